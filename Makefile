@@ -1,0 +1,74 @@
+# `make` prints what there is to do. A machine needs only python3 (3.11 to 3.13) with venv, and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CLIP := examples/media/bunny.mp4
+DEMO := demo-output/bunny.hevc
+# More options for one run: make test PYTEST="-k seams", make demo DEMO_OPTIONS="--workers 2", make bench BENCH="film.mp4".
+PYTEST ?=
+DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
+MEDIA ?=
+BENCH ?=
+
+# A cluster that the caller's environment names is not this checkout's business.
+unexport RAY_ADDRESS
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# No address, so that the files serve whatever index a machine is set up for; hashes, so that it does not matter which.
+LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --generate-hashes --no-emit-index-url --no-header --no-annotate
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint media bench dist lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## create .venv with the locked dependencies and this checkout in it
+
+demo: setup ## transcode the bundled film excerpt to HEVC, prove the result, and say where it is
+	@mkdir -p $(dir $(DEMO))
+	$(BIN)/codecfleet transcode $(CLIP) $(DEMO).mp4 --codec hevc --overwrite --report $(DEMO).report.json $(DEMO_OPTIONS)
+	$(BIN)/codecfleet verify $(CLIP) $(DEMO).mp4
+	@printf '\n  source  %s\n  output  %s\n  report  %s\n' $(CLIP) $(DEMO).mp4 $(DEMO).report.json
+
+test: setup ## run the tests, the short form of the media table among them
+	$(BIN)/pytest -q $(PYTEST)
+
+lint: setup ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+media: setup ## transcode and verify every file of the shared footage (takes long; MEDIA= passes options)
+	$(BIN)/python tests/media/table.py $(MEDIA)
+
+bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
+	$(BIN)/python benchmarks/transcode.py $(BENCH)
+
+dist: setup ## build the sdist and the wheel in dist/
+	$(BIN)/python -m build --no-isolation
+
+lock: ## pin every dependency again, to its newest allowed version (needs uv)
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --output-file requirements.lock
+	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra nvidia --constraint requirements.lock --output-file requirements-nvidia.lock
+
+clean: ## remove the environment, what was built and what the commands wrote
+	rm -rf $(VENV) build dist *.egg-info demo-output media-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find actors benchmarks cluster codecfleet examples jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo 'codecfleet needs Python 3.11, 3.12 or 3.13: make setup PYTHON=/path/to/python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo 'python3 has no venv: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.locked: requirements.lock | $(VENV)/.python
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.locked
+	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@

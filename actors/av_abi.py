@@ -1,0 +1,152 @@
+"""FFmpeg's public stream structures, as ctypes, behind two guards.
+
+The public ABI of libavformat and libavcodec is fixed for a major version, so these structures hold for the majors
+named here and no others. Before every access two things are proven: PyAV brought those majors, and the pointer found
+in the PyAV object leads to a structure that begins with FFmpeg's own ``AVClass`` for streams and has the stream's
+index. If either fails, nothing is read or written.
+"""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+import av
+import av.stream
+
+from ..errors import WorkError
+
+if TYPE_CHECKING:
+    from av.stream import Stream
+
+__all__ = ["Parameters", "Rational", "SideData", "StreamHead", "ffmpeg", "structures"]
+
+_MAJORS = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
+_FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
+_ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
+
+
+class Rational(Structure):
+    """``AVRational``."""
+
+    _fields_: ClassVar = [("num", c_int), ("den", c_int)]
+
+
+class SideData(Structure):
+    """``AVPacketSideData``."""
+
+    _fields_: ClassVar = [("data", c_void_p), ("size", c_size_t), ("type", c_int)]
+
+
+class ChannelLayout(Structure):
+    """``AVChannelLayout``."""
+
+    _fields_: ClassVar = [("order", c_int), ("channels", c_int), ("mask", c_uint64), ("opaque", c_void_p)]
+
+
+class Parameters(Structure):
+    """``AVCodecParameters``."""
+
+    _fields_: ClassVar = [
+        ("codec_type", c_int),
+        ("codec_id", c_int),
+        ("codec_tag", c_uint32),
+        ("extradata", c_void_p),
+        ("extradata_size", c_int),
+        ("side_data", POINTER(SideData)),
+        ("side_data_count", c_int),
+        ("format", c_int),
+        ("bit_rate", c_int64),
+        ("bits_per_coded_sample", c_int),
+        ("bits_per_raw_sample", c_int),
+        ("profile", c_int),
+        ("level", c_int),
+        ("width", c_int),
+        ("height", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("frame_rate", Rational),
+        ("field_order", c_int),
+        ("range", c_int),
+        ("primaries", c_int),
+        ("transfer", c_int),
+        ("matrix", c_int),
+        ("chroma_location", c_int),
+        ("video_delay", c_int),
+        ("channel_layout", ChannelLayout),
+        ("sample_rate", c_int),
+        ("block_align", c_int),
+        ("frame_size", c_int),
+        ("initial_padding", c_int),
+        ("trailing_padding", c_int),
+        ("seek_preroll", c_int),
+    ]
+
+
+class StreamHead(Structure):
+    """The head of ``AVStream``, up to the last field used here."""
+
+    _fields_: ClassVar = [
+        ("av_class", c_void_p),
+        ("index", c_int),
+        ("id", c_int),
+        ("parameters", POINTER(Parameters)),
+        ("private", c_void_p),
+        ("time_base", Rational),
+        ("start_time", c_int64),
+        ("duration", c_int64),
+        ("frame_count", c_int64),
+        ("disposition", c_int),
+        ("discard", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("metadata", c_void_p),
+        ("average_frame_rate", Rational),
+    ]
+
+
+@cache
+def ffmpeg() -> ctypes.CDLL:
+    """Return a handle through which every function of the FFmpeg that PyAV itself uses can be called.
+
+    Raises:
+        WorkError: PyAV brings other majors of FFmpeg's libraries.
+    """
+    for name, major in _MAJORS.items():
+        found = av.library_versions[name][0]
+        if found != major:
+            message = f"PyAV {av.__version__} brings {name} {found}, codecfleet knows the structures of {major}"
+            raise WorkError(message, _ADVICE)
+    # A symbol is searched in the extension module and then in its dependencies: exactly PyAV's own libraries.
+    library = ctypes.CDLL(av.stream.__file__)
+    side_data_list = POINTER(POINTER(SideData))
+    layout = POINTER(ChannelLayout)
+    for name, result, arguments in (
+        ("av_stream_get_class", c_void_p, []),
+        ("av_mallocz", c_void_p, [c_size_t]),
+        ("av_freep", None, [c_void_p]),
+        ("av_get_pix_fmt", c_int, [c_char_p]),
+        ("av_get_pix_fmt_name", c_char_p, [c_int]),
+        ("av_get_sample_fmt", c_int, [c_char_p]),
+        ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
+        ("av_channel_layout_uninit", None, [layout]),
+        ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
+        ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
+    """Return the C structures behind a PyAV stream; they live as long as its container.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    library = ffmpeg()
+    address = c_void_p.from_address(id(stream) + _FIRST_FIELD_OFFSET_BYTES).value
+    if address:
+        found = ctypes.cast(address, POINTER(StreamHead)).contents
+        if found.av_class == library.av_stream_get_class() and found.index == stream.index:
+            return found, found.parameters.contents
+    message = f"PyAV {av.__version__} keeps its streams in a way codecfleet does not know"
+    raise WorkError(message, _ADVICE)

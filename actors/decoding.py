@@ -1,0 +1,215 @@
+"""Decoding a range of a source's video track: the frames a sequential decode would give, with their times.
+
+One thread decodes, always: the thread count changes what a damaged stream decodes to, and the sequential decode that
+defines the truth has one. The machine is filled by segments, not by a decoder's threads.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import chain, islice
+
+import av
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ..errors import InputUnreadable
+from .opening import open_source
+from .timeline import Mended, Mender, TimeShift
+
+__all__ = ["AccessPoint", "DecodeRange", "DecodeTally", "PictureHash", "decode_range", "open_track", "picture_hash"]
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPoint:
+    """A packet where decoding may begin: its place in demux order, and how to find it again.
+
+    ``pos_bytes`` and ``dts`` identify it (two packets may share a PTS, and an edit list may read one sample twice).
+    """
+
+    packet: int
+    pos_bytes: int
+    pts: int | None
+    dts: int | None
+
+    @property
+    def seek_ticks(self) -> int:
+        """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it looks at."""
+        return min(ticks for ticks in (self.pts, self.dts) if ticks is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRange:
+    """What to decode, in demux order, and what the index knows about it.
+
+    ``entry`` None decodes from the first packet. ``last_packet`` is the last packet to send before flushing, None
+    for the end of the file. ``expected_ticks`` are the sorted times the index promises from ``entry`` on.
+    """
+
+    source: str
+    stream_index: int
+    time_base: Fraction
+    nominal_ticks: Fraction
+    entry: AccessPoint | None = None
+    last_packet: int | None = None
+    shifts: tuple[TimeShift, ...] = ()
+    expected_ticks: Sequence[int] = ()
+    untimed: bool = False
+
+
+@dataclass(slots=True)
+class DecodeTally:
+    """What decoding met on its way. Times are wall seconds."""
+
+    packets: int = 0
+    frames: int = 0
+    failed_packets: int = 0
+    corrupt_frames: int = 0
+    decode_s: float = 0.0
+    mended: Mended = field(default_factory=Mended)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureHash:
+    """One source picture at one time: what both sides of a cut must agree on."""
+
+    ticks: int
+    digest: bytes
+
+
+def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
+    """Hash the visible samples of every plane, and the picture's format: padding and metadata do not count."""
+    digest = hashlib.blake2b(f"{frame.width}x{frame.height} {frame.format.name}".encode(), digest_size=DIGEST_BYTES)
+    for number, plane in enumerate(frame.planes):
+        row_bytes = sum(_sample_bytes(c.bits) * c.width for c in frame.format.components if c.plane == number)
+        view = memoryview(plane)
+        for offset in range(0, plane.height * plane.line_size, plane.line_size):
+            digest.update(view[offset : offset + row_bytes])
+    return PictureHash(ticks, digest.digest())
+
+
+def decode_range(range_: DecodeRange, tally: DecodeTally) -> Iterator[tuple[int, VideoFrame]]:
+    """Yield (ticks, frame) in presentation order, from the entry through the last packet, flushed.
+
+    What comes includes frames before and after the times the caller wants: it filters. Packets that do not decode are
+    counted in ``tally`` and skipped.
+
+    Raises:
+        InputError: the source cannot be opened, or has no such track.
+    """
+    found = False
+    if range_.entry is not None:
+        with open_source(range_.source) as container:
+            stream = open_track(container, range_)
+            packets = _seek(container, stream, range_.entry)
+            if packets is not None:
+                found = True
+                yield from _in_time(_decoded(stream, packets, range_.last_packet, tally), range_, tally)
+    if not found:
+        with open_source(range_.source) as container:
+            stream = open_track(container, range_)
+            packets = enumerate(_demux(container, stream))
+            if range_.entry is not None:
+                packets = islice(packets, range_.entry.packet, None)
+            yield from _in_time(_decoded(stream, packets, range_.last_packet, tally), range_, tally)
+
+
+def _sample_bytes(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+def open_track(container: InputContainer, range_: DecodeRange) -> VideoStream:
+    """Return the track, ready to decode alone and as the truth is decoded."""
+    stream = container.streams[range_.stream_index]
+    if not isinstance(stream, VideoStream) or stream.codec_context is None:
+        message = f"track {range_.stream_index} of {range_.source} is no video that can be decoded"
+        raise InputUnreadable(message, "Choose another with --video-track.")
+    for other in container.streams:
+        if other is not stream:
+            other.discard = Discard.all
+    stream.codec_context.thread_count = 1
+    stream.codec_context.copy_opaque = True
+    return stream
+
+
+def _in_time(
+    decoded: Iterator[tuple[int | None, VideoFrame]], range_: DecodeRange, tally: DecodeTally
+) -> Iterator[tuple[int, VideoFrame]]:
+    """Give the decoder's frames their mended times, in presentation order."""
+    mender: Mender[VideoFrame] = Mender(
+        nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.mended
+    )
+    for packet, frame in decoded:
+        ticks = frame.pts
+        if ticks is not None and packet is not None:
+            ticks += sum(shift.ticks for shift in range_.shifts if shift.first_packet <= packet)
+        yield from mender.push(frame, ticks)
+    yield from mender.finish()
+
+
+def _decoded(
+    stream: VideoStream, packets: Iterator[tuple[int, Packet]], last_packet: int | None, tally: DecodeTally
+) -> Iterator[tuple[int | None, VideoFrame]]:
+    """Decode packet by packet and yield (packet the frame came from, frame) in the decoder's output order."""
+    for number, packet in packets:
+        if last_packet is not None and number > last_packet:
+            break
+        tally.packets += 1
+        # A fresh list, never a bare int: PyAV keys the table by object identity.
+        packet.opaque = [number]
+        yield from _tallied(stream, packet, tally)
+    yield from _tallied(stream, None, tally)
+
+
+def _tallied(stream: VideoStream, packet: Packet | None, tally: DecodeTally) -> Iterator[tuple[int | None, VideoFrame]]:
+    began = time.perf_counter()
+    try:
+        frames = stream.codec_context.decode(packet)
+    except av.error.FFmpegError:
+        tally.failed_packets += 1
+        frames = []
+    tally.decode_s += time.perf_counter() - began
+    for frame in frames:
+        tally.frames += 1
+        tally.corrupt_frames += bool(frame.is_corrupt)
+        yield (frame.opaque[0] if frame.opaque else None), frame
+
+
+def _demux(container: InputContainer, stream: VideoStream) -> Iterator[Packet]:
+    try:
+        for packet in container.demux(stream):
+            if packet.size:
+                yield packet
+    except av.error.FFmpegError:
+        # A truncated or broken container ends here, as it does for the index.
+        return
+
+
+def _seek(
+    container: InputContainer, stream: VideoStream, entry: AccessPoint
+) -> Iterator[tuple[int, Packet]] | None:
+    """Return the packets from ``entry`` on with their numbers, or None where seeking does not lead to it."""
+    try:
+        container.seek(entry.seek_ticks, stream=stream)
+    except av.error.FFmpegError:
+        return None
+    packets = _demux(container, stream)
+    for packet in packets:
+        if _is_same(packet, entry):
+            return enumerate(chain([packet], packets), start=entry.packet)
+        if packet.dts is not None and entry.dts is not None and packet.dts > entry.dts:
+            return None
+    return None
+
+
+def _is_same(packet: Packet, entry: AccessPoint) -> bool:
+    # After a seek, Matroska may not know the DTS of the first packets yet.
+    return packet.pos == entry.pos_bytes and (packet.dts == entry.dts or packet.dts is None or entry.dts is None)

@@ -1,0 +1,55 @@
+"""The settled settings of one software encoder: a frozen value, equal in every segment of a track.
+
+Everything that can change an output byte is in it, so that "same settings, same pictures, same bytes" holds; it is
+what the proof calls the *encoder kind*.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from .media import VideoFormat
+
+__all__ = ["Codec", "EncoderSettings", "RateControl"]
+
+
+class Codec(StrEnum):
+    """A video coding format, by the name users write."""
+
+    H264 = "h264"
+    HEVC = "hevc"
+    AV1 = "av1"
+    VP9 = "vp9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateControl:
+    """What steers the bitrate: a constant quality, or an average bitrate, with an optional leaky bucket.
+
+    ``quality`` is the encoder's own CRF scale (lower is better). Rates are in bit/s, the buffer in bits.
+    Exactly one of ``quality`` and ``bitrate_bps`` is set; ``maxrate_bps`` and ``bufsize_bits`` are both set or neither.
+    """
+
+    quality: int | None = None
+    bitrate_bps: int | None = None
+    maxrate_bps: int | None = None
+    bufsize_bits: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSettings:
+    """One encoder, fully settled.
+
+    ``implementation`` is FFmpeg's encoder name (``libx264``); ``options`` are its AVOptions, sorted by key;
+    ``time_base`` is the tick of the frames' and packets' timestamps; ``format`` is what goes in, after all filters.
+    ``dolby_vision`` asks for the dynamic metadata that the frames carry to be written beside each HEVC picture.
+    """
+
+    codec: Codec
+    implementation: str
+    options: tuple[tuple[str, str], ...]
+    format: VideoFormat
+    time_base: Fraction
+    threads: int
+    rate: RateControl
+    dolby_vision: bool = False

@@ -1,0 +1,278 @@
+"""From a request to one fully settled encoder: every option that can change an output byte, written down.
+
+Segments of a track are encoded on different machines at different times and joined, so an encoder must give the same
+bytes for the same pictures everywhere. What that takes was measured for each encoder (docs/encoders.md): a fixed
+number of threads, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``, SVT-AV1's single thread in
+every mode that steers a bitrate.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from ..errors import EncoderFailed, Unsupported, UsageError
+from .encoder_libraries import check_parameter, library_version
+from .encoder_pix_fmt import choose_pix_fmt
+from .encoder_profiles import PRESETS, PROFILES, EncoderProfile
+from .encoder_reserved import check_not_reserved
+from .encoder_settings import Codec, EncoderSettings, RateControl
+from .encoding import SoftwareEncoder
+from .media import ContentLight, MasteringDisplay, VideoFormat
+
+__all__ = ["choose_pix_fmt", "codes_interlaced", "encoder_kind", "gop_frames", "settle_encoder", "with_initial_fullness"]
+
+THREADS = 2
+"""Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
+INITIAL_FULLNESS = Fraction(9, 10)
+"""How full the leaky bucket is when a segment starts, where nobody says otherwise."""
+
+_GOP_S = 10
+_LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
+_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
+_INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
+
+_Params = dict[str, str]
+
+
+def settle_encoder(
+    codec: Codec,
+    *,
+    format: VideoFormat,  # noqa: A002 - the settings' own word
+    rate: RateControl | None,
+    preset: int,
+    time_base: Fraction,
+    extra_options: tuple[tuple[str, str], ...] = (),
+    dolby_vision: bool = False,
+) -> EncoderSettings:
+    """Return the settings of the software encoder for ``codec``, having opened it once with them.
+
+    ``format`` is what goes in, in a pixel format of ``choose_pix_fmt``; ``rate`` None is the codec's default quality.
+    ``extra_options`` are FFmpeg's options by name; one named ``x264-params``, ``x265-params`` or ``svtav1-params``
+    holds parameters of the library (``a=1:b=2``) and is merged with ours. They override ours. ``dolby_vision`` keeps
+    the RPUs that the frames carry: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
+
+    Raises:
+        UsageError: the preset or the quality is out of the encoder's range, or the rates contradict each other.
+        Unsupported: the encoder does not take the format, the rate mode or one of the options.
+    """
+    profile = PROFILES[codec]
+    if preset not in PRESETS:
+        message = f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}"
+        raise UsageError(message, "1 is fastest, 7 slowest.")
+    if format.pix_fmt not in profile.pix_fmts:
+        message = f"{profile.implementation} does not encode {format.pix_fmt}"
+        raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
+    if dolby_vision and (codec is not Codec.HEVC or format.pix_fmt != "yuv420p10le"):
+        message = f"Dolby Vision is written to HEVC in yuv420p10le alone, not to {codec} in {format.pix_fmt}"
+        raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
+    settled_rate = _settled_rate(profile, rate)
+    options = dict(profile.presets[preset - 1]) | {"g": str(gop_frames(format.frame_rate))}
+    options |= _rate_options(codec, settled_rate) | _codec_options(codec, format)
+    params = _params(codec, format, settled_rate)
+    options, params = _with_extra(profile, options, params, extra_options)
+    if profile.params_key is not None:
+        options[profile.params_key] = _joined(params)
+    settings = EncoderSettings(
+        codec=codec,
+        implementation=profile.implementation,
+        options=tuple(sorted(options.items())),
+        format=format,
+        time_base=time_base,
+        threads=_threads(codec, settled_rate),
+        rate=settled_rate,
+        dolby_vision=dolby_vision,
+    )
+    _try(settings, extra_options)
+    return settings
+
+
+def gop_frames(frame_rate: Fraction) -> int:
+    """Return the longest distance between keyframes: 10 s, but 250 frames at least and 600 at most.
+
+    250 is what x264 and x265 choose by themselves; segments rarely are longer than 10 s, so most have one GOP and
+    the keyframes that scene changes ask for.
+    """
+    return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
+
+
+def encoder_kind(settings: EncoderSettings) -> str:
+    """Return what the output's bytes depend on besides the pictures, as one stable line."""
+    options = " ".join(f"{key}={value}" for key, value in settings.options)
+    version = library_version(settings.implementation)
+    return f"{settings.implementation} {version} threads={settings.threads} {options}"
+
+
+def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
+    """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
+
+    Only x264 and x265 with a bucket know an initial fullness; other settings come back as they are.
+
+    Raises:
+        UsageError: ``fullness`` is not a fraction of the bucket.
+    """
+    if not 0 <= fullness <= 1:
+        message = f"a leaky bucket cannot be {fullness} full"
+        raise UsageError(message, "Give a fraction from 0 to 1.")
+    key = PROFILES[settings.codec].params_key
+    options = dict(settings.options)
+    if settings.rate.bufsize_bits is None or key not in ("x264-params", "x265-params"):
+        return settings
+    options[key] = _joined(_split(options[key]) | {"vbv-init": _decimal(fullness)})
+    return replace(settings, options=tuple(sorted(options.items())))
+
+
+def _settled_rate(profile: EncoderProfile, rate: RateControl | None) -> RateControl:
+    wanted = rate if rate is not None else RateControl()
+    if wanted.quality is not None and wanted.bitrate_bps is not None:
+        message = "quality and bitrate exclude each other"
+        raise UsageError(message, "Give one of them.")
+    if (wanted.maxrate_bps is None) != (wanted.bufsize_bits is None):
+        message = "maxrate and bufsize belong together"
+        raise UsageError(message, "Give both or neither.")
+    for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
+        value = getattr(wanted, name)
+        if value is not None and value < 1000:  # noqa: PLR2004 - encoders count in kilobits
+            message = f"{name.split('_')[0]} must be at least 1000 bit/s: {value}"
+            raise UsageError(message, "Rates are in bit/s; 4M is 4,000,000.")
+    if wanted.bitrate_bps is not None and wanted.maxrate_bps is not None and wanted.maxrate_bps < wanted.bitrate_bps:
+        message = f"the maximal rate {wanted.maxrate_bps} is below the average rate {wanted.bitrate_bps}"
+        raise UsageError(message, "Raise --maxrate or lower --bitrate.")
+    if wanted.bitrate_bps is None and wanted.quality is None:
+        wanted = replace(wanted, quality=profile.default_quality)
+    if wanted.quality is not None and not 0 <= wanted.quality <= profile.worst_quality:
+        message = (
+            f"quality {wanted.quality} is outside {profile.implementation}'s scale of 0 to {profile.worst_quality}"
+        )
+        raise UsageError(message, "Lower is better.")
+    return wanted
+
+
+def _threads(codec: Codec, rate: RateControl) -> int:
+    # Two threads of SVT-AV1 race for the bits they have spent: only with constant quality they give one result.
+    steered = rate.bitrate_bps is not None or rate.maxrate_bps is not None
+    return 1 if codec is Codec.AV1 and steered else THREADS
+
+
+def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if rate.quality is not None:
+        options["crf"] = str(rate.quality)
+        if codec is Codec.VP9:
+            # libvpx takes a quality only beside a rate: 0 is none, a maximum makes it "constrained quality".
+            options["b"] = str(rate.maxrate_bps or 0)
+    else:
+        options["b"] = str(rate.bitrate_bps)
+    if rate.maxrate_bps is not None:
+        if codec is Codec.AV1 and rate.quality is None:
+            message = "SVT-AV1 has no maximal rate beside an average bitrate"
+            raise Unsupported(message, "Use --quality with --maxrate and --bufsize, or --bitrate alone.")
+        options |= {"maxrate": str(rate.maxrate_bps), "bufsize": str(rate.bufsize_bits)}
+    return options
+
+
+def _codec_options(codec: Codec, picture: VideoFormat) -> dict[str, str]:
+    if codec is Codec.H264:
+        options = {"forced-idr": "1", "a53cc": "1"}
+        return options | {"flags": "+ildct+ilme"} if codes_interlaced(codec, picture) else options
+    if codec is Codec.HEVC:
+        return {"forced-idr": "1", "a53cc": "1"}
+    # A misspelt parameter of SVT-AV1 is an error only when FFmpeg is told to mind errors.
+    return {"err_detect": "explode"} if codec is Codec.AV1 else {"row-mt": "0"}
+
+
+def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
+    """Tell whether interlaced pictures are coded as such, keeping their field order.
+
+    x264 alone does it (x265 would code each field as a picture, the others have no fields), and needs whole pairs of
+    chroma rows in each field. Elsewhere they are coded as whole frames: every line is kept, the field order is lost.
+    """
+    rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
+    return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0
+
+
+def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
+    bucket = {"vbv-init": _decimal(INITIAL_FULLNESS)} if rate.maxrate_bps is not None else {}
+    mastering, light = picture.hdr.mastering, picture.hdr.light
+    if codec is Codec.H264:
+        params = {"cpu-independent": "1", "open-gop": "0"} | bucket
+        return params | _named_hdr(("mastering-display", "cll"), mastering, light)
+    if codec is Codec.HEVC:
+        params = {"pools": str(THREADS), "frame-threads": "1", "open-gop": "0", "info": "0", "log-level": "none"}
+        params |= bucket | ({"const-vbv": "1"} if bucket else {})
+        hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
+        return params | hdr | ({"hdr10": "1"} if hdr else {})
+    if codec is Codec.AV1:
+        params = {"lp": str(_threads(codec, rate))}
+        if mastering is not None:
+            params["mastering-display"] = _real_mastering(mastering)
+        if light is not None:
+            params["content-light"] = f"{light.max_cll},{light.max_fall}"
+        return params
+    return {}
+
+
+def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
+    params: _Params = {}
+    if mastering is not None:
+        params[names[0]] = _integer_mastering(mastering)
+    if light is not None:
+        params[names[1]] = f"{light.max_cll},{light.max_fall}"
+    return params
+
+
+def _integer_mastering(display: MasteringDisplay) -> str:
+    """Write a mastering display in the units of its SEI message (H.264 and H.265, annex D)."""
+    points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
+    written = "".join(
+        f"{name}({round(x * _CHROMATICITY_UNITS)},{round(y * _CHROMATICITY_UNITS)})" for name, (x, y) in points
+    )
+    most, least = (round(value * _LUMINANCE_UNITS) for value in (display.max_luminance, display.min_luminance))
+    return f"{written}L({most},{least})"
+
+
+def _real_mastering(display: MasteringDisplay) -> str:
+    """Write a mastering display as decimals, precise enough for AV1's fixed-point units."""
+    points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
+    written = "".join(f"{name}({_decimal(x)},{_decimal(y)})" for name, (x, y) in points)
+    return f"{written}L({_decimal(display.max_luminance)},{_decimal(display.min_luminance)})"
+
+
+def _decimal(value: Fraction) -> str:
+    """Write nine decimals, by integers alone."""
+    scaled = round(value * 10**9)
+    return f"{scaled // 10**9}.{scaled % 10**9:09d}".rstrip("0").rstrip(".")
+
+
+def _with_extra(
+    profile: EncoderProfile, options: dict[str, str], params: _Params, extra: tuple[tuple[str, str], ...]
+) -> tuple[dict[str, str], _Params]:
+    """Lay the user's options over ours, refusing those that are not theirs to set or that nobody knows."""
+    for key, value in extra:
+        if key != profile.params_key:
+            check_not_reserved(profile.implementation, key, parameter=False)
+            options = options | {key: value}
+            continue
+        for name, setting in _split(value).items():
+            check_not_reserved(profile.implementation, name, parameter=True)
+            check_parameter(profile.implementation, name, setting)
+            params = params | {name: setting}
+    return options, params
+
+
+def _split(text: str) -> _Params:
+    pairs = [pair.partition("=") for pair in text.split(":") if pair]
+    # A parameter without a value is a switch.
+    return {name.strip(): value if equals else "1" for name, equals, value in pairs}
+
+
+def _joined(params: _Params) -> str:
+    return ":".join(f"{name}={value}" for name, value in params.items())
+
+
+def _try(settings: EncoderSettings, extra: tuple[tuple[str, str], ...]) -> None:
+    try:
+        SoftwareEncoder(settings)
+    except EncoderFailed as error:
+        guilty = [pair for pair in extra if not _opens_without(settings, pair)] or list(extra)
+        named = ", ".join(f"{key}={value}" for key, value in guilty)
+        advice = f"Check the encoder options: {named}." if named else "Choose another --codec, size or --pix-fmt."
+        raise Unsupported(error.message, advice) from error

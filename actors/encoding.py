@@ -1,0 +1,214 @@
+"""A software encoder session: pictures in, packets out, exactly one for each.
+
+FFmpeg helps where we must not be helped: it converts pictures of another size or format, rounds timestamps to the
+encoder's tick, and lets the decoder's picture types force the encoder's. So everything is checked or reset here, and
+an encoder that returns anything but one packet per picture is an error at once, not a short file later.
+"""
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+import av
+import av.error
+from av.codec.context import Flags
+from av.video.frame import PictureType, VideoFrame
+
+from ..errors import EncoderFailed
+from .bitstream import max_reorder_frames
+from .describe import frame_side_data
+from .encoder_settings import Codec, EncoderSettings
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+    from av.video.codeccontext import VideoCodecContext
+
+__all__ = ["EncodedPacket", "SoftwareEncoder", "reorder_depth"]
+
+# SVT-AV1 writes to standard error by itself, unless told before it starts; its errors come back as errors anyway.
+os.environ.setdefault("SVT_LOG", "0")
+
+_CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
+_RETRY_ADVICE = "Try another --preset or --codec, and please report it with the input."
+_H264_DEEPEST_REORDER = 16
+_DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPacket:
+    """One encoded picture, in decoding order. ``pts_ticks`` is in the settings' time base."""
+
+    pts_ticks: int
+    is_keyframe: bool
+    payload: bytes
+
+
+class _State(Enum):
+    OPEN = "open"
+    FINISHED = "finished"
+    """``finish`` was called: the encoder has given all it had."""
+    CLOSED = "closed"
+
+
+class SoftwareEncoder:
+    """One encoder session of FFmpeg's software encoders, for one segment.
+
+    Use it as a context manager, feed it with ``encode`` in presentation order and end it with ``finish``. A session
+    encodes once: after ``finish`` it takes no more pictures. The caller keeps ownership of the frames, but their
+    ``pict_type`` and ``duration`` are changed. Not thread-safe; the encoder's own threads are the settings'.
+
+    The first packet is a keyframe that nothing before it is needed for; every packet belongs to one picture.
+
+    Raises:
+        EncoderFailed: the encoder does not open with these settings.
+    """
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        self._settings = settings
+        self._context: VideoCodecContext | None = _opened(settings)
+        self._extradata = bytes(self._context.extradata or b"")
+        self._state = _State.OPEN
+        self._last_pts_ticks: int | None = None
+        self._awaited: deque[int] = deque()
+        self._given = False
+        self._dovi: dict[int, bytes] = {}
+        rate = settings.format.frame_rate
+        self._nominal_ticks = max(1, round(1 / (rate * settings.time_base)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._state = _State.CLOSED
+        self._context = None  # the encoder's memory and threads go now, not when somebody drops the session
+
+    @property
+    def extradata(self) -> bytes:
+        """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
+        return self._extradata
+
+    def encode(self, frame: VideoFrame) -> list[EncodedPacket]:
+        """Encode one picture and return the packets that are ready, in decoding order.
+
+        ``frame`` must have the settings' size, pixel format and time base, and a later pts than the one before it.
+
+        Raises:
+            EncoderFailed: the frame does not fit the settings, or the encoder failed.
+        """
+        self._check(frame)
+        frame.pict_type = PictureType.NONE  # what the decoder left here would force the encoder's choice
+        frame.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
+        pts = frame.pts or 0
+        self._awaited.append(pts)
+        if self._settings.dolby_vision:
+            self._dovi[pts] = frame_side_data(frame).get("DOVI_RPU_BUFFER", b"")
+        return self._packets(frame)
+
+    def finish(self) -> list[EncodedPacket]:
+        """Return the packets the encoder still held, and check that every picture came out.
+
+        Raises:
+            EncoderFailed: the encoder failed, or pictures are missing.
+        """
+        self._require(_State.OPEN)
+        packets = self._packets(None) if self._last_pts_ticks is not None else []
+        self._state = _State.FINISHED
+        if self._awaited:
+            message = f"{self._name} swallowed {len(self._awaited)} pictures, the first at {self._awaited[0]}"
+            raise EncoderFailed(message, _RETRY_ADVICE)
+        return packets
+
+    @property
+    def _name(self) -> str:
+        return self._settings.implementation
+
+    def _require(self, state: _State) -> None:
+        if self._state is not state:
+            message = f"{self._name}: the session is {self._state.value}, not {state.value}"
+            raise EncoderFailed(message)
+
+    def _check(self, frame: VideoFrame) -> None:
+        self._require(_State.OPEN)
+        wanted = self._settings.format
+        found = (frame.width, frame.height, frame.format.name, frame.time_base)
+        if found != (wanted.width, wanted.height, wanted.pix_fmt, self._settings.time_base):
+            message = (
+                f"{self._name} got a picture of {frame.width}x{frame.height} {frame.format.name} in ticks of "
+                f"{frame.time_base}, not {wanted.width}x{wanted.height} {wanted.pix_fmt} in {self._settings.time_base}"
+            )
+            raise EncoderFailed(message)
+        last = self._last_pts_ticks
+        if frame.pts is None or (last is not None and frame.pts <= last):
+            message = f"{self._name} got a picture at {frame.pts} after one at {last}"
+            raise EncoderFailed(message)
+        self._last_pts_ticks = frame.pts
+
+    def _packets(self, frame: VideoFrame | None) -> list[EncodedPacket]:
+        if self._context is None:
+            return []
+        try:
+            found = self._context.encode(frame)
+        except (av.error.FFmpegError, ValueError) as error:
+            message = f"{self._name} failed: {getattr(error, 'strerror', error)}"
+            raise EncoderFailed(message, _RETRY_ADVICE) from error
+        return [self._packet(packet) for packet in found]
+
+    def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
+        pts = packet.pts
+        if pts is None or pts not in self._awaited:
+            message = f"{self._name} returned a packet at {pts}, where no picture was waiting"
+            raise EncoderFailed(message, _RETRY_ADVICE)
+        self._awaited.remove(pts)
+        if not self._given and not packet.is_keyframe:
+            message = f"{self._name} began with a picture that is no keyframe"
+            raise EncoderFailed(message, _RETRY_ADVICE)
+        self._given = True
+        # A picture's dynamic metadata follows its slices, as the last NAL unit of the access unit; FFmpeg hands it out
+        # with the emulation prevention it was read with, so it goes back as it is.
+        metadata = self._dovi.pop(pts, b"")
+        payload = bytes(packet) + (_DOVI_NAL_HEADER + metadata if metadata else b"")
+        return EncodedPacket(pts, packet.is_keyframe, payload)
+
+
+def _opened(settings: EncoderSettings) -> "VideoCodecContext":
+    picture = settings.format
+    colour = picture.colour
+    try:
+        context = cast("VideoCodecContext", av.CodecContext.create(settings.implementation, "w"))
+        context.width, context.height, context.pix_fmt = picture.width, picture.height, picture.pix_fmt
+        context.time_base, context.framerate = settings.time_base, picture.frame_rate
+        context.sample_aspect_ratio = picture.sample_aspect_ratio
+        context.color_range, context.color_primaries = colour.range, colour.primaries
+        context.color_trc, context.colorspace = colour.transfer, colour.matrix
+        context.thread_count = settings.threads
+        context.flags |= int(Flags.global_header) | int(Flags.frame_duration) | int(Flags.closed_gop)
+        location = _CHROMA_LOCATIONS[colour.chroma_location]
+        context.options = dict(settings.options) | {"chroma_sample_location": location}
+        context.open()
+    except (av.error.FFmpegError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
+        size = f"{picture.width}x{picture.height} {picture.pix_fmt}"
+        message = f"{settings.implementation} does not open for {size} with its options: {reason}"
+        raise EncoderFailed(message) from error
+    if context.options:
+        message = f"{settings.implementation} has no option {', '.join(sorted(context.options))}"
+        raise EncoderFailed(message)
+    return context
+
+
+def reorder_depth(settings: EncoderSettings, extradata: bytes) -> int:
+    """Return by how many frames the encoder may reorder, as its parameter sets state it.
+
+    AV1's and VP9's packets come in presentation order: pictures that are not shown travel inside those that are. An
+    H.264 stream whose parameter sets are silent may reorder by 16 (H.264 annex E.2.1).
+    """
+    if settings.codec in (Codec.AV1, Codec.VP9):
+        return 0
+    stated = max_reorder_frames(settings.codec, extradata)
+    return _H264_DEEPEST_REORDER if stated is None else stated

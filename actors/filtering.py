@@ -1,0 +1,133 @@
+"""What happens to a picture between decoder and encoder: deinterlacing, scaling, pixel conversion.
+
+Every filter keeps a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
+``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import av.error
+import av.filter
+from av.filter.context import FilterContext
+from av.video.frame import VideoFrame
+
+from ..errors import EncoderFailed
+from .media import VideoFormat
+
+__all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings"]
+
+FULL_RANGE = 2
+
+WARM_UP_FRAMES = 2
+LOOK_AHEAD_FRAMES = 2
+"""bwdif looks one frame back and one ahead; the second is a margin for its field history."""
+
+SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
+"""Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """What to do to every picture so that it becomes ``output``."""
+
+    output: VideoFormat
+    deinterlace: Literal["off", "auto", "on"] = "off"
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether a frame's result depends on its neighbours."""
+        return self.deinterlace != "off"
+
+
+class FilterChain:
+    """Turns decoded frames into the encoder's input, one graph for each input format that comes along."""
+
+    def __init__(self, settings: FilterSettings, time_base: Fraction) -> None:
+        self._settings = settings
+        self._time_base = time_base
+        self._shape: tuple[int, int, str] | None = None
+        self._graph: av.filter.Graph | None = None
+        self.resized_frames = 0
+
+    def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
+        """Take a source frame and yield what is ready: (ticks, frame), in order.
+
+        Raises:
+            EncoderFailed: FFmpeg cannot convert this picture.
+        """
+        shape = (frame.width, frame.height, frame.format.name)
+        if shape != self._shape:
+            yield from self.finish()
+            self._shape = shape
+            self._graph = self._build(frame) if self._is_needed(frame) else None
+        output = self._settings.output
+        self.resized_frames += (frame.width, frame.height) != (output.width, output.height)
+        frame.pts, frame.time_base = ticks, self._time_base
+        if self._graph is None:
+            yield ticks, frame
+            return
+        try:
+            self._graph.push(frame)
+        except (av.error.FFmpegError, ValueError) as error:
+            message = f"a picture of {shape[0]}x{shape[1]} {shape[2]} cannot be converted: {error}"
+            raise EncoderFailed(message, "Try another --pix-fmt or --scale.") from error
+        yield from self._pull()
+
+    def finish(self) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield what the filters still hold."""
+        if self._graph is not None:
+            self._graph.push(None)
+            yield from self._pull()
+        self._graph, self._shape = None, None
+
+    def _is_needed(self, frame: VideoFrame) -> bool:
+        return self._settings.has_memory or self._converts(frame)
+
+    def _converts(self, frame: VideoFrame) -> bool:
+        output = self._settings.output
+        shape = (frame.width, frame.height, frame.format.name)
+        return shape != (output.width, output.height, output.pix_fmt)
+
+    def _build(self, frame: VideoFrame) -> av.filter.Graph:
+        graph = av.filter.Graph()
+        # Slice threads inside a filter would only compete with the other segments.
+        graph.threads = 1
+        contexts = [graph.add("buffer", self._describe(frame))]
+        contexts += self._filters(graph, frame)
+        contexts += [graph.add("settb", str(self._time_base)), graph.add("buffersink")]
+        graph.link_nodes(*contexts)
+        graph.configure()
+        return graph
+
+    def _describe(self, frame: VideoFrame) -> str:
+        colour = self._settings.output.colour
+        return (
+            f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={self._time_base}"
+            f":pixel_aspect=1/1:colorspace={colour.matrix}:range={colour.range}"
+        )
+
+    def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
+        output = self._settings.output
+        filters = []
+        if self._settings.has_memory:
+            which = "interlaced" if self._settings.deinterlace == "auto" else "all"
+            filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))
+        if self._converts(frame):
+            # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
+            levels = "full" if output.colour.range == FULL_RANGE else "limited"
+            size = f"w={output.width}:h={output.height}:flags={SCALE_FLAGS}:in_range={levels}:out_range={levels}"
+            filters.append(graph.add("scale", size))
+            filters.append(graph.add("format", output.pix_fmt))
+        return filters
+
+    def _pull(self) -> Iterator[tuple[int, VideoFrame]]:
+        while self._graph is not None:
+            try:
+                frame = self._graph.pull()
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return
+            if isinstance(frame, VideoFrame) and frame.pts is not None:
+                yield frame.pts, frame
+

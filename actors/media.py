@@ -1,0 +1,80 @@
+"""What a picture is: size, sampling, colour and HDR, as frozen values.
+
+Code points of colour are the numbers of ITU-T H.273 (the same that FFmpeg, HEVC, AV1 and MP4's ``colr`` use), so a
+value read from a source is written to an output without a table between them. 2 means "unspecified".
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "VideoFormat"]
+
+UNSPECIFIED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """Colour description of a track.
+
+    ``range`` is FFmpeg's (0 unspecified, 1 limited, 2 full); ``chroma_location`` is FFmpeg's (0 unspecified, 1 left,
+    2 centre, 3 top left, ...); the other three are H.273 code points.
+    """
+
+    range: int = 0
+    primaries: int = UNSPECIFIED
+    transfer: int = UNSPECIFIED
+    matrix: int = UNSPECIFIED
+    chroma_location: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MasteringDisplay:
+    """SMPTE ST 2086 mastering display: chromaticities (x, y) as fractions of 1, luminance in cd/m²."""
+
+    red: tuple[Fraction, Fraction]
+    green: tuple[Fraction, Fraction]
+    blue: tuple[Fraction, Fraction]
+    white: tuple[Fraction, Fraction]
+    max_luminance: Fraction
+    min_luminance: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ContentLight:
+    """CTA-861.3 content light level, both in cd/m²."""
+
+    max_cll: int
+    max_fall: int
+
+
+@dataclass(frozen=True, slots=True)
+class HdrStatic:
+    """Static HDR metadata of a track; either half may be missing."""
+
+    mastering: MasteringDisplay | None = None
+    light: ContentLight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFormat:
+    """The format of a track's pictures.
+
+    ``frame_rate`` is nominal: it steers rate control and headers, and never a timestamp.
+    """
+
+    width: int
+    height: int
+    pix_fmt: str
+    frame_rate: Fraction
+    sample_aspect_ratio: Fraction = Fraction(1)
+    colour: Colour = field(default_factory=Colour)
+    hdr: HdrStatic = field(default_factory=HdrStatic)
+    interlaced: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width <= 0 or self.height <= 0:
+            msg = f"picture size must be positive: {self.width}x{self.height}"
+            raise ValueError(msg)
+        if self.frame_rate <= 0:
+            msg = f"frame rate must be positive: {self.frame_rate}"
+            raise ValueError(msg)

@@ -1,0 +1,199 @@
+"""Encoding one segment: decode its range, keep the frames inside it, filter, encode, and say what was taken and given."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ..errors import EncoderFailed
+from .decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from .encoder_settings import EncoderSettings
+from .encoding import EncodedPacket, SoftwareEncoder
+from .filtering import FilterChain, FilterSettings
+from .timeline import Mended
+from .work import Work, WorkContext
+
+__all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
+
+SEAM_FRAMES = 2
+"""How many pictures past a cut both of its sides hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EncodedSegment:
+    """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source.
+
+    ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after
+    its end; ``first_ticks`` and ``last_ticks`` are the presentation times of the first and last frame taken.
+    """
+
+    segment: int
+    pts_ticks: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]
+    keyframes: NDArray[np.bool_]
+    payload: NDArray[np.uint8]
+    extradata: bytes
+    frames_in: int
+    seam_before: tuple[PictureHash, ...]
+    seam_after: tuple[PictureHash, ...]
+    first_ticks: int | None
+    last_ticks: int | None
+    failed_packets: int
+    corrupt_frames: int
+    resized_frames: int
+    mended: Mended
+    decode_s: float
+    encode_s: float
+    wall_s: float
+
+    @property
+    def frames_out(self) -> int:
+        """How many pictures are in the payload."""
+        return len(self.pts_ticks)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether decoding met damage."""
+        return bool(self.failed_packets or self.corrupt_frames)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeSegment(Work[EncodedSegment]):
+    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
+
+    segment: int
+    decode: DecodeRange
+    start_ticks: int | None
+    end_ticks: int | None
+    filters: FilterSettings
+    encoder: EncoderSettings
+
+    def run(self, context: WorkContext) -> EncodedSegment:
+        """Run in the calling thread.
+
+        Raises:
+            InputError: the source cannot be read any more.
+            EncoderFailed: the encoder or a filter refused a picture.
+            Cancelled: somebody cancelled the work.
+        """
+        return _Run(self, context).result()
+
+    def holds(self, ticks: int) -> bool:
+        """Tell whether a frame presented at ``ticks`` belongs to this segment."""
+        return self.is_past_start(ticks) and not self.is_past_end(ticks)
+
+    def is_past_start(self, ticks: int) -> bool:
+        """Tell whether ``ticks`` is at or after the segment's start."""
+        return self.start_ticks is None or ticks >= self.start_ticks
+
+    def is_past_end(self, ticks: int) -> bool:
+        """Tell whether ``ticks`` is at or after the segment's end."""
+        return self.end_ticks is not None and ticks >= self.end_ticks
+
+
+class _Run:
+    """The state of one run of one segment."""
+
+    def __init__(self, work: EncodeSegment, context: WorkContext) -> None:
+        self._work = work
+        self._context = context
+        self._tally = DecodeTally()
+        self._taken: list[int] = []
+        self._before: list[PictureHash] = []
+        self._after: list[PictureHash] = []
+        self._packets: list[EncodedPacket] = []
+        self._encode_s = 0.0
+        self._base_ticks: int | None = None
+
+    def result(self) -> EncodedSegment:
+        began = time.perf_counter()
+        chain = FilterChain(self._work.filters, self._work.decode.time_base)
+        with SoftwareEncoder(self._work.encoder) as encoder:
+            for ticks, frame in self._filtered(chain):
+                self._encode(encoder, ticks, frame)
+            self._packets += self._timed(encoder.finish)
+            extradata = encoder.extradata
+        self._check_count()
+        return self._packed(extradata, chain.resized_frames, time.perf_counter() - began)
+
+    def _filtered(self, chain: FilterChain) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield the filtered frames of the segment alone; its neighbours only pass through filters with memory."""
+        for ticks, frame in self._source():
+            for moment, picture in chain.push(ticks, frame):
+                if self._work.holds(moment):
+                    yield moment, picture
+        for moment, picture in chain.finish():
+            if self._work.holds(moment):
+                yield moment, picture
+
+    def _source(self) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield the source frames that filters must see, and hash the pictures at both seams."""
+        with_neighbours = self._work.filters.has_memory
+        for ticks, frame in decode_range(self._work.decode, self._tally):
+            self._context.advance(0)
+            if not self._work.is_past_start(ticks):
+                if with_neighbours:
+                    yield ticks, frame
+                continue
+            if len(self._before) < SEAM_FRAMES:
+                self._before.append(picture_hash(ticks, frame))
+            if self._work.is_past_end(ticks):
+                if len(self._after) < SEAM_FRAMES:
+                    self._after.append(picture_hash(ticks, frame))
+                    if with_neighbours:
+                        yield ticks, frame
+                continue
+            self._taken.append(ticks)
+            yield ticks, frame
+
+    def _encode(self, encoder: SoftwareEncoder, ticks: int, frame: VideoFrame) -> None:
+        # Relative to the segment, so that an encoder never sees how late in the track it works.
+        self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
+        frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base
+        self._packets += self._timed(lambda: encoder.encode(frame))
+        self._context.advance()
+
+    def _timed(self, call: Callable[[], list[EncodedPacket]]) -> list[EncodedPacket]:
+        began = time.perf_counter()
+        packets = call()
+        self._encode_s += time.perf_counter() - began
+        return packets
+
+    def _check_count(self) -> None:
+        given = sorted(self._pts_ticks())
+        if given != self._taken:
+            message = f"segment {self._work.segment}: {len(self._taken)} frames went in and {len(given)} came out"
+            raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
+        if not all(a < b for a, b in pairwise(given)):
+            message = f"segment {self._work.segment}: two frames share one presentation time"
+            raise EncoderFailed(message, "Please report it with the input.")
+
+    def _pts_ticks(self) -> list[int]:
+        return [packet.pts_ticks + (self._base_ticks or 0) for packet in self._packets]
+
+    def _packed(self, extradata: bytes, resized_frames: int, wall_s: float) -> EncodedSegment:
+        packets = self._packets
+        return EncodedSegment(
+            segment=self._work.segment,
+            pts_ticks=np.array(self._pts_ticks(), dtype=np.int64),
+            sizes_bytes=np.array([len(p.payload) for p in packets], dtype=np.int64),
+            keyframes=np.array([p.is_keyframe for p in packets], dtype=np.bool_),
+            payload=np.frombuffer(b"".join(p.payload for p in packets), dtype=np.uint8),
+            extradata=extradata,
+            frames_in=len(self._taken),
+            seam_before=tuple(self._before),
+            seam_after=tuple(self._after),
+            first_ticks=self._taken[0] if self._taken else None,
+            last_ticks=self._taken[-1] if self._taken else None,
+            failed_packets=self._tally.failed_packets,
+            corrupt_frames=self._tally.corrupt_frames,
+            resized_frames=resized_frames,
+            mended=self._tally.mended,
+            decode_s=self._tally.decode_s,
+            encode_s=self._encode_s,
+            wall_s=wall_s,
+        )

@@ -1,0 +1,164 @@
+"""Mending timestamps: from what a decoder says to the presentation time of every frame.
+
+The rules, in this order (docs/timeline.md tells why):
+
+R1  Clock resets are undone per *packet*, when the source is indexed (``TimeShift``); a frame inherits its packet's.
+R2  A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration;
+    with none before it, it precedes the next known one; where no frame of the track has a PTS, frame n is at
+    n nominal durations.
+R3  Frames are sorted by time, stable in the decoder's output order.
+R4  Frames that share one time are spread evenly up to the next distinct one.
+
+All of it streams: ``Mender`` holds back only as many frames as a rule needs to see.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import floor
+from typing import Generic, TypeVar
+
+__all__ = ["Mended", "Mender", "TimeShift", "nominal_ticks", "spread"]
+
+FrameT = TypeVar("FrameT")
+
+REORDER_FRAMES = 16
+"""How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShift:
+    """From the packet ``first_packet`` on (in demux order), add ``ticks`` to every timestamp: rule R1."""
+
+    first_packet: int
+    ticks: int
+
+
+@dataclass(slots=True)
+class Mended:
+    """How often each rule had to act."""
+
+    missing: int = 0
+    disordered: int = 0
+    repeated: int = 0
+
+
+def nominal_ticks(frame_rate: Fraction, time_base: Fraction) -> Fraction:
+    """Return one frame's nominal duration in ticks, exactly."""
+    return 1 / (frame_rate * time_base)
+
+
+def whole_ticks(nominal: Fraction) -> int:
+    """Return a nominal duration as the whole ticks that mending adds: rounded, and never nothing."""
+    return max(1, round(nominal))
+
+
+def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
+    """Return ``count`` distinct times for frames that all claim ``time``, before ``following`` where there is one.
+
+    They share the interval evenly; where it is too short, or there is no next frame, they follow each other by the
+    nominal duration, and whoever comes next is pushed behind them.
+    """
+    if following is not None and following - time >= count:
+        return [time + (j * (following - time)) // count for j in range(count)]
+    step = max(1, floor(nominal))
+    return [time + j * step for j in range(count)]
+
+
+@dataclass(slots=True)
+class Mender(Generic[FrameT]):
+    """Gives every frame its presentation time, in order, while frames stream through.
+
+    ``expected`` is the sorted times that the index promises for the frames to come (the smallest first); a frame that
+    is the next expected one leaves at once, so a well-formed stream is never held back.
+    ``untimed`` says that no frame of the track has a PTS.
+    """
+
+    nominal: Fraction
+    expected: Sequence[int] = ()
+    untimed: bool = False
+    counts: Mended = field(default_factory=Mended)
+    _order: int = 0
+    _previous: int | None = None
+    _unanchored: list[FrameT] = field(default_factory=list)
+    _heap: list[tuple[int, int, FrameT]] = field(default_factory=list)
+    _next_expected: int = 0
+    _group: list[FrameT] = field(default_factory=list)
+    _group_time: int = 0
+    _last_sent: int | None = None
+    _last_sorted: int | None = None
+
+    def push(self, frame: FrameT, ticks: int | None) -> Iterator[tuple[int, FrameT]]:
+        """Take the decoder's next frame and yield the frames whose times are settled, in order."""
+        self._time(frame, ticks)
+        yield from self._release(lambda: len(self._heap) > REORDER_FRAMES or self._is_next_expected())
+
+    def finish(self) -> Iterator[tuple[int, FrameT]]:
+        """Yield all that is left; nothing may be pushed after it."""
+        step = whole_ticks(self.nominal)
+        for position, frame in enumerate(self._unanchored):
+            self._hold(position * step, frame)
+        self._unanchored = []
+        yield from self._release(lambda: True)
+        yield from self._settle_group(None)
+
+    def _time(self, frame: FrameT, ticks: int | None) -> None:
+        """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
+        if self.untimed:
+            self.counts.missing += 1
+            self._hold(round(self._order * self.nominal), frame)
+        elif ticks is not None:
+            step = whole_ticks(self.nominal)
+            for distance, earlier in enumerate(reversed(self._unanchored), start=1):
+                self._hold(ticks - distance * step, earlier)
+            self._unanchored = []
+            self._hold(ticks, frame)
+            self._previous = ticks
+        elif self._previous is None:
+            self.counts.missing += 1
+            self._unanchored.append(frame)
+        else:
+            self.counts.missing += 1
+            self._previous += whole_ticks(self.nominal)
+            self._hold(self._previous, frame)
+
+    def _hold(self, ticks: int, frame: FrameT) -> None:
+        heapq.heappush(self._heap, (ticks, self._order, frame))
+        if self._last_sorted is not None and ticks < self._last_sorted:
+            self.counts.disordered += 1
+        self._last_sorted = ticks if self._last_sorted is None else max(ticks, self._last_sorted)
+        self._order += 1
+
+    def _is_next_expected(self) -> bool:
+        waiting = self._next_expected < len(self.expected)
+        return not waiting or self.expected[self._next_expected] >= self._heap[0][0]
+
+    def _release(self, ready: Callable[[], bool]) -> Iterator[tuple[int, FrameT]]:
+        """Rule R3: let the earliest frames go, as long as ``ready`` says that none earlier can come."""
+        while self._heap and ready():
+            ticks, _, frame = heapq.heappop(self._heap)
+            while self._next_expected < len(self.expected) and self.expected[self._next_expected] <= ticks:
+                self._next_expected += 1
+            if self._group and ticks > self._group_time:
+                yield from self._settle_group(ticks)
+            if not self._group:
+                self._group_time = ticks
+            self._group.append(frame)
+
+    def _settle_group(self, following: int | None) -> Iterator[tuple[int, FrameT]]:
+        """Rule R4: spread frames that share a time, and keep times strictly increasing."""
+        if len(self._group) > 1:
+            self.counts.repeated += len(self._group) - 1
+        times = spread(self._group_time, len(self._group), following, self.nominal)
+        for ticks, frame in zip(times, self._group, strict=True):
+            settled = ticks if self._last_sent is None else max(ticks, self._last_sent + 1)
+            self._last_sent = settled
+            yield settled, frame
+        self._group = []
+
+
+def is_increasing(times: Sequence[int]) -> bool:
+    """Tell whether every time is after the one before it."""
+    return all(a < b for a, b in pairwise(times))

@@ -1,0 +1,98 @@
+"""The core of a worker process: runs work in threads, reports its progress, and stops it when asked.
+
+Pure Python: the Ray actor (cluster/ray_worker.py) and the local fake (codecfleet.testing.LocalPool) put a thin shell
+around the same core, so both treat errors, cancellation and progress alike.
+"""
+
+import os
+import threading
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from ..errors import Cancelled, CodecfleetError, WorkError
+from .work import Work, WorkContext
+
+__all__ = ["WorkerCore"]
+
+ResultT = TypeVar("ResultT")
+
+_EARLY_CANCELS_KEPT = 1024
+
+
+class WorkerCore:
+    """Runs up to ``slots`` pieces of work at once, one thread each; every method may be called from any thread.
+
+    A piece of work is named by its *run*, a number the caller never uses twice: the (job, label) of work that was
+    cancelled may come back while the cancelled run is still on its way out.
+    """
+
+    def __init__(self, slots: int) -> None:
+        # SVT-AV1 writes to stderr on its own account; 1 leaves only errors. It reads the variable when it is opened.
+        os.environ.setdefault("SVT_LOG", "1")
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
+        self._lock = threading.Lock()
+        self._running: dict[int, tuple[Work[object], WorkContext]] = {}
+        self._cancelled_early: dict[int, None] = {}
+
+    def submit(self, run: int, work: Work[ResultT]) -> Future[ResultT]:
+        """Start ``work`` in the next free thread.
+
+        The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
+        ``WorkError`` with the type and message of what was raised.
+        """
+        return self._threads.submit(self._run, run, work)
+
+    def cancel(self, run: int) -> None:
+        """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
+        with self._lock:
+            if run in self._running:
+                self._running[run][1].cancel()
+                return
+            # The request to run may be overtaken by this one. A run that is over leaves a number here: keep few.
+            self._cancelled_early[run] = None
+            while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
+                del self._cancelled_early[next(iter(self._cancelled_early))]
+
+    def progress(self, job: str) -> dict[str, int]:
+        """Return the frames done by each running piece of work of ``job``, by label."""
+        with self._lock:
+            # In order of start: a new run of a label hides the cancelled one that has not ended yet.
+            return {work.label: context.frames_done for work, context in self._running.values() if work.job == job}
+
+    def close(self) -> None:
+        """Cancel everything and take no more; does not wait for the threads."""
+        with self._lock:
+            for _, context in self._running.values():
+                context.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, run: int, work: Work[ResultT]) -> ResultT:
+        context = self._enter(run, work)
+        try:
+            return work.run(context)
+        except CodecfleetError:
+            raise
+        except BaseException as error:
+            raise _as_work_error(work, error) from error
+        finally:
+            with self._lock:
+                del self._running[run]
+
+    def _enter(self, run: int, work: Work[ResultT]) -> WorkContext:
+        context = WorkContext()
+        with self._lock:
+            if run in self._cancelled_early:
+                del self._cancelled_early[run]
+                message = "the work was cancelled before it began"
+                raise Cancelled(message)
+            self._running[run] = (work, context)
+        return context
+
+
+def _as_work_error(work: Work[ResultT], error: BaseException) -> WorkError:
+    message = f"{work.label} failed with {type(error).__name__}: {error}"
+    mapped = WorkError(message, "This is a defect of codecfleet or of a codec: please report it with the input.")
+    # The cause does not survive pickling, a note does.
+    mapped.add_note("".join(traceback.format_exception(error)))
+    return mapped

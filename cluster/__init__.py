@@ -1,0 +1,1 @@
+"""Floor 2: what the machines can do, and where work goes."""

@@ -1,0 +1,69 @@
+"""Where work runs: the one seam between jobs and the machines.
+
+Jobs know only ``Pool``. ``cluster/ray_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in
+threads of this process and passes the same contract tests.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..actors.work import Work
+
+__all__ = ["Pool"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Pool(ABC):
+    """Runs work on workers. Used from one event loop; every method may be called concurrently."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many pieces of work run at the same time; more may be submitted, and wait their turn in order."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about how this pool came to be, a line each; it goes into the report."""
+        return ()
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Make the workers ready. Calling it twice does nothing more.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+        """
+
+    @abstractmethod
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker and return its result.
+
+        Cancelling the awaiting task cancels the work, whether it waits or runs, and frees its slot.
+
+        Raises:
+            WorkerLost: the worker died; the pool has already replaced it, so the work may be submitted again.
+            CodecfleetError: whatever the work itself raised, as it raised it.
+        """
+
+    @abstractmethod
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done so far by the work of ``job`` that runs right now, by label. Never raises for a lost worker."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Cancel what runs, stop the workers within about a second, and release everything. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,50 @@
+"""What Ray's exceptions mean to a pool: the one place where they are named.
+
+They share no base class: that a node, a worker or an object is gone is told by a dozen unrelated types (RayTaskError,
+which carries what the remote code raised, is the only one that says nothing about the placement).
+"""
+
+from enum import Enum
+
+from ray import exceptions
+
+__all__ = ["Failure", "classify", "first_line"]
+
+
+class Failure(Enum):
+    """How much is gone."""
+
+    PROCESS = "process"  #: the worker process, its node, or our way to it
+    RESULT = "result"  #: only this result: the process lives
+    CODE = "code"  #: nothing: the remote code raised
+
+
+_PROCESS_GONE = (
+    exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: perhaps alive, but out of reach
+    exceptions.ActorPlacementGroupRemoved,
+    exceptions.ActorUnschedulableError,
+    exceptions.LocalRayletDiedError,
+    exceptions.NodeDiedError,
+    exceptions.OutOfMemoryError,  # Ray's memory monitor killed the process
+    exceptions.WorkerCrashedError,
+    exceptions.RuntimeEnvSetupError,
+)
+
+
+def classify(error: BaseException) -> Failure:
+    """Tell what is gone when a call of an actor ends in ``error``."""
+    if isinstance(error, exceptions.RayTaskError):
+        return Failure.CODE
+    if isinstance(error, _PROCESS_GONE):
+        return Failure.PROCESS
+    if isinstance(error, exceptions.RayError):
+        return Failure.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
+    return Failure.CODE
+
+
+def first_line(error: BaseException) -> str:
+    """Return one line that says what ``error`` is: Ray's messages run over many, with addresses nobody asked for."""
+    if isinstance(error, exceptions.RayTaskError) and error.cause is not None:
+        return first_line(error.cause)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

@@ -1,0 +1,96 @@
+"""codecfleet: one video, many workers, one exact file.
+
+    async with Fleet() as fleet:
+        job = await fleet.transcode(TranscodeSpec(source="in.mkv", output="out.mp4", codec="hevc"))
+        async for event in job.events():
+            print(event)
+        report = await job
+
+``transcode("in.mkv", "out.mp4")`` does the same in one call that waits.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .actors.encoder_settings import Codec
+    from .errors import (
+        Cancelled,
+        CodecfleetError,
+        InputError,
+        RequestError,
+        UsageError,
+        WorkError,
+    )
+    from .jobs.events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+    from .jobs.fleet import Fleet, transcode
+    from .jobs.job import Job
+    from .jobs.plan import Plan, plan_transcode
+    from .jobs.probe import ProbeReport, probe
+    from .jobs.report import Report
+    from .jobs.spec import TranscodeSpec
+    from .jobs.verify import Verdict, verify
+
+__all__ = [
+    "Cancelled",
+    "Codec",
+    "CodecfleetError",
+    "Done",
+    "Event",
+    "Fleet",
+    "InputError",
+    "Job",
+    "Plan",
+    "Planned",
+    "ProbeReport",
+    "Progress",
+    "Report",
+    "RequestError",
+    "SegmentFinished",
+    "SegmentStarted",
+    "TranscodeSpec",
+    "UsageError",
+    "Verdict",
+    "Warned",
+    "WorkError",
+    "__version__",
+    "plan_transcode",
+    "probe",
+    "transcode",
+    "verify",
+]
+
+_HOMES = {
+    "actors.encoder_settings": ("Codec",),
+    "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
+    "jobs.events": ("Done", "Event", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
+    "jobs.fleet": ("Fleet", "transcode"),
+    "jobs.job": ("Job",),
+    "jobs.plan": ("Plan", "plan_transcode"),
+    "jobs.probe": ("ProbeReport", "probe"),
+    "jobs.report": ("Report",),
+    "jobs.spec": ("TranscodeSpec",),
+    "jobs.verify": ("Verdict", "verify"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import public names when they are first used: a worker, or ``--help``, does not pay for what it never touches."""
+    if name == "__version__":
+        return _version()
+    if name not in _HOME_OF:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def _version() -> str:
+    try:
+        return version("codecfleet")
+    except PackageNotFoundError:
+        # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
+        return "0+checkout"

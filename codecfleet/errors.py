@@ -1,0 +1,181 @@
+"""Every error codecfleet raises, named by whose act broke it.
+
+    CodecfleetError
+    ├── UsageError                 the caller asked something that makes no sense          exit 2
+    ├── InputError                 the source's fault                                      exit 3
+    │   ├── InputNotFound          there is nothing at that path or address
+    │   ├── InputUnreadable        it is there, but cannot be opened, parsed or decoded
+    │   ├── InputRefused           opening it would be unsafe (playlists, other protocols)
+    │   └── InputDamaged           decoding it meets damage, and the caller asked for none (--strict)
+    ├── RequestError               a sound request that cannot be met with this source     exit 4
+    │   ├── NoVideoTrack           the source has no video to encode
+    │   ├── OutputExists           something already has the output's name
+    │   ├── OutputUnwritable       the output cannot be created or written
+    │   ├── Unsupported            codec, container, pixel format or option do not fit together
+    │   └── WouldLose              something could not be carried across, and --strict forbids losing it
+    ├── WorkError                  our own machinery failed, after its retries             exit 5
+    │   ├── WorkerLost             a worker process or its node died
+    │   ├── SegmentFailed          one segment failed more often than its budget allows
+    │   ├── EncoderFailed          an encoder refused a frame or returned something impossible
+    │   ├── ProofFailed            the proof found a difference; nothing was published
+    │   ├── StorageFailed          reading or writing storage failed half-way (disk full, network)
+    │   └── FleetUnavailable       no Ray to run on: it did not start, or did not answer
+    └── Cancelled                  the caller cancelled the job                            exit 130
+
+Each error carries what went wrong (``message``), what to do next (``next_step``) and whether trying again can help
+(``retry``). All arguments are positional and stay in ``args``, so every error survives pickling: Ray turns an
+exception with keyword-only arguments into something no caller can catch by type.
+"""
+
+from enum import Enum
+from typing import ClassVar
+
+__all__ = [
+    "Cancelled",
+    "CodecfleetError",
+    "EncoderFailed",
+    "FleetUnavailable",
+    "InputDamaged",
+    "InputError",
+    "InputNotFound",
+    "InputRefused",
+    "InputUnreadable",
+    "NoVideoTrack",
+    "OutputExists",
+    "OutputUnwritable",
+    "ProofFailed",
+    "RequestError",
+    "Retry",
+    "SegmentFailed",
+    "StorageFailed",
+    "Unsupported",
+    "UsageError",
+    "WorkError",
+    "WorkerLost",
+    "WouldLose",
+]
+
+
+class Retry(Enum):
+    """Whether, and where, the same work may succeed when tried again."""
+
+    NEVER = "never"
+    """The same work fails the same way anywhere."""
+    ANYWHERE = "anywhere"
+    """Another try may succeed, on the same worker too."""
+    ELSEWHERE = "elsewhere"
+    """Another try may succeed on another worker; this one is not to be used again."""
+
+
+class CodecfleetError(Exception):
+    """Something codecfleet could not do.
+
+    Args:
+        message: one line that says what went wrong, with the value that caused it.
+        next_step: one line that says what the reader can do about it; "" where there is nothing to do.
+    """
+
+    exit_code: ClassVar[int] = 5
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message, next_step)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.next_step}" if self.next_step else self.message
+
+
+class UsageError(CodecfleetError):
+    """The caller asked something that makes no sense."""
+
+    exit_code = 2
+
+
+class InputError(CodecfleetError):
+    """The source's fault."""
+
+    exit_code = 3
+
+
+class InputNotFound(InputError):
+    """There is nothing at that path or address."""
+
+
+class InputUnreadable(InputError):
+    """The source is there, but cannot be opened, parsed or decoded."""
+
+
+class InputRefused(InputError):
+    """Opening the source would be unsafe: it names other files or addresses, or needs a protocol we do not open."""
+
+
+class InputDamaged(InputError):
+    """Decoding the source meets damage, and the caller asked for none."""
+
+
+class RequestError(CodecfleetError):
+    """A sound request that cannot be met with this source."""
+
+    exit_code = 4
+
+
+class NoVideoTrack(RequestError):
+    """The source has no video to encode."""
+
+
+class OutputExists(RequestError):
+    """Something already has the output's name."""
+
+
+class OutputUnwritable(RequestError):
+    """The output cannot be created or written."""
+
+
+class Unsupported(RequestError):
+    """Codec, container, pixel format or option do not fit together."""
+
+
+class WouldLose(RequestError):
+    """Something of the source could not be carried across, and the caller forbade losing it."""
+
+
+class WorkError(CodecfleetError):
+    """Our own machinery failed, after its retries."""
+
+    exit_code = 5
+
+
+class WorkerLost(WorkError):
+    """A worker process or its node died while it held the work."""
+
+    retry = Retry.ANYWHERE
+
+
+class SegmentFailed(WorkError):
+    """One segment failed more often than its budget allows."""
+
+
+class EncoderFailed(WorkError):
+    """An encoder refused a frame or returned something impossible."""
+
+    retry = Retry.ANYWHERE
+
+
+class ProofFailed(WorkError):
+    """The proof found a difference between what was taken from the source and what was written."""
+
+
+class StorageFailed(WorkError):
+    """Reading or writing storage failed half-way."""
+
+
+class FleetUnavailable(WorkError):
+    """There is no Ray to run on: it did not start, or did not answer."""
+
+
+class Cancelled(CodecfleetError):
+    """The caller cancelled the job."""
+
+    exit_code = 130

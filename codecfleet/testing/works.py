@@ -1,0 +1,127 @@
+"""Tiny works with which a pool's promises are tested, and with which one can try out a pool of one's own."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..actors.work import Work, WorkContext
+from ..errors import CodecfleetError
+
+__all__ = ["Ask", "Count", "Crash", "Dwell", "Fail", "MakeArray", "Raise", "ReturnUnpicklable", "Unpicklable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask(Work[int]):
+    """Return the id of the process it runs in."""
+
+    def run(self, context: WorkContext) -> int:
+        """Return at once."""
+        context.advance()
+        return os.getpid()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(Work[int]):
+    """Report ``frames`` frames, one at a time, and return their number."""
+
+    frames: int = 1
+
+    def run(self, context: WorkContext) -> int:
+        """Count."""
+        for _ in range(self.frames):
+            context.advance()
+        return self.frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dwell(Work[tuple[float, float]]):
+    """Report a frame every 10 ms for ``seconds``, and return when it began and ended (the machine's monotonic clock)."""
+
+    seconds: float
+
+    def run(self, context: WorkContext) -> tuple[float, float]:
+        """Wait, ready to be cancelled."""
+        began = time.monotonic()
+        while time.monotonic() < began + self.seconds:
+            context.advance()
+            time.sleep(0.01)
+        return began, time.monotonic()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeArray(Work[NDArray[np.uint8]]):
+    """Return ``length`` bytes that a seed determines."""
+
+    length: int
+    seed: int = 0
+
+    def run(self, context: WorkContext) -> NDArray[np.uint8]:
+        """Return the bytes ``expected`` tells."""
+        context.advance()
+        return self.expected()
+
+    def expected(self) -> NDArray[np.uint8]:
+        """Return what ``run`` returns, wherever it is asked."""
+        return np.random.default_rng(self.seed).integers(0, 256, self.length, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail(Work[NoReturn]):
+    """Raise one of codecfleet's own errors."""
+
+    error: CodecfleetError
+
+    def run(self, context: WorkContext) -> NoReturn:
+        """Raise it after one frame."""
+        context.advance()
+        raise self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raise(Work[NoReturn]):
+    """Raise what no work may raise: a foreign exception, even one that would end a thread or a process."""
+
+    error: type[BaseException] = ValueError
+    message: str = "out of tune"
+
+    def run(self, context: WorkContext) -> NoReturn:
+        """Raise it after one frame."""
+        context.advance()
+        raise self.error(self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash(Work[NoReturn]):
+    """End the whole process without a word, as a codec's segmentation fault would. Never run it in your own process."""
+
+    def run(self, context: WorkContext) -> NoReturn:
+        """Leave."""
+        context.advance()
+        os._exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpicklable(Work[int]):
+    """Hold something that does not pickle."""
+
+    held: object = lambda: None  # noqa: E731 - a lambda has no importable name
+
+    def run(self, context: WorkContext) -> int:
+        """Return at once, where it did arrive."""
+        context.advance()
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnUnpicklable(Work[object]):
+    """Return something that does not pickle."""
+
+    def run(self, context: WorkContext) -> object:
+        """Return a lock."""
+        context.advance()
+        return threading.Lock()

@@ -1,0 +1,1 @@
+"""Floor 3: what a user runs: plan, fan out, gather, prove."""

@@ -1,0 +1,269 @@
+"""The life of a job's segments: a pure state machine. Facts go in as events, what to do comes out as effects.
+
+                 Start                 Finished                both seams agree
+    WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
+       ▲  ▲                    │                     │
+       │  └──── Lost, retries left                   │ seam differs: decode from an earlier access point
+       └─────────────────────────────────────────────┘ ... and once that is the track's start: MERGED into its
+                                                       left neighbour, which goes back to WAITING
+
+A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
+the very frames with which the segment on its right begins. Segments are joined in order, and only once the seams on
+both of their sides agree, so nothing that was joined is ever taken back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from ..actors.decoding import PictureHash
+from ..errors import CodecfleetError, Retry, SegmentFailed
+
+__all__ = ["Board", "Effect", "Fail", "Finished", "Join", "Lost", "Run", "SegmentState", "Slot", "decide", "seams_agree", "start_next"]
+
+ATTEMPTS = 3
+"""How often one segment may fail before the job does."""
+WINDOW_PER_WORKER = 2
+"""How far ahead of the oldest unfinished segment others may start, in multiples of what runs at once."""
+
+
+class SegmentState(Enum):
+    """Where a segment stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENCODED = "encoded"
+    JOINED = "joined"
+    MERGED = "merged"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can happen to the segment any more."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({SegmentState.JOINED, SegmentState.MERGED})
+
+EDGES: dict[SegmentState, frozenset[SegmentState]] = {
+    # A slot came free and the segment is next.
+    SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
+    # The worker delivered; or it was lost and the segment may try again.
+    SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING}),
+    # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
+    SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
+    # Written to the output.
+    SegmentState.JOINED: frozenset(),
+    # Its frames belong to the segment on its left now.
+    SegmentState.MERGED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One planned segment: what is known of it so far.
+
+    ``until`` is the planned segment whose end this one ends at: its own, unless it took in its right neighbours.
+    ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
+    """
+
+    segment: int
+    until: int
+    frames: int
+    state: SegmentState = SegmentState.WAITING
+    entry_moves: int = 0
+    at_start: bool = False
+    failures: int = 0
+    runs: int = 0
+    seam_before: tuple[PictureHash, ...] = ()
+    seam_after: tuple[PictureHash, ...] = ()
+
+    def to(self, state: SegmentState) -> "Slot":
+        """Return the slot in ``state``.
+
+        Raises:
+            ValueError: there is no such edge; the message tells the slot's story.
+        """
+        if state not in EDGES[self.state]:
+            message = f"segment {self.segment} cannot go from {self.state} to {state}: {self}"
+            raise ValueError(message)
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A worker delivered a segment. ``at_start`` says that it was decoded from the track's first packet."""
+
+    segment: int
+    seam_before: tuple[PictureHash, ...]
+    seam_after: tuple[PictureHash, ...]
+    at_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A segment's run failed."""
+
+    segment: int
+    error: CodecfleetError
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back."""
+
+    segment: int
+    until: int
+    entry_moves: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Write a segment to the output; joins come in order."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Give the job up."""
+
+    error: CodecfleetError
+
+
+Event: TypeAlias = Finished | Lost
+Effect: TypeAlias = Run | Join | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All segments of a job, in order."""
+
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, frames: Sequence[int]) -> "Board":
+        """Return a fresh board for segments that promise so many frames each."""
+        return cls(tuple(Slot(segment=n, until=n, frames=count) for n, count in enumerate(frames)))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is joined."""
+        return all(slot.state.is_final for slot in self.slots)
+
+    @property
+    def running(self) -> int:
+        """How many segments run."""
+        return sum(slot.state is SegmentState.RUNNING for slot in self.slots)
+
+    def put(self, *slots: Slot) -> "Board":
+        """Return the board with these slots in the places of their segments."""
+        changed = list(self.slots)
+        for slot in slots:
+            changed[slot.segment] = slot
+        return Board(tuple(changed))
+
+    def right_of(self, slot: Slot) -> Slot | None:
+        """Return the segment that begins where ``slot`` ends."""
+        return self.slots[slot.until + 1] if slot.until + 1 < len(self.slots) else None
+
+    def left_of(self, slot: Slot) -> Slot | None:
+        """Return the segment that ends where ``slot`` begins."""
+        for earlier in reversed(self.slots[: slot.segment]):
+            if earlier.state is not SegmentState.MERGED:
+                return earlier
+        return None
+
+
+def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
+    """Start as many segments as may run, ``at_once`` in all.
+
+    In order, within a window behind the oldest unfinished segment, so that little waits for the join; the longest
+    first inside it, so that no long one is left for the end.
+    """
+    live = [slot for slot in board.slots if not slot.state.is_final]
+    window = live[: at_once * WINDOW_PER_WORKER]
+    waiting = sorted(
+        (slot for slot in window if slot.state is SegmentState.WAITING), key=lambda slot: (-slot.frames, slot.segment)
+    )
+    runs = []
+    for slot in waiting[: max(0, at_once - board.running)]:
+        started = replace(slot.to(SegmentState.RUNNING), runs=slot.runs + 1)
+        board = board.put(started)
+        runs.append(Run(slot.segment, slot.until, slot.entry_moves, started.runs))
+    return board, runs
+
+
+def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
+    """Take in one fact; return the new board and what follows from it."""
+    slot = board.slots[event.segment]
+    if isinstance(event, Lost):
+        return _lost(board, slot, event.error)
+    encoded = replace(
+        slot.to(SegmentState.ENCODED),
+        seam_before=event.seam_before,
+        seam_after=event.seam_after,
+        at_start=event.at_start,
+    )
+    board = board.put(encoded)
+    board = _check_seam(board, board.left_of(encoded), encoded)
+    current = board.slots[encoded.segment]
+    if current.state is SegmentState.ENCODED:
+        board = _check_seam(board, current, board.right_of(current))
+    return _join(board)
+
+
+def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
+    """Tell whether what the left side of a cut saw after it is what the right side began with.
+
+    One side may have seen fewer pictures (a packet may hold none); what both saw must agree, and if one saw any, so
+    must the other.
+    """
+    common = min(len(after), len(before))
+    if common == 0:
+        return not after and not before
+    return tuple(after[:common]) == tuple(before[:common])
+
+
+def _lost(board: Board, slot: Slot, error: CodecfleetError) -> tuple[Board, list[Effect]]:
+    waiting = replace(slot.to(SegmentState.WAITING), failures=slot.failures + 1)
+    board = board.put(waiting)
+    if error.retry is Retry.NEVER:
+        return board, [Fail(error)]
+    if waiting.failures >= ATTEMPTS:
+        message = f"segment {slot.segment} failed {waiting.failures} times, last: {error.message}"
+        return board, [Fail(SegmentFailed(message, error.next_step))]
+    return board, []
+
+
+def _check_seam(board: Board, left: Slot | None, right: Slot | None) -> Board:
+    """Compare both sides of one cut, once both are encoded, and move the right side's entry where they differ."""
+    if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
+        return board
+    if seams_agree(left.seam_after, right.seam_before):
+        return board
+    if not right.at_start:
+        return board.put(replace(right.to(SegmentState.WAITING), entry_moves=right.entry_moves + 1))
+    merged = right.to(SegmentState.MERGED)
+    grown = replace(left.to(SegmentState.WAITING), until=right.until, frames=left.frames + right.frames)
+    return board.put(merged, grown)
+
+
+def _join(board: Board) -> tuple[Board, list[Effect]]:
+    """Join the finished prefix: segments whose seams agree on both sides."""
+    effects: list[Effect] = []
+    for slot in _joinable(board):
+        board = board.put(slot.to(SegmentState.JOINED))
+        effects.append(Join(slot.segment))
+    return board, effects
+
+
+def _joinable(board: Board) -> Iterator[Slot]:
+    for slot in board.slots:
+        if slot.state.is_final:
+            continue
+        right = board.right_of(slot)
+        if slot.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
+            return
+        yield slot

@@ -1,0 +1,128 @@
+"""What a job says while it runs: a small, versioned vocabulary of events.
+
+Every event is a frozen value with a ``to_json`` form; docs/events.md describes the schema that ``--json`` prints.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from .report import Report
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Done",
+    "Event",
+    "Failed",
+    "Planned",
+    "Progress",
+    "SegmentFinished",
+    "SegmentStarted",
+    "Warned",
+]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a job; ``at_s`` is seconds since the job was submitted."""
+
+    kind: ClassVar[str] = "event"
+    job: str
+    at_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain JSON values: ``schema``, ``event``, then the fields."""
+        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"schema": SCHEMA_VERSION, "event": self.kind, **fields}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Report):
+        return value.model_dump(mode="json")
+    if isinstance(value, Fraction):
+        return float(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Event):
+    """The input was read and the cuts are fixed."""
+
+    kind: ClassVar[str] = "planned"
+    segments: int
+    frames: int
+    """Pictures that the index promises; the true number is in the report."""
+    duration_s: Fraction
+    codec: str
+    encoder: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStarted(Event):
+    """A segment went to a worker."""
+
+    kind: ClassVar[str] = "segment_started"
+    segment: int
+    start_s: Fraction
+    frames: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFinished(Event):
+    """A segment came back and is on disk."""
+
+    kind: ClassVar[str] = "segment_finished"
+    segment: int
+    frames: int
+    payload_bytes: int
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Event):
+    """Where the whole job stands; sent a few times a second at most."""
+
+    kind: ClassVar[str] = "progress"
+    frames_done: int
+    frames_total: int
+    fps: float
+    eta_s: float | None
+    running: tuple[tuple[int, int, int], ...]
+    """The segments in flight as (segment, frames done, frames to do)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(Event):
+    """Something the user should know: a loss, damage, a fallback."""
+
+    kind: ClassVar[str] = "warning"
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Event):
+    """The output is published; nothing follows."""
+
+    kind: ClassVar[str] = "done"
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """The job ended without an output; nothing follows.
+
+    Only the command line says it, as the last line of ``--json``: in Python, awaiting the job raises instead.
+    """
+
+    kind: ClassVar[str] = "failed"
+    error: str
+    """The error's class, as in ``codecfleet.errors``; the exception's own for anything unexpected."""
+    message: str
+    next_step: str
+    exit_code: int

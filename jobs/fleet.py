@@ -1,0 +1,119 @@
+"""``Fleet``: where jobs are submitted. The public face of everything below."""
+
+import asyncio
+import secrets
+from types import TracebackType
+from typing import Self
+
+from ..cluster.pool import Pool
+from ..errors import UsageError
+from .channel import EventChannel
+from .job import Job, JobRun
+from .report import Report
+from .spec import TranscodeSpec
+
+__all__ = ["Fleet", "transcode"]
+
+JOBS_AT_ONCE = 4
+"""Jobs that are planned or encoded at the same time; more wait their turn, so that open files and memory stay bounded."""
+
+
+class Fleet:
+    """Workers to run jobs on: an embedded Ray of one's own, or a cluster.
+
+    Without ``address`` (and without ``RAY_ADDRESS``) a private Ray is started on this machine, and stopped again;
+    inside an existing Ray driver, worker or job, that connection is used and left as it is.
+
+    Args:
+        address: a Ray cluster's address.
+        workers: how many segments may be in flight; None takes what the machines have.
+        jobs_at_once: how many jobs may be under way at the same time.
+        pool: where to run instead, such as ``codecfleet.testing.LocalPool``.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        jobs_at_once: int = JOBS_AT_ONCE,
+        pool: Pool | None = None,
+    ) -> None:
+        if workers is not None and workers < 1:
+            message = f"a fleet needs at least one worker: {workers}"
+            raise UsageError(message)
+        self._address = address
+        self._workers = workers
+        self._pool = pool
+        self._turns = asyncio.Semaphore(jobs_at_once)
+        self._jobs: set[Job] = set()
+        self._starting: asyncio.Task[None] | None = None
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        """Begin to start the workers; the first job waits for them where it must, and raises if they do not come."""
+        if self._pool is None:
+            from ..cluster.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray, which plans do without
+
+            self._pool = ConnectedPool(self._address, slots=self._workers)
+        self._open = True
+        self._starting = asyncio.create_task(self._pool.start(), name="codecfleet start")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel the jobs that still run, and release the workers."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Cancel the jobs that still run, and release the workers. Idempotent."""
+        self._open = False
+        for job in list(self._jobs):
+            await job.cancel()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+            if not self._starting.cancelled():
+                # Whoever submitted a job has heard of a failed start; nobody else needs to.
+                self._starting.exception()
+        if self._pool is not None:
+            await self._pool.aclose()
+
+    async def transcode(self, spec: TranscodeSpec) -> Job:
+        """Submit a job and return at once; it begins when its turn comes.
+
+        Raises:
+            UsageError: the fleet is not open.
+        """
+        if not self._open or self._pool is None:
+            message = "the fleet is not open"
+            raise UsageError(message, "Use it as `async with Fleet() as fleet:`.")
+        name = f"{secrets.token_hex(4)}"
+        job = Job(name, spec, lambda channel: self._run(name, spec, channel))
+        self._jobs.add(job)
+        job.on_end(self._jobs.discard)
+        return job
+
+    async def _run(self, name: str, spec: TranscodeSpec, channel: EventChannel) -> Report:
+        async with self._turns:
+            if self._pool is None:
+                message = "the fleet was closed"
+                raise UsageError(message)
+            return await JobRun(name, spec, self._pool, channel).run()
+
+
+def transcode(source: str, output: str, *, address: str | None = None, **options: object) -> Report:
+    """Transcode one file and wait for it: the whole of codecfleet in one call.
+
+    ``options`` are those of ``TranscodeSpec``.
+
+    Raises:
+        CodecfleetError: whatever went wrong; nothing is left under the output's name.
+    """
+    spec = TranscodeSpec.model_validate({"source": source, "output": output, **options})
+    return asyncio.run(_transcode(spec, address))
+
+
+async def _transcode(spec: TranscodeSpec, address: str | None) -> Report:
+    async with Fleet(address, workers=spec.workers) as fleet:
+        return await (await fleet.transcode(spec))

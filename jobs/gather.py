@@ -1,0 +1,246 @@
+"""Joining: segments come in order, one exact file comes out.
+
+The output grows while later segments still run, and memory holds one segment at a time. Nothing is encoded here: the
+payloads are the workers', the times are the index's, and everything beside the video comes from ``SideTracks``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import av.error
+from av.container import OutputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from ..actors.audio import EncodedTrack
+from ..actors.av_stream import add_side_data, set_extradata, set_video_parameters
+from ..actors.describe import container_side_data
+from ..actors.encoder_settings import Codec
+from ..actors.encoding import reorder_depth
+from ..errors import ProofFailed, StorageFailed, WorkError
+from .output_times import OutputTimes, PacketTimes
+from .plan import Plan
+from .side_tracks import SideTracks
+from .spool import SpooledSegment, storage_error
+
+__all__ = ["Gather", "JoinedTrack"]
+
+_HVC1 = int.from_bytes(b"hvc1", "little")
+"""HEVC with its parameter sets in the header alone; Apple's players take no other tag."""
+
+
+@dataclass(slots=True)
+class JoinedTrack:
+    """What was written: the presentation time of every picture, in output ticks, in decoding order."""
+
+    origin_s: Fraction = Fraction(0)
+    tick: Fraction = Fraction(1)
+    pts: list[int] = field(default_factory=list)
+    payload_bytes: int = 0
+
+
+class Gather:
+    """Writes one output file. ``join`` is called once a segment, in order; then ``finish``, or ``abandon``."""
+
+    def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
+        self._plan = plan
+        self._path = path
+        self._encoded = encoded
+        self._extradata: bytes | None = None
+        self._output: OutputContainer | None = None
+        self._stream: VideoStream | None = None
+        self._sides: SideTracks | None = None
+        self._side_packets: Iterator[tuple[Fraction, Packet]] = iter(())
+        self._next_side: tuple[Fraction, Packet] | None = None
+        self._times: OutputTimes | None = None
+        self.joined = JoinedTrack()
+
+    def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
+        """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
+
+        Raises:
+            ProofFailed: the segment does not fit those before it.
+            StorageFailed: the output or the payload cannot be written or read.
+        """
+        facts = segment.facts
+        self._check_parameter_sets(facts.segment, facts.extradata)
+        if not facts.frames_out:
+            return
+        if self._output is None:
+            self._open(facts.first_ticks or 0, facts.extradata)
+        payload = segment.payload()
+        times = self._output_times().segment([int(t) for t in facts.pts_ticks], following_ticks)
+        offset = 0
+        for moment, size, is_keyframe in zip(times, facts.sizes_bytes, facts.keyframes, strict=True):
+            data = payload[offset : offset + int(size)]
+            offset += int(size)
+            self._mux_video(data, moment, is_keyframe=bool(is_keyframe))
+        self.joined.payload_bytes += len(payload)
+
+    def finish(self) -> JoinedTrack:
+        """Write what is left beside the video and close the file.
+
+        Raises:
+            ProofFailed: no segment held a picture.
+            StorageFailed: the output cannot be written.
+        """
+        if self._output is None:
+            message = f"no picture of {self._plan.spec.source} lies in the asked-for interval"
+            raise ProofFailed(message, "Check --start and --end.")
+        self._mux_sides(None)
+        try:
+            self._output.close()
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._failed(error) from error
+        self._release()
+        return self.joined
+
+    def abandon(self) -> None:
+        """Give up: close what is open. The caller deletes the file."""
+        if self._output is not None:
+            try:
+                self._output.close()
+            except (av.error.FFmpegError, OSError, ValueError):
+                # The file is deleted in any case; a half-written header only makes closing fail.
+                pass
+        self._release()
+
+    def _release(self) -> None:
+        if self._sides is not None:
+            self._sides.__exit__(None, None, None)
+        self._output, self._sides = None, None
+
+    def _check_parameter_sets(self, segment: int, extradata: bytes) -> None:
+        if self._extradata is None:
+            self._extradata = extradata
+        elif extradata != self._extradata:
+            message = f"segment {segment} was encoded with parameter sets of its own"
+            raise ProofFailed(message, "Please report it with the input and the options.")
+
+    def _open(self, first_ticks: int, extradata: bytes) -> None:
+        plan, container = self._plan, self._plan.container
+        first_s = first_ticks * plan.index.time_base
+        self.joined.origin_s = min([first_s, *self._side_starts_s(first_s)])
+        tick = container.video_tick(plan.index.time_base)
+        try:
+            self._output = av.open(
+                str(self._path), "w", format=container.muxer, container_options=plan.carry.muxer_options(tick)
+            )
+            self._stream = self._add_video(self._output, tick, extradata)
+            if container.holds_tracks:
+                self._add_sides(self._output)
+            self._output.start_encoding()
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            raise self._failed(error) from error
+        # The muxer may have settled on another tick than the one it was asked for.
+        self.joined.tick = Fraction(self._stream.time_base or tick)
+        self._times = OutputTimes(
+            source_time_base=plan.index.time_base,
+            output_tick=self.joined.tick,
+            origin_s=self.joined.origin_s,
+            reorder_frames=reorder_depth(plan.encoder, extradata),
+            last_duration_ticks=plan.index.nominal_ticks,
+        )
+
+    def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:
+        """When the carried sound starts; a track that starts inside the asked-for part does not move the origin."""
+        if not self._plan.container.holds_tracks:
+            return []
+        starts = self._plan.carry.first_presentation_s
+        if starts is None:
+            return []
+        return [starts] if self._plan.spec.start_s is None else [max(starts, first_s)]
+
+    def _add_video(self, output: OutputContainer, tick: Fraction, extradata: bytes) -> VideoStream:
+        plan = self._plan
+        picture = plan.encoder.format
+        stream = output.add_mux_stream(
+            plan.encoder.codec.value, width=picture.width, height=picture.height, time_base=tick
+        )
+        if not isinstance(stream, VideoStream):
+            message = f"PyAV made no video stream for {plan.encoder.codec}"
+            raise WorkError(message, "Check the installed version of PyAV.")
+        set_video_parameters(
+            stream,
+            pix_fmt=picture.pix_fmt,
+            colour=picture.colour,
+            sample_aspect_ratio=picture.sample_aspect_ratio,
+            video_delay=reorder_depth(plan.encoder, extradata),
+            frame_rate=picture.frame_rate,
+            codec_tag=_HVC1 if plan.encoder.codec is Codec.HEVC and plan.container.is_isobmff else 0,
+        )
+        if extradata:
+            set_extradata(stream, extradata)
+        for kind, data in container_side_data(picture, plan.extras).items():
+            add_side_data(stream, kind, data)
+        stream.metadata.update(plan.carry.video_tags)
+        stream.disposition = plan.carry.video_disposition
+        return stream
+
+    def _add_sides(self, output: OutputContainer) -> None:
+        spec = self._plan.spec
+        origin_s = self.joined.origin_s
+        sides = SideTracks(
+            spec.source,
+            self._plan.carry,
+            origin_s=origin_s,
+            start_s=self._clock_s(spec.start_s),
+            end_s=self._clock_s(spec.end_s),
+            encoded=self._encoded,
+        )
+        self._sides = sides.__enter__()
+        self._sides.add_to(output)
+        self._side_packets = self._sides.packets()
+        self._next_side = next(self._side_packets, None)
+
+    def _clock_s(self, relative_s: Fraction | None) -> Fraction | None:
+        """Return a time relative to the first picture on the source's own clock."""
+        if relative_s is None:
+            return None
+        return self._plan.index.first_ticks * self._plan.index.time_base + relative_s
+
+    def _output_times(self) -> OutputTimes:
+        if self._times is None:
+            message = "the output is not open"
+            raise WorkError(message, "Please report it.")
+        return self._times
+
+    def _mux_video(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> None:
+        self._mux_sides(moment.dts * self.joined.tick)
+        container = self._plan.container
+        if is_keyframe and not (container.is_isobmff or container.is_matroska):
+            # Only those two keep parameter sets in their header; elsewhere every access point brings its own.
+            data = (self._extradata or b"") + data
+        packet = Packet(len(data))
+        packet.update(data)
+        packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
+        packet.time_base = self.joined.tick
+        packet.is_keyframe = is_keyframe
+        packet.stream = self._stream
+        self._mux(packet)
+        self.joined.pts.append(moment.pts)
+
+    def _mux_sides(self, until_s: Fraction | None) -> None:
+        while self._next_side is not None and (until_s is None or self._next_side[0] <= until_s):
+            self._mux(self._next_side[1])
+            self._next_side = next(self._side_packets, None)
+
+    def _mux(self, packet: Packet) -> None:
+        if self._output is None:
+            message = "the output is not open"
+            raise WorkError(message, "Please report it.")
+        try:
+            self._output.mux(packet)
+        except (av.error.FFmpegError, OSError) as error:
+            # Never mux again after a failure: FFmpeg would write the header anew each time, and crash in the end.
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> WorkError:
+        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+            mapped = storage_error(error, self._path)
+            return mapped if isinstance(mapped, WorkError) else StorageFailed(str(mapped))
+        message = f"{self._plan.container.name} could not be written: {error}"
+        return StorageFailed(message, "Try another container, and please report it with the input.")

@@ -1,0 +1,273 @@
+"""The index of a video track: every packet's times, flags and place, from one demux pass that decodes nothing.
+
+Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard, Disposition
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from ..actors.bitstream import RandomAccess, random_access_kind
+from ..actors.decoding import AccessPoint
+from ..actors.describe import nominal_frame_rate
+from ..actors.opening import open_source
+from ..actors.timeline import REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
+from ..errors import InputUnreadable, NoVideoTrack
+
+__all__ = ["MISSING", "TrackIndex", "index_packets", "index_track", "video_stream"]
+
+MISSING = np.iinfo(np.int64).min
+"""A timestamp the container does not give."""
+
+KEY, DISCARD, CORRUPT = 1, 2, 4
+
+RESET_S = 1
+"""A step back of the decoding clock by more than this is a clock reset (rule R1), not disorder."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrackIndex:
+    """Every packet of one video track, in demux order. Arrays are int64 ticks of ``time_base`` unless named otherwise.
+
+    ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what kind of
+    random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
+    """
+
+    source: str
+    stream_index: int
+    time_base: Fraction
+    frame_rate: Fraction
+    pts: NDArray[np.int64]
+    dts: NDArray[np.int64]
+    pos_bytes: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]
+    flags: NDArray[np.uint8]
+    kinds: dict[int, RandomAccess]
+    shifts: tuple[TimeShift, ...]
+
+    @property
+    def packets(self) -> int:
+        """How many packets the track has."""
+        return len(self.pts)
+
+    @cached_property
+    def nominal_ticks(self) -> Fraction:
+        """One frame's nominal duration."""
+        return nominal_ticks(self.frame_rate, self.time_base)
+
+    @cached_property
+    def presented(self) -> NDArray[np.bool_]:
+        """Which packets are meant to be seen: those that no edit list discards."""
+        return (self.flags & DISCARD) == 0
+
+    @cached_property
+    def timed(self) -> NDArray[np.bool_]:
+        """Which packets are presented at a known time."""
+        return self.presented & (self.pts != MISSING)
+
+    @cached_property
+    def untimed(self) -> bool:
+        """Whether no packet has a PTS at all, so that frames are simply counted."""
+        return not bool((self.pts != MISSING).any())
+
+    @cached_property
+    def times(self) -> NDArray[np.int64]:
+        """The presentation times that the index promises, sorted."""
+        if self.untimed:
+            count = int(self.presented.sum())
+            return np.array([round(n * self.nominal_ticks) for n in range(count)], dtype=np.int64)
+        return np.sort(self.pts[self.timed])
+
+    @property
+    def first_ticks(self) -> int:
+        """When the first picture is presented."""
+        return int(self.times[0])
+
+    @property
+    def end_ticks(self) -> int:
+        """When the last picture's nominal duration is over."""
+        return int(self.times[-1]) + whole_ticks(self.nominal_ticks)
+
+    @property
+    def duration_s(self) -> Fraction:
+        """From the first picture to the end of the last one."""
+        return (self.end_ticks - self.first_ticks) * self.time_base
+
+    @cached_property
+    def access_points(self) -> tuple[AccessPoint, ...]:
+        """Where decoding may begin, in demux order."""
+        numbers = np.flatnonzero((self.flags & KEY) != 0)
+        return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
+
+    def access_point(self, packet: int) -> AccessPoint:
+        """Return how to find ``packet`` again; its timestamps are the container's own, without rule R1's shifts."""
+        shift = sum(shift.ticks for shift in self.shifts if shift.first_packet <= packet)
+        pts, dts = int(self.pts[packet]), int(self.dts[packet])
+        return AccessPoint(
+            packet=packet,
+            pos_bytes=int(self.pos_bytes[packet]),
+            pts=None if pts == MISSING else pts - shift,
+            dts=None if dts == MISSING else dts,
+        )
+
+    @cached_property
+    def troubled(self) -> NDArray[np.int64]:
+        """Packets around which no cut may fall: a time is missing, repeated, or jumps back there."""
+        missing = self.presented & (self.pts == MISSING)
+        repeated = np.zeros(self.packets, dtype=bool)
+        known = np.flatnonzero(self.timed)
+        order = known[np.argsort(self.pts[known], kind="stable")]
+        same = np.flatnonzero(np.diff(self.pts[order]) == 0)
+        repeated[order[same]] = repeated[order[same + 1]] = True
+        backward = np.zeros(self.packets, dtype=bool)
+        decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
+        backward[decoding[1:][np.diff(self.dts[decoding]) < 0]] = True
+        return np.flatnonzero(missing | repeated | backward)
+
+    def is_troubled(self, packet: int) -> bool:
+        """Tell whether a cut at ``packet`` would fall inside, or within a decoder's reordering of, a troubled span."""
+        near = np.searchsorted(self.troubled, packet - REORDER_FRAMES)
+        return near < len(self.troubled) and int(self.troubled[near]) <= packet + REORDER_FRAMES
+
+    def frames_between(self, start: int | None, end: int | None) -> int:
+        """How many pictures the index promises in [start, end)."""
+        low = 0 if start is None else int(np.searchsorted(self.times, start))
+        high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
+        return max(0, high - low)
+
+    def last_packet_before(self, end: int, beyond_frames: int) -> int:
+        """Return the last packet, in demux order, that pictures before ``end`` and ``beyond_frames`` after it need."""
+        cut = int(np.searchsorted(self.times, end)) + beyond_frames - 1
+        if cut >= len(self.times) - 1:
+            return self.packets - 1
+        wanted = self.timed & (self.pts <= self.times[cut])
+        return int(np.flatnonzero(wanted)[-1])
+
+    def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
+        """Return the sorted times of the pictures that decoding from ``entry`` through ``last_packet`` should give."""
+        stop = self.packets if last_packet is None else last_packet + 1
+        span = slice(0 if entry is None else entry.packet, stop)
+        times = np.sort(self.pts[span][self.timed[span]])
+        if entry is not None and self.pts[entry.packet] != MISSING:
+            times = times[times >= self.pts[entry.packet]]
+        return [int(t) for t in times]
+
+
+def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
+    """Return the ``track``-th video track of an open source, counted from 0; cover art is no track.
+
+    Raises:
+        NoVideoTrack: there is none, or not that many.
+        InputUnreadable: its codec is unknown here.
+    """
+    tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
+    if not tracks:
+        message = f"{source} has no video to encode"
+        raise NoVideoTrack(message, "Give a file with a video track; codecfleet does not convert sound alone.")
+    if track >= len(tracks):
+        message = f"{source} has no video track {track}: it has {len(tracks)}"
+        raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")
+    stream = tracks[track]
+    if stream.codec_context is None:
+        message = f"the video of {source} is in a codec that cannot be decoded here"
+        raise InputUnreadable(message, "`codecfleet probe` names the codec.")
+    return stream
+
+
+def index_track(source: str, track: int = 0) -> TrackIndex:
+    """Read every packet of a video track once and return its index.
+
+    Raises:
+        InputError: the source cannot be read, or has no packets.
+        NoVideoTrack: it has no such video track.
+    """
+    with open_source(source) as container:
+        stream = video_stream(container, source, track)
+        for other in container.streams:
+            if other is not stream:
+                other.discard = Discard.all
+        return index_packets(source, stream, _demux(container, stream))
+
+
+def _demux(container: InputContainer, stream: VideoStream) -> list[tuple[int, int, int, int, int, RandomAccess | None]]:
+    """Return (pts, dts, pos, size, flags, kind) of every packet."""
+    rows: list[tuple[int, int, int, int, int, RandomAccess | None]] = []
+    codec = stream.codec_context.codec.canonical_name
+    extradata = stream.codec_context.extradata or b""
+    try:
+        for packet in container.demux(stream):
+            if packet.size:
+                rows.append(_row(packet, codec, extradata))
+    except av.error.FFmpegError:
+        # The container breaks here; what came before it is what there is.
+        pass
+    return rows
+
+
+def _row(packet: Packet, codec: str, extradata: bytes) -> tuple[int, int, int, int, int, RandomAccess | None]:
+    flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
+    kind = random_access_kind(codec, bytes(packet), extradata) if packet.is_keyframe else None
+    pts = MISSING if packet.pts is None else packet.pts
+    dts = MISSING if packet.dts is None else packet.dts
+    return pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags, kind
+
+
+def index_packets(
+    source: str, stream: VideoStream, rows: Sequence[tuple[int, int, int, int, int, RandomAccess | None]]
+) -> TrackIndex:
+    """Build the index from rows of (pts, dts, pos, size, flags, kind), in demux order.
+
+    Raises:
+        InputUnreadable: there are no packets.
+    """
+    if not rows:
+        message = f"the video track of {source} has no packets"
+        raise InputUnreadable(message, "The file is cut short or empty; get it again.")
+    columns = np.array([row[:5] for row in rows], dtype=np.int64)
+    pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
+    # The codec's own rate first: a raw bitstream's container only knows a default.
+    rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
+    shifts = find_resets(pts, dts, flags, Fraction(stream.time_base), rate)
+    for shift in shifts:
+        later = pts[shift.first_packet :]
+        later[later != MISSING] += shift.ticks
+    return TrackIndex(
+        source=source,
+        stream_index=stream.index,
+        time_base=Fraction(stream.time_base),
+        frame_rate=rate,
+        pts=pts,
+        dts=dts,
+        pos_bytes=columns[:, 2],
+        sizes_bytes=columns[:, 3],
+        flags=flags,
+        kinds={number: row[5] for number, row in enumerate(rows) if row[5] is not None},
+        shifts=shifts,
+    )
+
+
+def find_resets(
+    pts: NDArray[np.int64], dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
+) -> tuple[TimeShift, ...]:
+    """Find where the source's clock was reset, and how far to shift what follows (rule R1).
+
+    The decoding clock is watched, where it exists, because presentation times step back at every B-picture.
+    """
+    clock = np.where(dts != MISSING, dts, pts)
+    watched = np.flatnonzero((clock != MISSING) & ((flags & DISCARD) == 0))
+    steps = np.diff(clock[watched])
+    step = whole_ticks(nominal_ticks(rate, time_base))
+    shifts = []
+    for place in np.flatnonzero(steps < -int(RESET_S / time_base)):
+        before, packet = int(watched[place]), int(watched[place + 1])
+        shifts.append(TimeShift(packet, int(clock[before]) + step - int(clock[packet])))
+    return tuple(shifts)

@@ -1,0 +1,66 @@
+"""What of the pictures themselves cannot be carried into the output, named one by one.
+
+Tracks, tags and chapters are ``carry``'s; this is about what rides on the video track: captions, dynamic HDR, a second
+view, field coding, and what the container has no place for.
+"""
+
+from collections.abc import Iterator
+
+from ..actors.describe import StreamExtras
+from ..actors.encoder_settings import Codec
+from ..actors.media import Colour, VideoFormat
+from .containers import Container
+from .report import Warning_
+
+__all__ = ["picture_losses"]
+
+_WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
+_WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
+_SECOND_VIEW = "VIEW_ID"
+
+
+def picture_losses(
+    source: VideoFormat, extras: StreamExtras, output: VideoFormat, codec: Codec, container: Container
+) -> tuple[Warning_, ...]:
+    """Return a warning for everything on the video track that the output cannot hold."""
+    return tuple(Warning_(code=code, message=message) for code, message in _losses(source, extras, output, codec, container))
+
+
+def _losses(
+    source: VideoFormat, extras: StreamExtras, output: VideoFormat, codec: Codec, container: Container
+) -> Iterator[tuple[str, str]]:
+    boxed = container.is_isobmff or container.is_matroska
+    if extras.captions and codec not in _WITH_CAPTIONS:
+        yield "captions-dropped", f"closed captions are lost: {codec} has no place for them here"
+    if "AFD" in extras.frame_kinds:
+        yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it"
+    if source.interlaced and output.interlaced:
+        yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
+    if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
+        yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it"
+    if extras.dovi_configuration is not None:
+        yield "dolby-vision-dropped", "Dolby Vision's metadata is lost; the base layer is kept"
+    if _SECOND_VIEW in extras.frame_kinds:
+        yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
+    yield from _container_losses(output, extras, codec, container, boxed=boxed)
+
+
+def _container_losses(
+    output: VideoFormat, extras: StreamExtras, codec: Codec, container: Container, *, boxed: bool
+) -> Iterator[tuple[str, str]]:
+    name = f".{container.name}"
+    if not boxed:
+        if extras.display_matrix is not None:
+            yield "rotation-dropped", f"the rotation is lost: {name} has no place for it"
+        if extras.spherical is not None or extras.stereo3d is not None:
+            yield "spherical-dropped", f"spherical or stereo metadata is lost: {name} has no place for it"
+        if _has_hdr(output) and codec not in _WITH_HDR_IN_BITSTREAM:
+            yield "hdr-dropped", f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
+        if codec is Codec.VP9 and output.colour != Colour():
+            yield "colour-dropped", f"part of the colour description is lost: neither VP9 nor {name} has a place for it"
+    if not container.carries_times:
+        yield "times-dropped", f"presentation times are lost: {name} holds pictures in order, and nothing else"
+
+
+def _has_hdr(output: VideoFormat) -> bool:
+    return output.hdr.mastering is not None or output.hdr.light is not None

@@ -1,0 +1,61 @@
+"""What comes out: the output's picture format, settled from the source's and the spec."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from ..actors.encoder_settings import Codec
+from ..actors.encoder_pix_fmt import choose_pix_fmt
+from ..actors.media import VideoFormat
+from .report import Warning_
+from .spec import TranscodeSpec
+
+__all__ = ["settle_picture"]
+
+
+def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tuple[VideoFormat, list[Warning_]]:
+    """Return the output's picture format, and what had to change that nobody asked for.
+
+    Raises:
+        Unsupported: the encoder cannot take that size or format.
+    """
+    width, height = _size(source, spec)
+    changes = []
+    pix_fmt, reason = choose_pix_fmt(
+        codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
+    )
+    if reason is not None:
+        changes.append(Warning_(code="pixel-format", message=reason))
+    colour = source.colour
+    if source.pix_fmt.startswith("yuvj"):
+        # The old full-range formats say it in their name; nothing else needs to.
+        colour = replace(colour, range=2)
+    shape = _aspect_ratio(source, width, height)
+    interlaced = source.interlaced and spec.deinterlace == "off"
+    settled = replace(
+        source,
+        width=width,
+        height=height,
+        pix_fmt=pix_fmt,
+        sample_aspect_ratio=shape,
+        colour=colour,
+        interlaced=interlaced,
+    )
+    return settled, changes
+
+
+def _size(source: VideoFormat, spec: TranscodeSpec) -> tuple[int, int]:
+    if spec.scale is None:
+        return source.width, source.height
+    width, height = spec.scale
+    if width is None:
+        # Keep the shape; even, because nearly every player wants 4:2:0 chroma to be whole.
+        width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
+    return width, height
+
+
+def _aspect_ratio(source: VideoFormat, width: int, height: int) -> Fraction:
+    """Return the sample aspect ratio with which the scaled picture is shown in the source's shape."""
+    display = source.sample_aspect_ratio * source.width / source.height
+    ratio = display * height / width
+    # One rounding to an even width must not turn square samples into 1281:1280.
+    return source.sample_aspect_ratio if abs(ratio / source.sample_aspect_ratio - 1) < Fraction(1, 200) else ratio

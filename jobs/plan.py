@@ -1,0 +1,290 @@
+"""The plan of a job: what will be done, in which segments, with which encoder, and what will be lost. It runs nothing.
+
+Everything that decides the output's bytes is in the plan, and the plan is a pure function of the source and the spec:
+never of workers, cores or measured rates.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from ..actors.decoding import DecodeRange
+from ..actors.describe import StreamExtras
+from ..actors.encoder_settings import EncoderSettings, RateControl
+from ..actors.encoder_tables import encoder_kind, settle_encoder
+from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
+from ..actors.media import VideoFormat
+from ..actors.segment import SEAM_FRAMES, EncodeSegment
+from ..actors.timeline import REORDER_FRAMES
+from ..errors import InputDamaged, Unsupported, UsageError, WouldLose
+from .carry import CarryPlan, plan_carry
+from .containers import Container, container_for
+from .cuts import CutReason, choose_cuts
+from .index import TrackIndex, index_track
+from .losses import picture_losses
+from .picture import settle_picture
+from .report import Warning_
+from .source import describe_source
+from .spec import TranscodeSpec
+from .tracks import SourceDescription, describe_tracks
+
+__all__ = ["Plan", "PlannedSegment", "plan_transcode"]
+
+DOVI_WITHOUT_BASE_LAYER = 5
+"""Dolby Vision profile 5 codes its pictures in a colour space of its own: without the metadata the colours are wrong."""
+
+PACKET_MARGIN = 2
+"""Packets sent beyond the last that is needed: the second field of a picture may be a packet of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment: presentation times [``start_ticks``, ``end_ticks``), None at the track's own ends."""
+
+    segment: int
+    start_ticks: int | None
+    end_ticks: int | None
+    cut_packet: int
+    """The packet of the access point that the segment starts at; 0 at the track's start."""
+    frames: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is settled before any work begins."""
+
+    spec: TranscodeSpec
+    container: Container
+    index: TrackIndex
+    source_format: VideoFormat
+    extras: StreamExtras
+    tracks: SourceDescription
+    carry: CarryPlan
+    filters: FilterSettings
+    encoder: EncoderSettings
+    segments: tuple[PlannedSegment, ...]
+    warnings: tuple[Warning_, ...]
+
+    @property
+    def frames(self) -> int:
+        """How many pictures the index promises for the output."""
+        return sum(segment.frames for segment in self.segments)
+
+    @property
+    def duration_s(self) -> Fraction:
+        """How long the output will be."""
+        first = self.segments[0].start_ticks
+        last = self.segments[-1].end_ticks
+        start = self.index.first_ticks if first is None else max(first, self.index.first_ticks)
+        end = self.index.end_ticks if last is None else min(last, self.index.end_ticks)
+        return (end - start) * self.index.time_base
+
+    def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
+        """Return the work of one segment, reaching to the end of ``until``, its entry moved back so many times."""
+        start, end = self.segments[segment], self.segments[until]
+        decode = self._decode_range(start, end.end_ticks, entry_moves)
+        return EncodeSegment(
+            job=job,
+            label=f"segment {segment}",
+            segment=segment,
+            decode=decode,
+            start_ticks=start.start_ticks,
+            end_ticks=end.end_ticks,
+            filters=self.filters,
+            encoder=self.encoder,
+        )
+
+    def _decode_range(self, start: PlannedSegment, end_ticks: int | None, entry_moves: int) -> DecodeRange:
+        entry = self._entry(start, entry_moves)
+        last_packet = None
+        if end_ticks is not None:
+            needed = self.index.last_packet_before(end_ticks, SEAM_FRAMES)
+            margin = REORDER_FRAMES if self.index.is_troubled(needed) else PACKET_MARGIN
+            last_packet = min(needed + margin, self.index.packets - 1)
+        return DecodeRange(
+            source=self.spec.source,
+            stream_index=self.index.stream_index,
+            time_base=self.index.time_base,
+            nominal_ticks=self.index.nominal_ticks,
+            entry=entry,
+            last_packet=last_packet,
+            shifts=self.index.shifts,
+            expected_ticks=self.index.expected_from(entry, last_packet),
+            untimed=self.index.untimed,
+        )
+
+    def _entry(self, segment: PlannedSegment, moves: int) -> Any:
+        """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
+        if segment.start_ticks is None:
+            return None
+        points = [p for p in self.index.access_points if p.packet <= segment.cut_packet]
+        place = len(points) - 1
+        if self.filters.has_memory:
+            while place >= 0 and not self._warms_up(points[place].packet, segment.start_ticks):
+                place -= 1
+        # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
+        place -= 2**moves - 1
+        return points[place] if place > 0 else None
+
+    def _warms_up(self, packet: int, start_ticks: int) -> bool:
+        return self.index.frames_between(int(self.index.pts[packet]), start_ticks) >= WARM_UP_FRAMES
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values; docs/cli.md describes it."""
+        return {
+            "schema": 1,
+            "source": self.spec.source,
+            "output": self.spec.output,
+            "container": self.container.name,
+            "encoder_kind": encoder_kind(self.encoder),
+            "width": self.encoder.format.width,
+            "height": self.encoder.format.height,
+            "pix_fmt": self.encoder.format.pix_fmt,
+            "time_base": str(self.index.time_base),
+            "frames": self.frames,
+            "duration_s": float(self.duration_s),
+            "segments": [self._segment_json(segment) for segment in self.segments],
+            "tracks": [track.model_dump(mode="json") for track in self.carry.reports],
+            "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
+        }
+
+    def _segment_json(self, segment: PlannedSegment) -> dict[str, Any]:
+        entry = self._entry(segment, 0)
+        return {
+            "segment": segment.segment,
+            "start_s": float(self.relative_s(segment.start_ticks)),
+            "frames": segment.frames,
+            "entry_packet": 0 if entry is None else entry.packet,
+            "reason": segment.reason,
+        }
+
+    def relative_s(self, ticks: int | None) -> Fraction:
+        """Return a source time in seconds after the first picture; None is the track's start."""
+        first = self.index.first_ticks
+        return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
+
+    def lines(self) -> list[str]:
+        """Return the plan for a person, a line each."""
+        picture = self.encoder.format
+        head = [
+            f"{self.spec.source} -> {self.spec.output}",
+            f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
+            f"encoder: {encoder_kind(self.encoder)}",
+            f"{len(self.segments)} segments:",
+        ]
+        cuts = [
+            f"  {s.segment:4d}  from {float(self.relative_s(s.start_ticks)):10.3f} s  {s.frames:6d} frames  {s.reason}"
+            for s in self.segments
+        ]
+        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {t.action}, {t.reason}" for t in self.carry.reports]
+        return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
+
+
+def plan_transcode(spec: TranscodeSpec) -> Plan:
+    """Read the source once, decode one picture of it, and settle everything.
+
+    Raises:
+        InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
+        RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
+    """
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
+    if spec.device == "gpu":
+        message = "no GPU engine is available: this release encodes on CPUs"
+        raise Unsupported(message, "Leave --device at auto or cpu.")
+    index = index_track(spec.source, spec.video_track)
+    source_format, extras = describe_source(spec.source, index)
+    source_format = replace(source_format, frame_rate=index.frame_rate)
+    _check_dolby_vision(extras, spec)
+    picture, changes = settle_picture(source_format, spec, codec)
+    tracks = describe_tracks(spec.source)
+    carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
+    encoder = settle_encoder(
+        codec,
+        format=picture,
+        rate=_rate(spec),
+        preset=spec.preset,
+        extra_options=spec.encoder_options,
+        time_base=index.time_base,
+    )
+    losses = (*carry.losses, *picture_losses(source_format, extras, picture, codec, container))
+    if spec.strict and losses:
+        message = "; ".join(loss.message for loss in losses)
+        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
+    if spec.strict and index.shifts:
+        message = f"the source's clock was reset {len(index.shifts)} times"
+        raise InputDamaged(message, "Leave out --strict to have it mended.")
+    return Plan(
+        spec=spec,
+        container=container,
+        index=index,
+        source_format=source_format,
+        extras=extras,
+        tracks=tracks,
+        carry=carry,
+        filters=FilterSettings(picture, spec.deinterlace),
+        encoder=encoder,
+        segments=_segments(index, spec),
+        warnings=(*changes, *losses, *_clock_warnings(index)),
+    )
+
+
+def _rate(spec: TranscodeSpec) -> RateControl | None:
+    if spec.quality is None and spec.bitrate_bps is None and spec.maxrate_bps is None:
+        return None
+    return RateControl(
+        quality=spec.quality,
+        bitrate_bps=spec.bitrate_bps,
+        maxrate_bps=spec.maxrate_bps,
+        bufsize_bits=spec.bufsize_bits,
+    )
+
+
+def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
+    if extras.dovi_profile == DOVI_WITHOUT_BASE_LAYER and not spec.force:
+        message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
+        raise Unsupported(message, "Use --force to encode it all the same.")
+
+
+def _clock_warnings(index: TrackIndex) -> list[Warning_]:
+    if not index.shifts:
+        return []
+    message = f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
+    return [Warning_(code="clock-reset", message=message)]
+
+
+def _segments(index: TrackIndex, spec: TranscodeSpec) -> tuple[PlannedSegment, ...]:
+    start, end = _interval(index, spec)
+    cuts = choose_cuts(index, spec.segment_s, start, end)
+    head = (start, _first_packet(index, start), CutReason.START.value)
+    starts = [head, *((cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts)]
+    ends = [cut.ticks for cut in cuts] + [end]
+    return tuple(
+        PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
+        for number, ((begin, packet, reason), stop) in enumerate(zip(starts, ends, strict=True))
+    )
+
+
+def _interval(index: TrackIndex, spec: TranscodeSpec) -> tuple[int | None, int | None]:
+    """Return the asked-for part in ticks: a frame belongs to it if it is presented at or after the start."""
+    first = index.first_ticks
+    start = None if not spec.start_s else first + ceil(spec.start_s / index.time_base)
+    end = None if spec.end_s is None else first + ceil(spec.end_s / index.time_base)
+    if start is not None and start >= index.end_ticks:
+        message = f"the start lies behind the end of the video: {float(spec.start_s or 0)} s of {float(index.duration_s):.3f} s"
+        raise UsageError(message, "Give a smaller --start.")
+    return start, end
+
+
+def _first_packet(index: TrackIndex, start: int | None) -> int:
+    """Return an access point from which the frame at ``start`` decodes: one earlier than the nearest, to be safe.
+
+    No neighbour proves this seam, so an open GOP's first access point is not relied upon.
+    """
+    if start is None:
+        return 0
+    before = [p.packet for p in index.access_points if index.timed[p.packet] and index.pts[p.packet] <= start]
+    return before[-2] if len(before) > 1 else 0

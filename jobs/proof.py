@@ -1,0 +1,111 @@
+"""The proof: what was taken from the source is what the joined file shows, checked before and after the join."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import av.error
+
+from ..actors.opening import open_source
+from ..errors import ProofFailed
+from .board import seams_agree
+from .containers import Container
+from .gather import JoinedTrack
+from .report import Proof
+from .spool import SpooledSegment
+
+__all__ = ["check_manifest", "prove"]
+
+_REPORT_IT = "Nothing was published. Please report it with the input and the options."
+
+
+def check_manifest(segments: Sequence[SpooledSegment]) -> None:
+    """Check what the segments say of themselves, before they are joined.
+
+    Raises:
+        ProofFailed: a segment gave another number of pictures than it took, or two overlap in time.
+    """
+    for segment in segments:
+        facts = segment.facts
+        if facts.frames_in != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
+            message = f"segment {facts.segment} took {facts.frames_in} frames and gave {facts.frames_out}"
+            raise ProofFailed(message, _REPORT_IT)
+    held = [s.facts for s in segments if s.facts.first_ticks is not None]
+    for left, right in pairwise(held):
+        if (left.last_ticks or 0) >= (right.first_ticks or 0):
+            message = f"segments {left.segment} and {right.segment} overlap at tick {right.first_ticks}"
+            raise ProofFailed(message, _REPORT_IT)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBack:
+    pts: list[int]
+    time_base: Fraction
+
+
+def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], joined: JoinedTrack) -> Proof:
+    """Read the joined file back and hold it against the manifest.
+
+    Raises:
+        ProofFailed: it does not show what was taken; nothing may be published.
+    """
+    taken = sum(segment.facts.frames_in for segment in segments)
+    given = sum(segment.facts.frames_out for segment in segments)
+    shown = _read_back(path, container)
+    expected = sorted(joined.pts)
+    times_equal = not container.carries_times or _same_times(shown, expected, joined.tick)
+    count = taken if not container.carries_times else len(set(shown.pts))
+    if not taken == given == count:
+        message = f"{taken} frames were taken, {given} encoded, and the joined file shows {count}"
+        raise ProofFailed(message, _REPORT_IT)
+    if not times_equal:
+        message = "the joined file shows its pictures at other times than the source"
+        raise ProofFailed(message, _REPORT_IT)
+    seams = [seams_agree(a.facts.seam_after, b.facts.seam_before) for a, b in pairwise(segments)]
+    if not all(seams):
+        message = f"the pictures on both sides of {seams.count(False)} cuts differ"
+        raise ProofFailed(message, _REPORT_IT)
+    return Proof(
+        frames_in=taken,
+        frames_out=given,
+        first_pts_s=str(expected[0] * joined.tick),
+        last_pts_s=str(expected[-1] * joined.tick),
+        seams=len(seams),
+        seams_equal=sum(seams),
+        output_frames=count,
+        times_equal=times_equal,
+        output_sha256=file_sha256(path),
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_back(path: Path, container: Container) -> _ReadBack:
+    if not container.carries_times:
+        return _ReadBack([], Fraction(1))
+    try:
+        with open_source(str(path)) as opened:
+            stream = opened.streams.video[0]
+            pts = [p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None]
+            return _ReadBack(pts, Fraction(stream.time_base or 1))
+    except av.error.FFmpegError as error:
+        message = f"the joined file cannot be read back: {error}"
+        raise ProofFailed(message, _REPORT_IT) from error
+
+
+def _same_times(shown: _ReadBack, expected: Sequence[int], tick: Fraction) -> bool:
+    """Compare presentation times relative to the first picture: a container may start its own clock elsewhere."""
+    times = sorted(set(shown.pts))
+    if len(times) != len(expected):
+        return False
+    return all(
+        (seen - times[0]) * shown.time_base == (wanted - expected[0]) * tick
+        for seen, wanted in zip(times, expected, strict=True)
+    )

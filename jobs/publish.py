@@ -1,0 +1,129 @@
+"""The output's name: checked before any work, given only to a complete and proven file."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import fsspec
+from fsspec.core import split_protocol, url_to_fs
+
+from ..actors.opening import is_local, local_path
+from ..errors import OutputExists, OutputUnwritable, RequestError, UsageError
+from .spool import storage_error
+
+__all__ = ["check_output", "publish", "work_folder"]
+
+_REMOTE_ERRORS = (OSError, ValueError, ImportError)
+
+
+def check_output(source: str, output: str, *, overwrite: bool) -> None:
+    """Make sure that the output can be created, before anything is done for it.
+
+    Raises:
+        UsageError: output and input are the same file.
+        OutputExists: something has the name already, and ``overwrite`` is not given.
+        OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
+    """
+    if is_local(output):
+        _check_local(source, local_path(output), overwrite=overwrite)
+    else:
+        _check_remote(source, output, overwrite=overwrite)
+
+
+def work_folder(output: str, job: str) -> Path:
+    """Return where a job keeps its unfinished work: hidden, beside a local output; else among the temporary files."""
+    if is_local(output):
+        path = local_path(output).absolute()
+        return path.parent / f".{path.name}.{job}"
+    return Path(tempfile.gettempdir()) / f"codecfleet-{job}-{secrets.token_hex(4)}"
+
+
+def publish(finished: Path, output: str, *, overwrite: bool) -> None:
+    """Give a finished file its final name, at once and whole.
+
+    Raises:
+        OutputExists: something took the name meanwhile, and ``overwrite`` is not given.
+        StorageFailed: the file system or the store failed.
+    """
+    if is_local(output):
+        _publish_local(finished, local_path(output), overwrite=overwrite)
+    else:
+        _publish_remote(finished, output)
+
+
+def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
+    if path.is_dir():
+        message = f"{path} is a folder"
+        raise OutputUnwritable(message, "Name a file in it.")
+    if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
+        message = f"output and input are the same file: {path}"
+        raise UsageError(message, "Choose another output.")
+    if path.exists() and not overwrite:
+        raise _exists(str(path))
+    if not path.absolute().parent.is_dir():
+        message = f"there is no folder {path.parent}"
+        raise OutputUnwritable(message, "Create it first.")
+    if not os.access(path.absolute().parent, os.W_OK):
+        message = f"{path.absolute().parent} may not be written"
+        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
+
+
+def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
+    if source == output:
+        message = f"output and input are the same: {output}"
+        raise UsageError(message, "Choose another output.")
+    try:
+        store, path = url_to_fs(output)
+        taken = store.exists(path)
+    except _REMOTE_ERRORS as error:
+        raise _unwritable(output, error) from None
+    if taken and not overwrite:
+        raise _exists(output)
+
+
+def _exists(output: str) -> RequestError:
+    message = f"{output} exists already"
+    return OutputExists(message, "Use --overwrite to replace it, or choose another name.")
+
+
+def _unwritable(output: str, error: Exception) -> RequestError:
+    protocol = split_protocol(output)[0]
+    message = f"{output} cannot be written: {error}"
+    return OutputUnwritable(message, f"Check the address, the credentials, and that fsspec can write {protocol}.")
+
+
+def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
+    try:
+        _flush(finished)
+        if overwrite:
+            finished.replace(path)
+        else:
+            # A hard link fails where the name is taken; a rename would silently replace what came meanwhile.
+            try:
+                path.hardlink_to(finished)
+            except FileExistsError:
+                raise
+            except OSError:
+                finished.replace(path)
+            else:
+                finished.unlink()
+    except FileExistsError:
+        raise _exists(str(path)) from None
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def _flush(finished: Path) -> None:
+    with finished.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _publish_remote(finished: Path, output: str) -> None:
+    try:
+        # Object stores show an object only once its upload is complete.
+        with finished.open("rb") as stream, fsspec.open(output, "wb") as target:
+            shutil.copyfileobj(stream, target, 1 << 20)
+    except _REMOTE_ERRORS as error:
+        raise _unwritable(output, error) from error

@@ -1,0 +1,95 @@
+"""What happened in a job, for people and for machines."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Proof", "Report", "SegmentReport", "TrackReport", "Warning_"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
+    """Something lost, changed, mended or damaged. ``code`` is stable, ``message`` is for people."""
+
+    code: str
+    message: str
+
+
+class SegmentReport(_Value):
+    """What one segment took from the source and gave to the output. Times are ticks of the source's time base."""
+
+    segment: int
+    start_ticks: int | None
+    end_ticks: int | None
+    cut_reason: str
+    frames_in: int
+    frames_out: int
+    first_pts_ticks: int | None
+    last_pts_ticks: int | None
+    payload_bytes: int
+    payload_sha256: str
+    damaged_packets: int
+    entry_moves: int
+    """How often its access point had to move back before the seam agreed."""
+    attempts: int
+    decode_s: float
+    encode_s: float
+    wall_s: float
+
+
+class TrackReport(_Value):
+    """What became of one track of the source."""
+
+    kind: str
+    source_index: int
+    codec: str
+    language: str | None
+    action: Literal["encoded", "copied", "converted", "dropped"]
+    output_codec: str | None
+    reason: str
+
+
+class Proof(_Value):
+    """What the gather step checked before and after the join."""
+
+    frames_in: int
+    frames_out: int
+    first_pts_s: str
+    last_pts_s: str
+    seams: int
+    seams_equal: int
+    output_frames: int
+    """Video packets with a distinct presentation time, counted by reading the joined file back."""
+    times_equal: bool
+    output_sha256: str
+
+
+class Report(_Value):
+    """The whole story of one job."""
+
+    schema_version: int = 1
+    job: str
+    source: str
+    output: str
+    container: str
+    codec: str
+    encoder_kind: str
+    """Implementation, version and every option: what the output's bytes depend on besides the source."""
+    width: int
+    height: int
+    pix_fmt: str
+    time_base: str
+    duration_s: str
+    frames: int
+    output_bytes: int
+    workers: int
+    segments: tuple[SegmentReport, ...]
+    tracks: tuple[TrackReport, ...]
+    proof: Proof
+    warnings: tuple[Warning_, ...]
+    timings_s: dict[str, float]
+    """Wall seconds per stage: startup, index, plan, encode, gather, proof, total."""
+    fps: float

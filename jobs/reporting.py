@@ -1,0 +1,89 @@
+"""Making a job's report out of what its stages left behind."""
+
+from collections.abc import Sequence
+
+from ..actors.encoder_tables import encoder_kind
+from .board import Run
+from .plan import Plan
+from .report import Proof, Report, SegmentReport, Warning_
+from .spool import SpooledSegment
+
+__all__ = ["damage_warnings", "make_report"]
+
+
+def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
+    """Return what the workers met that the index could not know: damage, mended times, changed sizes, moved cuts."""
+    facts = [segment.facts for segment in segments]
+    counts = {
+        "damaged": (sum(f.failed_packets for f in facts), "{} packets of the source do not decode; they were skipped"),
+        "corrupt": (sum(f.corrupt_frames for f in facts), "{} pictures of the source are damaged; they were kept"),
+        "time-missing": (sum(f.mended.missing for f in facts), "{} pictures have no timestamp; theirs was derived"),
+        "time-repeated": (sum(f.mended.repeated for f in facts), "{} pictures shared a timestamp; they were spread"),
+        "resized": (
+            sum(f.resized_frames for f in facts) if plan.spec.scale is None else 0,
+            "{} pictures have another size than the first; they were scaled to it",
+        ),
+        "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
+    }
+    return [Warning_(code=code, message=text.format(count)) for code, (count, text) in counts.items() if count]
+
+
+def make_report(
+    *,
+    plan: Plan,
+    job: str,
+    runs: Sequence[Run],
+    segments: Sequence[SpooledSegment],
+    proof: Proof,
+    warnings: tuple[Warning_, ...],
+    stages_s: dict[str, float],
+    output_bytes: int,
+    workers: int,
+) -> Report:
+    """Return the report of a finished job."""
+    picture = plan.encoder.format
+    encode_s = stages_s.get("encode", 0.0)
+    return Report(
+        job=job,
+        source=plan.spec.source,
+        output=plan.spec.output,
+        container=plan.container.name,
+        codec=plan.encoder.codec.value,
+        encoder_kind=encoder_kind(plan.encoder),
+        width=picture.width,
+        height=picture.height,
+        pix_fmt=picture.pix_fmt,
+        time_base=str(plan.index.time_base),
+        duration_s=str(plan.duration_s),
+        frames=proof.output_frames,
+        output_bytes=output_bytes,
+        workers=workers,
+        segments=tuple(_segment(plan, run, segment) for run, segment in zip(runs, segments, strict=True)),
+        tracks=plan.carry.reports,
+        proof=proof,
+        warnings=warnings,
+        timings_s=stages_s,
+        fps=round(proof.output_frames / encode_s, 2) if encode_s else 0.0,
+    )
+
+
+def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
+    facts, planned = spooled.facts, plan.segments[run.segment]
+    return SegmentReport(
+        segment=run.segment,
+        start_ticks=planned.start_ticks,
+        end_ticks=plan.segments[run.until].end_ticks,
+        cut_reason=planned.reason,
+        frames_in=facts.frames_in,
+        frames_out=facts.frames_out,
+        first_pts_ticks=facts.first_ticks,
+        last_pts_ticks=facts.last_ticks,
+        payload_bytes=spooled.payload_bytes,
+        payload_sha256=spooled.payload_sha256,
+        damaged_packets=facts.failed_packets,
+        entry_moves=run.entry_moves,
+        attempts=run.attempt,
+        decode_s=round(facts.decode_s, 4),
+        encode_s=round(facts.encode_s, 4),
+        wall_s=round(facts.wall_s, 4),
+    )

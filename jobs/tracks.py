@@ -1,0 +1,292 @@
+"""What is in a source besides pictures: every track, chapter, tag and attachment, read without decoding anything.
+
+The header says most of it. Packets are read only until each audio track has shown its first one, which says where the
+track begins and how much of that is priming.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING
+
+import av.error
+from av.stream import Discard, Disposition
+
+from ..actors.av_abi import structures
+from ..actors.av_stream import extradata
+from ..actors.opening import open_source
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = [
+    "Attachment",
+    "AudioTrack",
+    "Chapter",
+    "SourceDescription",
+    "Track",
+    "TrackKind",
+    "describe_container",
+    "describe_tracks",
+    "skipped_samples",
+]
+
+_SEARCH_PACKETS = 20_000
+"""How many packets are read at most in search of the first one of each audio track."""
+
+
+class TrackKind(Enum):
+    """What a track holds."""
+
+    VIDEO = "video"
+    AUDIO = "audio"
+    SUBTITLE = "subtitle"
+    DATA = "data"
+    ATTACHMENT = "attachment"
+    COVER = "cover"
+    """A still picture that stands for the whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioTrack:
+    """How an audio track is sampled. ``layout`` is FFmpeg's name; ``frame_samples`` is 0 where it varies."""
+
+    sample_rate: int
+    channels: int
+    layout: str
+    frame_samples: int
+    priming_samples: int
+    """Samples of the first packet that a decoder drops: the encoder's, from before the first real one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file inside the file."""
+
+    name: str
+    mime: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A named span of the source's clock, in seconds."""
+
+    start_s: Fraction
+    end_s: Fraction
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One track, as its container describes it.
+
+    ``codec`` is FFmpeg's canonical name, or None where FFmpeg knows none; ``tag`` is the container's four letters.
+    """
+
+    index: int
+    kind: TrackKind
+    codec: str | None
+    time_base: Fraction
+    tag: str = ""
+    language: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    disposition: int = 0
+    decodable: bool = True
+    start_s: Fraction | None = None
+    """When its first real content is presented, on the source's clock, after priming; None where nothing says."""
+    audio: AudioTrack | None = None
+    attachment: Attachment | None = None
+    frame_rate: Fraction | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages: "audio track 1 (aac, eng)"; counted as the container counts."""
+        details = ", ".join(part for part in (self.codec or self.tag or "unknown codec", self.language) if part)
+        return f"{self.kind.value} track {self.index} ({details})"
+
+    def tag_value(self, key: str) -> str | None:
+        """Return the value of a tag, by its name in any case; None where there is none."""
+        return next((value for name, value in self.tags if name.lower() == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDescription:
+    """Everything a container says about itself."""
+
+    url: str
+    format: str
+    tags: tuple[tuple[str, str], ...] = ()
+    chapters: tuple[Chapter, ...] = ()
+    tracks: tuple[Track, ...] = field(default=())
+
+    def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
+        """Return the tracks of one kind, in the container's order."""
+        return tuple(track for track in self.tracks if track.kind is kind)
+
+    @property
+    def is_isobmff(self) -> bool:
+        """Tell whether the source is of the mp4 / mov family."""
+        return "mp4" in self.format.split(",")
+
+    @property
+    def timecode(self) -> str | None:
+        """The start timecode (SMPTE ST 12) that a track or the file itself states."""
+        stated = (track.tag_value("timecode") for track in self.tracks)
+        own = next((value for name, value in self.tags if name.lower() == "timecode"), None)
+        return next((value for value in stated if value), own)
+
+
+def describe_tracks(url: str) -> SourceDescription:
+    """Describe the source at ``url``.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    with open_source(url) as container:
+        return describe_container(url, container)
+
+
+def describe_container(url: str, container: "InputContainer") -> SourceDescription:
+    """Describe an open source; packets may have been read from it afterwards."""
+    streams = tuple(container.streams)
+    first = _first_packets(container, streams)
+    return SourceDescription(
+        url=url,
+        format=container.format.name,
+        tags=_pairs(container.metadata),
+        chapters=tuple(_chapters(container)),
+        tracks=tuple(_track(stream, first.get(stream.index)) for stream in streams),
+    )
+
+
+def skipped_samples(packet: "Packet") -> tuple[int, int]:
+    """Return how many samples a decoder drops at the start and at the end of this packet's audio."""
+    for entry in packet.iter_sidedata():
+        if entry.data_type == "skip_samples":
+            data = bytes(entry)
+            return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
+    return 0, 0
+
+
+def _pairs(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(tags.items()))
+
+
+def _chapters(container: "InputContainer") -> Iterator[Chapter]:
+    for chapter in container.chapters():
+        tick = Fraction(chapter["time_base"] or Fraction(1, 1000))
+        yield Chapter(chapter["start"] * tick, chapter["end"] * tick, _pairs(chapter["metadata"]))
+
+
+def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
+    context = stream.codec_context
+    kind = _kind(stream)
+    priming = 0 if first is None else first.priming_samples
+    audio = _audio(stream, priming) if kind is TrackKind.AUDIO and context is not None else None
+    return Track(
+        index=stream.index,
+        kind=kind,
+        codec=None if context is None else context.codec.canonical_name,
+        time_base=Fraction(stream.time_base or 1),
+        tag=_letters(structures(stream)[1].codec_tag),
+        language=_language(stream.metadata),
+        tags=_pairs(stream.metadata),
+        disposition=int(stream.disposition),
+        decodable=context is not None,
+        start_s=_start(stream, first, audio),
+        audio=audio,
+        attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
+        frame_rate=_frame_rate(stream) if kind is TrackKind.VIDEO else None,
+    )
+
+
+def _kind(stream: "Stream") -> TrackKind:
+    if stream.type == "video" and int(stream.disposition) & Disposition.attached_pic:
+        return TrackKind.COVER
+    try:
+        return TrackKind(stream.type)
+    except ValueError:
+        return TrackKind.DATA
+
+
+def _frame_rate(stream: "Stream") -> Fraction | None:
+    rate = getattr(stream, "average_rate", None)
+    return Fraction(rate) if rate else None
+
+
+def _letters(number: int) -> str:
+    letters = number.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
+    return letters if len(letters) == len("avc1") and letters.isprintable() else ""
+
+
+def _language(tags: Mapping[str, str]) -> str | None:
+    found = next((value for name, value in tags.items() if name.lower() == "language"), "")
+    return found if found.isascii() and found.isprintable() and found not in ("", "und") else None
+
+
+def _audio(stream: "Stream", priming_samples: int) -> AudioTrack | None:
+    context = stream.codec_context
+    rate = int(context.sample_rate or 0)
+    if rate <= 0:
+        return None
+    return AudioTrack(
+        sample_rate=rate,
+        channels=int(context.layout.nb_channels),
+        layout=str(context.layout.name),
+        frame_samples=int(context.frame_size or 0),
+        priming_samples=priming_samples,
+    )
+
+
+def _attachment(stream: "Stream") -> Attachment:
+    tags = {name.lower(): value for name, value in stream.metadata.items()}
+    return Attachment(
+        name=tags.get("filename", f"attachment-{stream.index}"),
+        mime=tags.get("mimetype", "application/octet-stream"),
+        size_bytes=len(extradata(stream)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstPacket:
+    """Where an audio track's first packet stands, and how much of it is priming."""
+
+    pts_s: Fraction
+    priming_samples: int
+
+
+def _first_packets(container: "InputContainer", streams: "tuple[Stream, ...]") -> dict[int, _FirstPacket]:
+    wanted = {s.index for s in streams if s.type == "audio"}
+    found: dict[int, _FirstPacket] = {}
+    if not wanted:
+        return found
+    for stream in streams:
+        stream.discard = Discard.default if stream.index in wanted else Discard.all
+    try:
+        for count, packet in enumerate(container.demux()):
+            if packet.stream_index in wanted and packet.pts is not None and packet.size:
+                wanted.discard(packet.stream_index)
+                first = _FirstPacket(packet.pts * Fraction(packet.time_base), skipped_samples(packet)[0])
+                found[packet.stream_index] = first
+            if not wanted or count > _SEARCH_PACKETS:
+                break
+    except av.error.FFmpegError:
+        # Damage before its first packet: what the header says about such a track is all there is.
+        pass
+    return found
+
+
+def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:
+    if first is not None and audio is not None:
+        start_s = first.pts_s + Fraction(first.priming_samples, audio.sample_rate)
+        tick = Fraction(stream.time_base)
+        # Where ticks are coarser than samples, priming has rounded the first packet's time: the start is a whole tick.
+        return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
+    if stream.start_time is None or not stream.time_base:
+        return None
+    return stream.start_time * Fraction(stream.time_base)

@@ -1,0 +1,180 @@
+"""The program as a process: signals, pipes, start-up."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import os, sys, threading
+from codecfleet import cli
+from codecfleet.cli_services import Answer, Services
+from codecfleet.testing.fake_fleet import FakeFleet, sample_events
+fleet = FakeFleet({script}, {options})
+def open_fleet(address, workers):
+    print("opening", file=sys.stderr, flush=True)
+    return fleet.open(address, workers)
+def verify(pair, progress):
+    print("verifying", file=sys.stderr, flush=True)
+    threading.Event().wait()
+services = Services(open_fleet=open_fleet, verify=verify, probe=lambda source: Answer(["line"] * 100_000, {{}}))
+cli.Services = lambda: services
+sys.exit(cli.main())
+"""
+TRANSCODE = ["transcode", "in.mkv", "out.mp4"]
+
+
+@contextmanager
+def program(
+    arguments: list[str], *, script: str = "sample_events()", options: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """Run the program on a fake fleet, and leave no process behind."""
+    code = PROGRAM.format(script=script, options=options)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> None:
+    """Read stderr until a line has ``words``."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"the program ended without saying {words!r}")
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, float, str]:
+    """Wait for the end; return the exit code, how long it took, and what stderr still said."""
+    began = time.monotonic()
+    _, err = process.communicate(timeout=20)
+    return process.returncode, time.monotonic() - began, err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_cancels_the_job_within_two_seconds(number: signal.Signals, code: int) -> None:
+    """A running job is cancelled, the exit code tells by what, and the last line says so."""
+    with program(TRANSCODE, script="sample_events()[:3]", options="hangs=True") as process:
+        wait_for(process, "of video")
+        process.send_signal(number)
+        ended, wall_s, err = end(process)
+    assert (ended, wall_s < 2) == (code, True)
+    assert err.splitlines()[-1].startswith("codecfleet: error: interrupted.")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("options", ["hangs=True, closes=False", "starts=False"])
+def test_a_fleet_that_hangs_is_not_waited_for(options: str) -> None:
+    """Whether the fleet hangs in starting or in closing, Ctrl-C ends the program within two seconds."""
+    with program([*TRANSCODE, "--json"], script="sample_events()[:1]", options=options) as process:
+        wait_for(process, "opening")
+        if "hangs" in options:
+            assert process.stdout is not None
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        ended, wall_s, err = end(process)
+    assert (ended, wall_s < 2.1) == (130, True)
+    assert "Traceback" not in err
+
+
+def test_a_second_ctrl_c_ends_the_program_at_once() -> None:
+    """Who presses twice does not wait for anything."""
+    with program(TRANSCODE, script="sample_events()[:3]", options="hangs=True, closes=False") as process:
+        wait_for(process, "of video")
+        process.send_signal(signal.SIGINT)
+        wait_for(process, "cancelling")
+        process.send_signal(signal.SIGINT)
+        ended, wall_s, _ = end(process)
+    assert (ended, wall_s < 1) == (130, True)
+
+
+def test_a_published_output_counts_as_done_whatever_the_shutdown_does() -> None:
+    """Ctrl-C while a fleet closes after the proof is printed ends the program with exit code 0."""
+    with program(TRANSCODE, options="closes=False") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("warnings"):
+                break
+        process.send_signal(signal.SIGINT)
+        ended, wall_s, _ = end(process)
+    assert (ended, wall_s < 1) == (0, True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_question_is_interrupted_in_one_line(number: signal.Signals, code: int) -> None:
+    """A long verification ends on a signal like a job does."""
+    with program(["verify", "in.mkv", "out.mp4"]) as process:
+        wait_for(process, "verifying")
+        process.send_signal(number)
+        ended, wall_s, err = end(process)
+    assert (ended, wall_s < 1, err) == (code, True, "codecfleet: error: interrupted.\n")
+
+
+def test_json_ends_with_failed_when_interrupted() -> None:
+    """A program that reads the events learns of the interruption from the last line."""
+    with program([*TRANSCODE, "--json"], script="sample_events()[:1]", options="hangs=True") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "planned"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    last = json.loads(out.splitlines()[-1])
+    assert (last["event"], last["error"], last["exit_code"]) == ("failed", "Cancelled", 130)
+
+
+@pytest.mark.parametrize("arguments", [["probe", "in.mkv"], [*TRANSCODE, "--json"], ["transcode", "--help"]])
+def test_a_reader_who_has_enough_ends_the_program_quietly(arguments: list[str]) -> None:
+    """``| head`` never costs a traceback."""
+    with program(arguments, script="sample_events()[:1]*5000", options="hangs=True") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        err = process.stderr.read()
+        code = process.wait(timeout=20)
+    assert err in ("", "opening\n")
+    assert code == 141 or arguments[-1] == "--help"
+
+
+def test_the_program_starts_without_ray_and_without_a_decoder() -> None:
+    """Help imports neither Ray nor PyAV nor NumPy, so that it is there at once."""
+    code = "import sys; from codecfleet.cli import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert {"ray", "av", "numpy"}.isdisjoint(done.stderr.split())
+
+
+def test_the_module_is_the_program() -> None:
+    """``python -m codecfleet`` runs the same program."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "codecfleet", "transcode", "a"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "codecfleet: error: missing argument 'OUTPUT'. See codecfleet transcode --help.\n"
+
+
+def test_a_file_name_that_is_no_text_is_told_escaped() -> None:
+    """A name that is not valid UTF-8 is shown escaped, and never breaks the message about it."""
+    name = os.fsdecode(b"caf\xe9-\x1b[31m.mkv")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "codecfleet", "transcode", "in.mkv", "out.mp4", "--scale", name]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"\x1b" not in done.stderr

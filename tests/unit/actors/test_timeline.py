@@ -1,0 +1,103 @@
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.timeline import REORDER_FRAMES, Mender, nominal_ticks, spread, whole_ticks
+
+NOMINAL = Fraction(40)
+
+
+def mend(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
+    """Push stamps through a mender; return (time, place in the decoder's output order)."""
+    mender: Mender[int] = Mender(nominal=NOMINAL, **options)  # type: ignore[arg-type]
+    out = [pair for place, ticks in enumerate(stamps) for pair in mender.push(place, ticks)]
+    return [*out, *mender.finish()]
+
+
+def test_a_sound_stream_passes_unchanged() -> None:
+    """Frames with distinct, increasing times keep them."""
+    stamps = [0, 40, 80, 200]
+    assert mend(list(stamps), expected=stamps) == [(0, 0), (40, 1), (80, 2), (200, 3)]
+
+
+def test_expected_frames_are_not_held_back() -> None:
+    """A frame that is the next the index expects leaves before the one after it comes, but for one group of delay."""
+    mender: Mender[str] = Mender(nominal=NOMINAL, expected=[0, 40, 80])
+    assert list(mender.push("a", 0)) == []
+    assert list(mender.push("b", 40)) == [(0, "a")]
+    assert list(mender.push("c", 80)) == [(40, "b")]
+
+
+def test_a_missing_time_follows_the_frame_before() -> None:
+    """Rule R2: the nominal duration is added to the frame before, in output order."""
+    assert [t for t, _ in mend([0, None, None, 160])] == [0, 40, 80, 160]
+
+
+def test_missing_times_at_the_start_precede_the_first_known() -> None:
+    """Rule R2: with no frame before, the times count back from the first known one."""
+    assert mend([None, None, 100]) == [(20, 0), (60, 1), (100, 2)]
+
+
+def test_an_untimed_track_is_counted() -> None:
+    """Rule R2: where nothing has a time, frame n is at n exact nominal durations."""
+    mender: Mender[int] = Mender(nominal=Fraction(1001, 30), untimed=True)
+    out = [pair for place in range(31) for pair in mender.push(place, None)]
+    out += mender.finish()
+    assert [t for t, _ in out] == [round(n * Fraction(1001, 30)) for n in range(31)]
+
+
+def test_repeats_are_spread_up_to_the_next_time() -> None:
+    """Rule R4: three frames at 0 before one at 90 are shown at 0, 30 and 60."""
+    assert [t for t, _ in mend([0, 0, 0, 90])] == [0, 30, 60, 90]
+
+
+def test_a_crowd_pushes_what_follows() -> None:
+    """Rule R4: where repeats do not fit before the next frame, times still increase."""
+    times = [t for t, _ in mend([0, 0, 0, 1, 2])]
+    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60, unique=True), st.randoms())
+def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: object) -> None:
+    """Rule R3: frames at most a picture buffer out of place come out sorted, each with its own time."""
+    times.sort()
+    shuffled = [
+        t for start in range(0, len(times), REORDER_FRAMES) for t in _shuffled(times[start : start + REORDER_FRAMES], random)
+    ]
+    out = mend(list(shuffled), expected=times)
+    assert [t for t, _ in out] == times
+    assert [shuffled[place] for _, place in out] == times
+
+
+@given(st.lists(st.none() | st.integers(0, 500), max_size=50))
+def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]) -> None:
+    """Whatever the timestamps, no frame is lost or doubled, and times strictly increase."""
+    known = sorted(s for s in stamps if s is not None)
+    out = mend(list(stamps), expected=known)
+    assert sorted(place for _, place in out) == list(range(len(stamps)))
+    times = [t for t, _ in out]
+    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+
+
+@given(st.integers(0, 1000), st.integers(1, 20), st.none() | st.integers(1, 500))
+def test_spread_stays_before_the_next_frame(time: int, count: int, gap: int | None) -> None:
+    """Spread times start at the shared one, are distinct, and fit before the next frame where that is possible."""
+    following = None if gap is None else time + gap
+    times = spread(time, count, following, NOMINAL)
+    assert times[0] == time
+    assert len(set(times)) == count
+    if gap is not None and gap >= count:
+        assert times[-1] < time + gap
+
+
+def test_nominal_durations_are_exact() -> None:
+    """30000/1001 fps in 90 kHz ticks is 3003 ticks; a duration never rounds to nothing."""
+    assert nominal_ticks(Fraction(30000, 1001), Fraction(1, 90000)) == 3003
+    assert whole_ticks(Fraction(1, 1000)) == 1
+
+
+def _shuffled(items: list[int], random: object) -> list[int]:
+    copy = list(items)
+    random.shuffle(copy)  # type: ignore[attr-defined]
+    return copy

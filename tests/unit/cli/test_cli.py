@@ -1,0 +1,346 @@
+"""The command line from arguments to exit code, with a fleet that plays a script."""
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codecfleet.cli import parse, run
+from codecfleet.cli_run import Transcode
+from codecfleet.cli_services import Answer, Services, VerifyRequest
+from codecfleet.errors import (
+    CodecfleetError,
+    InputNotFound,
+    OutputExists,
+    SegmentFailed,
+    UsageError,
+    WouldLose,
+)
+from codecfleet.jobs.events import Planned
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing.fake_fleet import FakeFleet, sample_events
+
+Captured = pytest.CaptureFixture[str]
+
+
+def services_with(fleet: FakeFleet) -> Services:
+    """Return services whose fleet is ``fleet``."""
+    return Services(open_fleet=fleet.open)
+
+
+def spec_of(*arguments: str) -> TranscodeSpec:
+    """Return the spec that ``transcode in.mkv out.mp4`` with ``arguments`` asks for."""
+    request = parse(["transcode", "in.mkv", "out.mp4", *arguments])
+    assert isinstance(request, Transcode)
+    return request.spec
+
+
+def test_no_option_is_the_documented_default() -> None:
+    """Without options the spec is the model's own default."""
+    assert spec_of() == TranscodeSpec(source="in.mkv", output="out.mp4")
+
+
+def test_every_option_reaches_the_spec() -> None:
+    """Each option lands in its field, exactly."""
+    line = (
+        "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film "
+        "--encoder-option a=b=c "
+        "--scale 720p --pix-fmt yuv420p10le --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
+        "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 --device cpu "
+        "--fragmented --overwrite --strict --force"
+    )
+    assert spec_of(*line.split()) == TranscodeSpec.model_validate(
+        {
+            "source": "in.mkv",
+            "output": "out.mp4",
+            "codec": "hevc",
+            "bitrate_bps": 4_000_000,
+            "maxrate_bps": 6_000_000,
+            "bufsize_bits": 8_000_000,
+            "preset": 7,
+            "encoder_options": (("tune", "film"), ("a", "b=c")),
+            "scale": (None, 720),
+            "pix_fmt": "yuv420p10le",
+            "deinterlace": "auto",
+            "start_s": Fraction(90),
+            "end_s": Fraction(241, 2),
+            "video_track": 1,
+            "audio_tracks": (2, 0),
+            "audio": "opus",
+            "subtitles": "none",
+            "segment_s": Fraction(5, 2),
+            "workers": 3,
+            "device": "cpu",
+            "fragmented": True,
+            "overwrite": True,
+            "strict": True,
+            "force": True,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("", "--help"),
+        ("transcoed a b", "transcode"),
+        ("transcode", "INPUT"),
+        ("transcode a", "OUTPUT"),
+        ("transcode a b c", "c"),
+        ("transcode a b --bitrat 4M", "--bitrat"),
+        ("transcode a b --bitrate", "--bitrate"),
+        ("transcode a b --bitrate -5", "--bitrate"),
+        ("transcode a b --bitrate nan", "--bitrate"),
+        ("transcode a b --quality -1", "--quality"),
+        ("transcode a b --quality 64", "--quality"),
+        ("transcode a b --quality 20 --bitrate 4M", "--quality"),
+        ("transcode a b --maxrate 4M", "--bufsize"),
+        ("transcode a b --preset 8", "--preset"),
+        ("transcode a b --start nan", "--start"),
+        ("transcode a b --start 5 --end 3", "--end"),
+        ("transcode a b --end 0", "--end"),
+        ("transcode a b --scale 0x0", "--scale"),
+        ("transcode a b --audio mp3", "--audio"),
+        ("transcode a b --segment-seconds 0", "--segment-seconds"),
+        ("transcode a b --workers 0", "--workers"),
+        ("transcode a b --device tpu", "--device"),
+        ("transcode a b --report --json", "--report"),
+        ("transcode a b --json --quiet", "--quiet"),
+        ("transcode a b --report b", "--report"),
+        ("plan a b --workers -1", "--workers"),
+        ("verify a b --start 5 --end 3", "--end"),
+        ("verify a b --video-track x", "--video-track"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_2(line: str, named: str, capsys: Captured) -> None:
+    """Every mistake of usage costs one line on stderr that names what is wrong, and exit code 2."""
+    assert run(line.split(), services_with(FakeFleet())) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("codecfleet: error: ")
+    assert err.count("\n") == 1
+    assert named in err
+
+
+@pytest.mark.parametrize("line", ["--help", "-h", "--version", "transcode --help", "probe -h", "plan -h", "verify -h"])
+def test_asking_for_help_is_no_mistake(line: str, capsys: Captured) -> None:
+    """Help and version go to stdout with exit code 0."""
+    assert run(line.split()) == 0
+    out, err = capsys.readouterr()
+    assert "codecfleet" in out
+    assert err == ""
+
+
+def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:
+    """At the end stdout holds the proof and where the output is; progress went to stderr."""
+    fleet = FakeFleet(sample_events(segments=3))
+    assert run(["transcode", "in.mkv", "out.mp4", "--workers", "2"], services_with(fleet)) == 0
+    out, err = capsys.readouterr()
+    assert fleet.opened_with == (None, 2)
+    assert "720 in, 720 out, 720 read back: every frame is there once" in out
+    assert "5a" * 32 in out
+    assert "2 of 2 agree" in out
+    assert "out.mp4" in out
+    assert "segment 2 finished" in err
+    assert "data track 2" in err
+    assert "data track 2" not in out
+
+
+def test_json_is_one_event_a_line_and_nothing_else(capsys: Captured) -> None:
+    """Every line of stdout is an event of the schema, the last one done, and stderr stays empty."""
+    assert run(["transcode", "in.mkv", "out.mp4", "--json"], services_with(FakeFleet(sample_events()))) == 0
+    out, err = capsys.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert {event["schema"] for event in events} == {1}
+    assert events[0]["event"] == "planned"
+    assert events[-1]["event"] == "done"
+    assert events[-1]["report"]["proof"]["output_sha256"] == "5a" * 32
+    assert err == ""
+
+
+def test_quiet_prints_nothing(capsys: Captured) -> None:
+    """With --quiet a job that succeeds is silent."""
+    assert run(["transcode", "in.mkv", "out.mp4", "--quiet"], services_with(FakeFleet(sample_events()))) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputNotFound("there is no file in.mkv", "Check the path."),
+        OutputExists("out.mp4 exists", "Give --overwrite."),
+        WouldLose("a line\nwith a break and \x1b[31mcolour", "Drop --strict."),
+        SegmentFailed("segment 3 failed 4 times"),
+    ],
+)
+@pytest.mark.parametrize("mode", [[], ["--quiet"], ["--json"]])
+def test_a_failed_job_is_one_line_and_its_exit_code(error: CodecfleetError, mode: list[str], capsys: Captured) -> None:
+    """A job's error is one clean line on stderr, whatever its text; --json also says it as the last event."""
+    fleet = FakeFleet(sample_events()[:3], error=error)
+    assert run(["transcode", "in.mkv", "out.mp4", *mode], services_with(fleet)) == error.exit_code
+    out, err = capsys.readouterr()
+    last = err.splitlines()[-1]
+    assert last.startswith("codecfleet: error: ")
+    assert "\x1b" not in err
+    if mode == ["--json"]:
+        event = json.loads(out.splitlines()[-1])
+        assert (event["event"], event["error"]) == ("failed", type(error).__name__)
+        assert event["exit_code"] == error.exit_code
+    else:
+        assert out == ""
+
+
+def test_an_unexpected_error_is_one_line_and_exit_5(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw is one line with its type and the way to its traceback."""
+    monkeypatch.delenv("CODECFLEET_DEBUG", raising=False)
+    fleet = FakeFleet(error=ZeroDivisionError("division\nby zero"))
+    assert run(["transcode", "in.mkv", "out.mp4"], services_with(fleet)) == 5
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: division by zero" in err
+    assert "CODECFLEET_DEBUG=1" in err
+
+
+def test_the_traceback_is_there_for_who_asks(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CODECFLEET_DEBUG=1 puts the traceback before the line."""
+    monkeypatch.setenv("CODECFLEET_DEBUG", "1")
+    run(["transcode", "in.mkv", "out.mp4"], services_with(FakeFleet(error=ZeroDivisionError("oops"))))
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_in_a_group_are_told_by_their_only_member(capsys: Captured) -> None:
+    """A task group's wrapping does not hide whose fault it was."""
+    error = ExceptionGroup("tasks", [ExceptionGroup("more", [InputNotFound("there is no file x")])])
+    assert run(["transcode", "in.mkv", "out.mp4"], services_with(FakeFleet(error=error))) == 3
+    assert "there is no file x" in capsys.readouterr().err
+
+
+def test_the_report_is_written_whole(tmp_path: Path, capsys: Captured) -> None:
+    """--report writes the report as JSON, replaces an older one, leaves nothing beside it, and says where it is."""
+    target = tmp_path / "report.json"
+    target.write_text("old")
+    services = services_with(FakeFleet(sample_events()))
+    assert run(["transcode", "in.mkv", "out.mp4", "--report", str(target)], services) == 0
+    assert json.loads(target.read_text())["proof"]["frames_in"] == 720
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+    assert str(target) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["missing/report.json", "."])
+def test_a_report_that_cannot_be_written_is_told_before_the_work(name: str, tmp_path: Path, capsys: Captured) -> None:
+    """Nobody works for an hour to learn that the report has no folder: exit 4, and no job was started."""
+    fleet = FakeFleet(sample_events())
+    report = str(tmp_path / name)
+    assert run(["transcode", "in.mkv", "out.mp4", "--report", report], services_with(fleet)) == 4
+    assert fleet.specs == []
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_questions_print_their_lines_or_one_document(capsys: Captured) -> None:
+    """Probe, plan and verify print lines for people, without control characters, or one JSON document."""
+    services = Services(
+        probe=lambda source: Answer([f"  file {source}\x1b[31m"], {"source": source, "rate": float("nan")})
+    )
+    assert run(["probe", "in.mkv"], services) == 0
+    assert capsys.readouterr().out == "  file in.mkv\\x1b[31m\n"
+    assert run(["probe", "in.mkv", "--json"], services) == 0
+    assert json.loads(capsys.readouterr().out) == {"source": "in.mkv", "rate": None}
+
+
+@pytest.mark.parametrize(("exact", "code"), [(True, 0), (False, 1)])
+def test_verify_answers_with_its_exit_code(*, exact: bool, code: int) -> None:
+    """Verify is 0 when the files agree and 1 when they differ."""
+    services = Services(verify=lambda _pair, _progress: Answer(["..."], {}, exact))
+    assert run(["verify", "in.mkv", "out.mp4"], services) == code
+
+
+def test_verify_is_asked_for_the_same_part_and_tracks() -> None:
+    """What was cut out and chosen when transcoding can be said again when verifying."""
+    asked: list[VerifyRequest] = []
+
+    def note(request: VerifyRequest, progress: Callable[[int], None]) -> Answer:
+        asked.append(request)
+        progress(10)
+        return Answer([], {})
+
+    line = "verify a b --start 1:30 --end 2:00 --video-track 1 --audio-track 2 --audio-track 0 --report r.json"
+    assert run(line.split(), Services(verify=note)) == 0
+    assert asked == [
+        VerifyRequest(
+            source="a",
+            output="b",
+            video_track=1,
+            audio_tracks=(2, 0),
+            start_s=Fraction(90),
+            end_s=Fraction(120),
+            report_path="r.json",
+        )
+    ]
+
+
+def test_plan_needs_no_output(capsys: Captured) -> None:
+    """Plan names an mp4 after the input when it is given no output."""
+    services = Services(plan=lambda spec: Answer([spec.output], {}))
+    assert run(["plan", "s3://bucket/film.one.mkv", "--workers", "2"], services) == 0
+    assert capsys.readouterr().out == "film.one-codecfleet.mp4\n"
+
+
+def test_questions_fail_in_one_line(capsys: Captured) -> None:
+    """A question without an answer has its error's exit code."""
+
+    def no_file(source: str) -> Answer:
+        message = f"there is no file {source}"
+        raise InputNotFound(message, "Check the path.")
+
+    assert run(["probe", "nowhere.mkv"], Services(probe=no_file)) == 3
+    assert capsys.readouterr().err == "codecfleet: error: there is no file nowhere.mkv. Check the path.\n"
+
+
+def test_planned_without_frames_shows_no_speed(capsys: Captured) -> None:
+    """An index that promises no frames breaks no arithmetic."""
+    script = [Planned("job-1", 0.1, 1, 0, Fraction(0), "h264", "libx264", 1), *sample_events(segments=1)[2:]]
+    assert run(["transcode", "in.mkv", "out.mp4"], services_with(FakeFleet(script))) == 0
+    assert "1 segment" in capsys.readouterr().err
+
+
+def test_usage_errors_carry_the_command_to_ask() -> None:
+    """A mistake in a command's options points to that command's help."""
+    with pytest.raises(UsageError, match="codecfleet probe --help"):
+        parse(["probe", "--bogus", "x"])
+
+
+_WORDS = st.one_of(
+    st.sampled_from(["transcode", "probe", "plan", "verify", "in.mkv", "out.mp4", "--", "-", "--json", "--quiet"]),
+    st.sampled_from(["--bitrate", "--start", "--end", "--scale", "--workers", "--audio-track", "--report", "--preset"]),
+    st.sampled_from(
+        ["4M", "-1", "nan", "1:30", "0", "720p", "inf", "1e9", "a=b", "-5M", "--start=-1", "--bitrate=NaN"]
+    ),
+    st.text(max_size=8).filter(lambda text: text not in {"--help", "-h", "--version"}),
+)
+
+
+@given(st.lists(_WORDS, max_size=8))
+@settings(deadline=None)
+def test_no_command_line_does_anything_but_run_or_be_refused_in_one_line(words: list[str]) -> None:
+    """Whatever is typed, the program does what it was asked, or says in one line with exit code 2 why not."""
+    answer = Answer([], {})
+    services = Services(
+        open_fleet=FakeFleet(sample_events()).open,
+        probe=lambda _source: answer,
+        plan=lambda _spec: answer,
+        verify=lambda _pair, _progress: answer,
+    )
+    out, err = io.StringIO(), io.StringIO()
+    words = [word for word in words if word != "--report"]
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(words, services)
+    assert code in {0, 2}
+    if code == 2:
+        assert out.getvalue() == ""
+        assert err.getvalue().count("\n") == 1

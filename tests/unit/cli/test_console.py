@@ -1,0 +1,153 @@
+"""What is shown of a job, line by line."""
+
+import io
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from codecfleet.console import JsonView, Output, PlainView, ReaderGone, RichView, json_line
+from codecfleet.console_text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
+from codecfleet.jobs.events import Planned, Progress, Warned
+from codecfleet.jobs.report import Warning_
+from codecfleet.testing.fake_fleet import sample_events, sample_report
+
+PLAN = Planned("job-1", 0.5, 3, 720, Fraction(30), "h264", "libx264", 2)
+PROGRESS = Progress("job-1", 6.0, 410, 720, 45.2, 6.8, ((1, 170, 240), (2, 0, 240)))
+
+
+class ClosedPipe(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        """Fail as a closed pipe does."""
+        raise BrokenPipeError(32, text)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (999_950, "1.0 MB"),
+        (4_210_000, "4.2 MB"),
+        (10**16, "10000.0 TB"),
+    ],
+)
+def test_sizes_read_naturally(size_bytes: int, text: str) -> None:
+    """Sizes have decimal units and never read 1000.0 of a smaller one."""
+    assert bytes_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (3723, "1:02:03")])
+def test_lengths_of_time_read_like_a_clock(seconds: float, text: str) -> None:
+    """Times are rounded before they are split, so that no clock shows 60 seconds."""
+    assert clock_text(seconds) == text
+
+
+def test_the_plan_and_the_pace_are_one_line_each() -> None:
+    """Frames, fps, speed against real time and time left, in plain words."""
+    assert planned_text(PLAN) == "0:30 of video, 720 frames to h264 (libx264) in 3 segments on 2 workers"
+    assert pace_text(PROGRESS, PLAN) == "410/720 frames, 45.2 fps, 1.88x real time, 0:07 left"
+    assert pace_text(replace(PROGRESS, eta_s=None), None) == "410/720 frames, 45.2 fps"
+
+
+@given(st.text())
+def test_strangers_text_cannot_steer_the_terminal(text: str) -> None:
+    """Whatever a tag or a file name holds, one printable line comes out."""
+    shown = one_line(text)
+    assert shown.isprintable()
+
+
+def test_the_proof_says_when_something_differs() -> None:
+    """A difference is shouted, not averaged away."""
+    report = sample_report()
+    wrong = report.model_copy(
+        update={"proof": report.proof.model_copy(update={"output_frames": 719, "times_equal": False})}
+    )
+    text = "\n".join(proof_lines(wrong, None))
+    assert text.count("DIFFERENT") == 2
+    assert "DIFFERENT" not in "\n".join(proof_lines(report, None))
+
+
+def test_warnings_are_told_once_and_never_flood() -> None:
+    """Warnings seen while running are counted, new ones are listed, and a thousand of them are cut short."""
+    many = tuple(Warning_(code="odd", message=f"oddity {number}") for number in range(1000))
+    report = sample_report().model_copy(update={"warnings": many})
+    lines = proof_lines(report, "r.json", frozenset({"oddity 0"}))
+    assert any(line.split() == ["warnings", "1000"] for line in lines)
+    assert not any("oddity 0 " in line for line in lines)
+    assert len(lines) < 40
+    assert lines[-1].split() == ["report", "r.json"]
+
+
+def test_json_knows_no_nan() -> None:
+    """Numbers that JSON lacks become null, however deep they sit."""
+    line = json_line({"a": float("nan"), "b": [float("inf"), {"c": (1.5, -float("inf"))}]})
+    assert json.loads(line) == {"a": None, "b": [None, {"c": [1.5, None]}]}
+
+
+def test_plain_progress_is_a_line_every_five_seconds() -> None:
+    """Progress that comes many times a second is thinned by the job's own time; segments and warnings are not."""
+    err = io.StringIO()
+    view = PlainView(Output(io.StringIO()), Output(err))
+    view.show(PLAN)
+    for tenths in range(200):
+        view.show(replace(PROGRESS, at_s=tenths / 10))
+    view.show(Warned("job-1", 20.0, "odd", "an oddity"))
+    lines = err.getvalue().splitlines()
+    assert len(lines) == 1 + 3 + 1
+    assert all(line.startswith("codecfleet: ") for line in lines)
+    assert lines[-1] == "codecfleet: warning: an oddity [odd]"
+
+
+def test_a_log_nobody_reads_does_not_stop_the_job() -> None:
+    """A closed stderr costs the progress, not the work."""
+    PlainView(Output(io.StringIO()), Output(ClosedPipe())).show(PLAN)
+
+
+def test_results_nobody_reads_stop_the_job() -> None:
+    """A closed stdout ends a run that prints its events there."""
+    with pytest.raises(ReaderGone):
+        JsonView(Output(ClosedPipe())).show(PLAN)
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        """Say yes."""
+        return True
+
+
+def test_the_live_bar_shows_the_job_and_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar shows percent, pace and segments in flight; after it, only whole lines and the cursor remain."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "140")
+    out, err = io.StringIO(), Terminal()
+    report = sample_report(segments=12)
+    with RichView(Output(out), err) as view:
+        for event in sample_events(segments=12, in_flight=10):
+            view.show(event)
+        view.finish(report, None)
+    screen = Text.from_ansi(err.getvalue()).plain
+    assert "0:30" not in out.getvalue()
+    assert "2:00 of video" in screen
+    assert "warning: data track 2" in screen
+    assert err.getvalue().rfind("\x1b[?25h") > err.getvalue().rfind("\x1b[?25l")
+    assert report.proof.output_sha256 in out.getvalue()
+
+
+def test_the_rows_of_the_live_bar_follow_the_segments_in_flight() -> None:
+    """Rows come and go with the segments; beyond eight the rest are counted."""
+    view = RichView(Output(io.StringIO()), Terminal())
+    view.show(PLAN)
+    view.show(replace(PROGRESS, running=tuple((number, 1, 240) for number in range(12))))
+    assert sorted(view._rows) == list(range(8))
+    view.show(replace(PROGRESS, running=((7, 200, 240), (9, 1, 240))))
+    assert sorted(view._rows) == [7, 9]
