@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
+from typing import TYPE_CHECKING, Any, cast
 
 import av
 import av.error
@@ -16,10 +17,8 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.fifo import AudioFifo
 from av.audio.frame import AudioFrame
-from av.audio.layout import AudioLayout
 from av.audio.resampler import AudioResampler
 from av.codec.context import Flags
-from av.packet import Packet
 from av.stream import Discard
 from numpy.typing import NDArray
 
@@ -27,7 +26,12 @@ from ..errors import EncoderFailed, InputUnreadable, Unsupported
 from .opening import open_source
 from .work import Work, WorkContext
 
-__all__ = ["EncodeAudio", "EncodedTrack"]
+if TYPE_CHECKING:
+    from av.audio.stream import AudioStream
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = ["EncodeAudio", "EncodedTrack", "usual_layout"]
 
 _ENCODERS = {"aac": "aac", "opus": "libopus"}
 _BITS_PER_CHANNEL = {"aac": 80_000, "opus": 64_000}
@@ -75,7 +79,9 @@ class EncodedTrack:
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield every packet as (pts, duration, payload)."""
         end = 0
-        for pts, duration, size in zip(self.pts.tolist(), self.durations.tolist(), self.sizes_bytes.tolist(), strict=True):
+        for pts, duration, size in zip(
+            self.pts.tolist(), self.durations.tolist(), self.sizes_bytes.tolist(), strict=True
+        ):
             begin, end = end, end + size
             yield pts, duration, self.payload[begin:end].tobytes()
 
@@ -124,27 +130,28 @@ class EncodeAudio(Work[EncodedTrack]):
 def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFrame]:
     with open_source(source) as container:
         stream = container.streams[stream_index]
-        if stream.codec_context is None or stream.type != "audio":
+        decoder = stream.codec_context
+        if not isinstance(decoder, AudioCodecContext):
             return
         for other in container.streams:
             if other is not stream:
                 other.discard = Discard.all
-        stream.codec_context.thread_count = 1
+        decoder.thread_count = 1
         packets = container.demux(stream)
         while True:
             try:
                 packet = next(packets)
             except (StopIteration, av.error.FFmpegError):
                 break
-            yield from _decode(stream.codec_context, packet, line)
-        yield from _decode(stream.codec_context, None, line)
+            yield from _decode(decoder, packet, line)
+        yield from _decode(decoder, None, line)
 
 
-def _decode(decoder: AudioCodecContext, packet: Packet | None, line: "_Line") -> Iterator[AudioFrame]:
+def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "_Line") -> Iterator[AudioFrame]:
     if packet is not None and not packet.size:
         return
     try:
-        yield from decoder.decode(packet)
+        yield from decoder.decode(cast("Packet[AudioStream] | None", packet))
     except EOFError:
         return
     except av.error.FFmpegError:
@@ -216,7 +223,7 @@ class _Line:
         return min(samples, floor(self.end_s * self.rate + _HALF) - self.end)
 
 
-def _like(frame: AudioFrame, samples: NDArray[np.generic]) -> AudioFrame:
+def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
     made = AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
     made.sample_rate = frame.sample_rate
     return made
@@ -255,7 +262,7 @@ class _Encode:
             message = f"{channels} channels cannot be encoded as {codec}"
             raise Unsupported(message, "Use --audio copy with a container that holds the track, such as .mkv.")
         self.codec = codec
-        self.layout = _layout(first.layout, channels)
+        self.layout = usual_layout(first.layout.name, channels)
         self.rate = next((r for r in _RATES[codec] if r >= first.sample_rate), _RATES[codec][-1])
         self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * channels
         self._source_layout = first.layout.name
@@ -339,6 +346,6 @@ class _Encode:
         )
 
 
-def _layout(layout: AudioLayout, channels: int) -> str:
-    known = layout.name in _LAYOUTS.values()
-    return layout.name if known else _LAYOUTS[channels]
+def usual_layout(layout: str, channels: int) -> str:
+    """Return ``layout`` if it names its speakers, else the usual layout of that many ``channels``."""
+    return layout if layout in _LAYOUTS.values() else _LAYOUTS.get(channels, layout)

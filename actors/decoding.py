@@ -6,15 +6,15 @@ defines the truth has one. The machine is filled by segments, not by a decoder's
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias
 
 import av
 import av.error
 from av.container import InputContainer
-from av.packet import Packet
 from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -24,6 +24,11 @@ from .opening import open_source
 from .timeline import Mended, Mender, TimeShift
 
 __all__ = ["AccessPoint", "DecodeRange", "DecodeTally", "PictureHash", "decode_range", "open_track", "picture_hash"]
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+
+    _VideoPacket: TypeAlias = Packet[VideoStream]
 
 DIGEST_BYTES = 16
 
@@ -96,7 +101,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     return PictureHash(ticks, digest.digest())
 
 
-def decode_range(range_: DecodeRange, tally: DecodeTally) -> Iterator[tuple[int, VideoFrame]]:
+def decode_range(range_: DecodeRange, tally: DecodeTally) -> Generator[tuple[int, VideoFrame]]:
     """Yield (ticks, frame) in presentation order, from the entry through the last packet, flushed.
 
     What comes includes frames before and after the times the caller wants: it filters. Packets that do not decode are
@@ -156,7 +161,7 @@ def _in_time(
 
 
 def _decoded(
-    stream: VideoStream, packets: Iterator[tuple[int, Packet]], last_packet: int | None, tally: DecodeTally
+    stream: VideoStream, packets: "Iterator[tuple[int, _VideoPacket]]", last_packet: int | None, tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     """Decode packet by packet and yield (packet the frame came from, frame) in the decoder's output order."""
     for number, packet in packets:
@@ -169,7 +174,9 @@ def _decoded(
     yield from _tallied(stream, None, tally)
 
 
-def _tallied(stream: VideoStream, packet: Packet | None, tally: DecodeTally) -> Iterator[tuple[int | None, VideoFrame]]:
+def _tallied(
+    stream: VideoStream, packet: "_VideoPacket | None", tally: DecodeTally
+) -> Iterator[tuple[int | None, VideoFrame]]:
     began = time.perf_counter()
     try:
         frames = stream.codec_context.decode(packet)
@@ -180,10 +187,15 @@ def _tallied(stream: VideoStream, packet: Packet | None, tally: DecodeTally) -> 
     for frame in frames:
         tally.frames += 1
         tally.corrupt_frames += bool(frame.is_corrupt)
-        yield (frame.opaque[0] if frame.opaque else None), frame
+        yield _packet_number(frame), frame
 
 
-def _demux(container: InputContainer, stream: VideoStream) -> Iterator[Packet]:
+def _packet_number(frame: VideoFrame) -> int | None:
+    """Return the number of the packet a frame came from, where the decoder passed it on."""
+    return frame.opaque[0] if isinstance(frame.opaque, list) else None
+
+
+def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[_VideoPacket]":
     try:
         for packet in container.demux(stream):
             if packet.size:
@@ -195,7 +207,7 @@ def _demux(container: InputContainer, stream: VideoStream) -> Iterator[Packet]:
 
 def _seek(
     container: InputContainer, stream: VideoStream, entry: AccessPoint
-) -> Iterator[tuple[int, Packet]] | None:
+) -> "Iterator[tuple[int, _VideoPacket]] | None":
     """Return the packets from ``entry`` on with their numbers, or None where seeking does not lead to it."""
     try:
         container.seek(entry.seek_ticks, stream=stream)
@@ -210,6 +222,6 @@ def _seek(
     return None
 
 
-def _is_same(packet: Packet, entry: AccessPoint) -> bool:
+def _is_same(packet: "_VideoPacket", entry: AccessPoint) -> bool:
     # After a seek, Matroska may not know the DTS of the first packets yet.
     return packet.pos == entry.pos_bytes and (packet.dts == entry.dts or packet.dts is None or entry.dts is None)

@@ -18,7 +18,14 @@ from .encoder_settings import Codec, EncoderSettings, RateControl
 from .encoding import SoftwareEncoder
 from .media import ContentLight, MasteringDisplay, VideoFormat
 
-__all__ = ["choose_pix_fmt", "codes_interlaced", "encoder_kind", "gop_frames", "settle_encoder", "with_initial_fullness"]
+__all__ = [
+    "choose_pix_fmt",
+    "codes_interlaced",
+    "encoder_kind",
+    "gop_frames",
+    "settle_encoder",
+    "with_initial_fullness",
+]
 
 THREADS = 2
 """Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
@@ -97,8 +104,9 @@ def gop_frames(frame_rate: Fraction) -> int:
 def encoder_kind(settings: EncoderSettings) -> str:
     """Return what the output's bytes depend on besides the pictures, as one stable line."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
+    dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
-    return f"{settings.implementation} {version} threads={settings.threads} {options}"
+    return f"{settings.implementation} {version} threads={settings.threads} {options}{dovi}"
 
 
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
@@ -272,7 +280,21 @@ def _try(settings: EncoderSettings, extra: tuple[tuple[str, str], ...]) -> None:
     try:
         SoftwareEncoder(settings)
     except EncoderFailed as error:
-        guilty = [pair for pair in extra if not _opens_without(settings, pair)] or list(extra)
+        guilty = [pair for pair in extra if _opens_without(settings, pair)] or list(extra)
         named = ", ".join(f"{key}={value}" for key, value in guilty)
         advice = f"Check the encoder options: {named}." if named else "Choose another --codec, size or --pix-fmt."
         raise Unsupported(error.message, advice) from error
+
+
+def _opens_without(settings: EncoderSettings, pair: tuple[str, str]) -> bool:
+    key, value = pair
+    options = dict(settings.options)
+    ours = options.pop(key, "")
+    if key == PROFILES[settings.codec].params_key:
+        guilty = _split(value)
+        options[key] = _joined({name: kept for name, kept in _split(ours).items() if name not in guilty})
+    try:
+        SoftwareEncoder(replace(settings, options=tuple(sorted(options.items()))))
+    except EncoderFailed:
+        return False
+    return True

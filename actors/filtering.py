@@ -28,6 +28,7 @@ LOOK_AHEAD_FRAMES = 2
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 """Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
 
+
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
     """What to do to every picture so that it becomes ``output``."""
@@ -130,4 +131,3 @@ class FilterChain:
                 return
             if isinstance(frame, VideoFrame) and frame.pts is not None:
                 yield frame.pts, frame
-

@@ -109,13 +109,19 @@ def _open_remote(url: str) -> Iterator[av.container.InputContainer]:
         raise InputNotFound(message, "Check the address.") from None
     except (OSError, ValueError, ImportError) as error:
         message = f"{url} cannot be opened: {error}"
-        raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.") from None
+        raise InputUnreadable(
+            message, "Check the address, the credentials and that its fsspec package is installed."
+        ) from None
     with stream:
         head = stream.read(512)
         stream.seek(0)
         try:
             container = av.open(
-                stream, options=_OPTIONS, metadata_errors="replace", buffer_size=_REMOTE_BUFFER_BYTES, io_open=_refuse_second
+                stream,
+                options=_OPTIONS,
+                metadata_errors="replace",
+                buffer_size=_REMOTE_BUFFER_BYTES,
+                io_open=_refuse_second,
             )
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(url, head, error)
@@ -143,7 +149,7 @@ def _refuse(name: str, head: bytes, error: Exception) -> NoReturn:
         message = f"{name} is a playlist or a script that names other files"
         raise InputRefused(message, "Name the media file itself.") from error
     message = f"{name} is not a media file codecfleet can read ({_reason(error)})"
-    raise InputUnreadable(message, "Check that it is complete and is video; `codecfleet probe` shows what is in a file.") from error
+    raise InputUnreadable(message, "Check that it is complete, and that it is video.") from error
 
 
 def _reason(error: Exception) -> str:

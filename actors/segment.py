@@ -1,4 +1,4 @@
-"""Encoding one segment: decode its range, keep the frames inside it, filter, encode, and say what was taken and given."""
+"""Encoding one segment: decode its range, keep the frames inside it, filter, encode, and say what went in and out."""
 
 import time
 from collections.abc import Callable, Iterator

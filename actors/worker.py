@@ -8,7 +8,7 @@ import os
 import threading
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import Cancelled, CodecfleetError, WorkError
 from .work import Work, WorkContext
@@ -32,7 +32,7 @@ class WorkerCore:
         os.environ.setdefault("SVT_LOG", "1")
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
-        self._running: dict[int, tuple[Work[object], WorkContext]] = {}
+        self._running: dict[int, tuple[Work[Any], WorkContext]] = {}
         self._cancelled_early: dict[int, None] = {}
 
     def submit(self, run: int, work: Work[ResultT]) -> Future[ResultT]:

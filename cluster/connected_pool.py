@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..actors.work import Work
 from ..errors import FleetUnavailable
 from .embedded import Connection, connect
 from .pool import Pool
-from .ray_pool import RayPool
+
+if TYPE_CHECKING:
+    from .ray_pool import RayPool
 
 __all__ = ["ConnectedPool"]
 
@@ -53,6 +55,9 @@ class ConnectedPool(Pool):
                 raise FleetUnavailable(message, "Open a new fleet.")
             if self._pool is None:
                 self._connection = await connect(self._address)
+                # Only now: the embedded Ray's settings are read when Ray is imported.
+                from .ray_pool import RayPool  # noqa: PLC0415
+
                 self._pool = RayPool(self._connection, self._asked_slots)
             await self._pool.start()
 
@@ -75,7 +80,7 @@ class ConnectedPool(Pool):
             if connection is not None:
                 await connection.close()
 
-    def _started(self) -> RayPool:
+    def _started(self) -> "RayPool":
         if self._pool is None:
             message = "the pool is not started"
             raise FleetUnavailable(message, "Start it first.")

@@ -23,6 +23,7 @@ from .private_ray import (
     NAMESPACE,
     PrivateRay,
     environment,
+    first_line,
     reread_environment,
     start_private_ray,
     without_relayed_messages,
@@ -223,9 +224,7 @@ def _join(address: str) -> None:
             with without_relayed_messages():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
-            message = (
-                f"Ray at {address} did not let us in: {str(error).strip().splitlines()[0] if str(error) else error!r}"
-            )
+            message = f"Ray at {address} did not let us in: {first_line(error)}"
             raise FleetUnavailable(message, _JOIN_HELP) from error
 
 

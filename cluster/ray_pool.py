@@ -3,16 +3,23 @@
 The decisions are ``dispatch_state.Dispatch``'s; this shell carries them out and reports back what came of them. All of
 it runs on one event loop. Ray never restarts or retries anything itself (``max_restarts=0, max_task_retries=0``): so a
 death is known within milliseconds, and whoever submitted the work decides whether to submit it again.
+
+This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
 """
 
 import asyncio
 import itertools
 import pickle
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, cast
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..actors.work import Work
-from ..errors import Cancelled, FleetUnavailable, UsageError, WorkerLost, WorkError
+from ..errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost, WorkError
 from .dispatch_state import (
     Answered,
     Closed,
@@ -32,15 +39,15 @@ from .dispatch_state import (
 )
 from .embedded import Connection
 from .pool import Pool
+from .ray_failures import Failure, classify, first_line
 from .ray_worker import CONTROL, Outcome, RayWorker
 from .seating import NodeCores, Seat, seat_workers
-
-if TYPE_CHECKING:
-    from ray.actor import ActorHandle
 
 __all__ = ["RayPool"]
 
 ResultT = TypeVar("ResultT")
+Actor: TypeAlias = Any
+"""Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
 
 RESERVED_START_S = 10.0
 """How long a process may wait for the CPUs it reserves; then it starts without a reservation."""
@@ -50,6 +57,23 @@ FAREWELL_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
 CONTROL_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Work that somebody awaits."""
+
+    work: Work[Any]
+    pickled: bytes
+    result: asyncio.Future[Any]
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        if self.result.done():  # the submitter was cancelled
+            return
+        if outcome.error is None:
+            self.result.set_result(outcome.result)
+        else:
+            self.result.set_exception(outcome.error)
 
 
 class RayPool(Pool):
@@ -77,8 +101,8 @@ class RayPool(Pool):
         self._seats: tuple[Seat, ...] = ()
         self._dispatch = Dispatch(())
         self._tasks = itertools.count()
-        self._works: dict[int, tuple[Work[Any], bytes, asyncio.Future[Any]]] = {}
-        self._actors: dict[tuple[int, int], ActorHandle[RayWorker]] = {}
+        self._orders: dict[int, _Order] = {}
+        self._actors: dict[tuple[int, int], Actor] = {}
         self._tending: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -119,16 +143,17 @@ class RayPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        task, future = next(self._tasks), asyncio.get_running_loop().create_future()
-        self._works[task] = (work, _pickle(work), future)
+        order = _Order(work, _pickle(work), asyncio.get_running_loop().create_future())
+        task = next(self._tasks)
+        self._orders[task] = order
         self._feed(Submitted(task))
         try:
-            return cast("ResultT", await future)
+            return cast("ResultT", await order.result)
         except asyncio.CancelledError:
             self._feed(Withdrawn(task))
             raise
         finally:
-            del self._works[task]
+            del self._orders[task]
 
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done by the running work of ``job``, by label; a process that does not answer in 1 s says nothing."""
@@ -157,8 +182,6 @@ class RayPool(Pool):
             raise FleetUnavailable(self._dispatch.end, _AFTER_A_CRASH_LOOP)
 
     def _nodes(self) -> list[NodeCores]:
-        import ray  # noqa: PLC0415 - never before the connection settled its environment
-
         alive = [node for node in ray.nodes() if node["Alive"]]
         cores = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in alive}
         if self._connection.is_private:
@@ -182,7 +205,7 @@ class RayPool(Pool):
                 case Start(seat, life, rest_s):
                     self._tending[seat, life] = asyncio.create_task(self._tend(seat, life, rest_s))
                 case Run(task, seat, life):
-                    run = asyncio.create_task(self._run(task, seat, life))
+                    run = asyncio.create_task(self._run(task, seat, life, self._orders[task]))
                     self._running.add(run)
                     run.add_done_callback(self._running.discard)
                 case Stop(task, seat, life):
@@ -194,11 +217,9 @@ class RayPool(Pool):
                 case Kill(seat, life):
                     self._kill(seat, life)
 
-    def _fail(self, task: int, error: Exception) -> None:
-        if task in self._works:
-            future = self._works[task][2]
-            if not future.done():
-                future.set_exception(error)
+    def _fail(self, task: int, error: CodecfleetError) -> None:
+        if task in self._orders:
+            self._orders[task].settle(Outcome(error=error))
 
     def _kill(self, seat: int, life: int) -> None:
         tending = self._tending.pop((seat, life), None)
@@ -206,20 +227,16 @@ class RayPool(Pool):
             tending.cancel()
         actor = self._actors.pop((seat, life), None)
         if actor is not None:
-            import ray  # noqa: PLC0415 - as above
-
             ray.kill(actor)
 
     async def _tend(self, seat: int, life: int, rest_s: float) -> None:
         """Live one life of a seat: start its process, see it answer, and wait for its death."""
-        from .ray_failures import first_line  # noqa: PLC0415 - it imports ray
-
         if rest_s > 0:
             await self._sleep(rest_s)
         try:
-            await self._start_process(seat, life)
+            actor = await self._start_process(seat, life)
             self._feed(Answered(seat, life))
-            await self._actors[seat, life].watch.options(concurrency_group=CONTROL).remote()
+            await _settled(actor.watch.options(concurrency_group=CONTROL).remote())
             reason = "it left on its own"
         except TimeoutError:
             reason = f"it did not answer within {START_S:.0f} s"
@@ -227,64 +244,54 @@ class RayPool(Pool):
             reason = first_line(error)
         self._feed(Died(seat, life, reason))
 
-    async def _start_process(self, seat: int, life: int) -> None:
+    async def _start_process(self, seat: int, life: int) -> Actor:
         cores = self._seats[seat].reserved_cores
         if cores > 0:
-            try:
-                await self._create(seat, life, cores, RESERVED_START_S)
-            except TimeoutError:
-                import ray  # noqa: PLC0415 - as above
+            with suppress(TimeoutError):
+                return await self._create(seat, life, cores, RESERVED_START_S)
+            ray.kill(self._actors.pop((seat, life)))
+        return await self._create(seat, life, 0, START_S)
 
-                ray.kill(self._actors.pop((seat, life)))
-            else:
-                return
-        await self._create(seat, life, 0, START_S)
-
-    async def _create(self, seat: int, life: int, cores: int, patience_s: float) -> None:
-        import ray  # noqa: PLC0415 - as above
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - as above
-
-        where = NodeAffinitySchedulingStrategy(self._seats[seat].node, soft=True)
-        worker = ray.remote(concurrency_groups={CONTROL: CONTROL_CALLS})(RayWorker).options(
-            num_cpus=cores,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy="DEFAULT" if self._connection.is_private else where,
-            enable_task_events=False,
-        )
-        self._actors[seat, life] = actor = worker.remote(self._seats[seat].slots)
+    async def _create(self, seat: int, life: int, cores: int, patience_s: float) -> Actor:
+        options: dict[str, Any] = {
+            "num_cpus": cores,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "concurrency_groups": {CONTROL: CONTROL_CALLS},
+            "enable_task_events": False,
+        }
+        if not self._connection.is_private:
+            # Soft: when the node is gone, a replacement comes up on another one.
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self._seats[seat].node, soft=True)
+        self._actors[seat, life] = actor = ray.remote(**options)(RayWorker).remote(self._seats[seat].slots)
         await asyncio.wait_for(_settled(actor.answer.options(concurrency_group=CONTROL).remote()), patience_s)
+        return actor
 
-    async def _run(self, task: int, seat: int, life: int) -> None:
-        from .ray_failures import Failure, classify, first_line  # noqa: PLC0415 - it imports ray
-
-        work, pickled, future = self._works[task]
+    async def _run(self, task: int, seat: int, life: int, order: _Order) -> None:
+        actor = self._actors.get((seat, life))
+        if actor is None:  # killed before we came to run; the death was told
+            return
         try:
-            outcome = await _settled(self._actors[seat, life].run.remote(task, pickled))
+            order.settle(await _settled(actor.run.remote(task, order.pickled)))
         except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
             failure = classify(error)
             if failure is Failure.PROCESS:
                 self._feed(Died(seat, life, first_line(error)))
                 return
-            outcome = Outcome(error=_failed(work, failure, first_line(error)))
-        if not future.done():
-            if outcome.error is None:
-                future.set_result(outcome.result)
-            else:
-                future.set_exception(outcome.error)
+            order.settle(Outcome(error=_failed(order.work, failure, first_line(error))))
         self._feed(Finished(task))
 
-    async def _ask_progress(self, actor: "ActorHandle[RayWorker]", job: str) -> Mapping[str, int]:
+    async def _ask_progress(self, actor: Actor, job: str) -> Mapping[str, int]:
+        ref = actor.progress.options(concurrency_group=CONTROL).remote(job)
         try:
-            ref = actor.progress.options(concurrency_group=CONTROL).remote(job)
-            return await asyncio.wait_for(_settled(ref), PROGRESS_S)
+            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
         except Exception:  # noqa: BLE001 - progress is never worth an error; a lost process is told elsewhere
             return {}
 
     async def _close(self) -> None:
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
-        for task in list(self._works):
+        for task in list(self._orders):
             self._fail(task, Cancelled("the pool was closed"))
             self._feed(Withdrawn(task))
         if self._running:
@@ -305,8 +312,8 @@ _AFTER_A_DEATH = "The pool starts another process; the same work may be submitte
 _AFTER_A_CRASH_LOOP = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
 
 
-async def _settled(ref: Any) -> Any:  # noqa: ANN401 - Ray's references carry no type we could name
-    """Await a reference as a coroutine, and drop it before the value is handed on."""
+async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
+    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
     return await ref
 
 
@@ -318,9 +325,7 @@ def _pickle(work: Work[ResultT]) -> bytes:
         raise UsageError(message, "Work must be a value of importable classes.") from error
 
 
-def _failed(work: Work[ResultT], failure: object, reason: str) -> WorkError:
-    from .ray_failures import Failure  # noqa: PLC0415 - it imports ray
-
+def _failed(work: Work[ResultT], failure: Failure, reason: str) -> WorkError:
     if failure is Failure.RESULT:
         return WorkerLost(f"the result of {work.label} was lost: {reason}", _AFTER_A_DEATH)
     return WorkError(f"{work.label} failed on its way: {reason}", "Its result must pickle.")

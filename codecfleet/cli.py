@@ -4,7 +4,6 @@ Parsing and running are apart: typer turns the command line into a request and d
 runs, outside typer, so that nothing between us and the terminal rewrites our output, errors or exit codes.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +14,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from .cli_failures import READER_GONE_CODE, failure_of, tell
+from .cli_interrupts import end_at_once_on_signals
 from .cli_options import parse_count, parse_counts, parse_path, parse_time
 from .cli_params import AudioTracks, EndTime, JsonFlag, Source, StartTime, VideoTrack, with_spec_options
 from .cli_run import Question, Transcode, detach_stdout, run_question, run_transcode
@@ -254,10 +254,6 @@ def main() -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file name need not be valid text
     code = run(sys.argv[1:])
+    end_at_once_on_signals(code)
     detach_stdout()
-    if code in _INTERRUPTED_CODES:
-        os._exit(code)  # the job and its files are gone; what else wants to be tidied would only make the user wait
     return code
-
-
-_INTERRUPTED_CODES: Final = (129, 130, 143)

@@ -10,16 +10,30 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-__all__ = ["Act", "Happening", "Interrupts", "Phase", "Signalled", "State", "decide"]
+__all__ = [
+    "Act",
+    "Happening",
+    "Interrupts",
+    "Phase",
+    "Signalled",
+    "State",
+    "decide",
+    "descendants",
+    "end_at_once_on_signals",
+    "last_acts",
+]
 
-CANCEL_WITHIN_S: Final = 1.7
+CANCEL_WITHIN_S: Final = 1.5
 """From the first signal to the forced exit; with the interpreter's own exit it stays under two seconds."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
@@ -89,18 +103,20 @@ class Interrupts:
 
     Args:
         exit_now: ends the process at once with an exit code (``os._exit``).
-        last_words: what to do right before that, such as showing the cursor again; must not block.
+        last_acts: what to do right before that, such as showing the cursor again; must not block.
         within_s: seconds from the first signal to the forced exit.
     """
 
     def __init__(
-        self, exit_now: Callable[[int], None], last_words: Callable[[], None], *, within_s: float = CANCEL_WITHIN_S
+        self, exit_now: Callable[[int], None], last_acts: Callable[[], None], *, within_s: float = CANCEL_WITHIN_S
     ) -> None:
         self._exit_now = exit_now
-        self._last_words = last_words
+        self._last_acts = last_acts
         self._within_s = within_s
         self._state = State()
         self._cancel: Callable[[], object] | None = None
+        self._over = False
+        """The run has ended, and has said how."""
         self._timer: threading.Timer | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -116,7 +132,9 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
+        self._over = True
+        # A cancelled run's deadline stays: it also bounds what the interpreter does on its way out, such as ending Ray.
+        if self._timer is not None and self._state.phase is not Phase.CANCELLING:
             self._timer.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -128,7 +146,7 @@ class Interrupts:
         """
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup asked for it
             before = signal.signal(number, self._on_signal)
@@ -159,7 +177,9 @@ class Interrupts:
 
     def _do(self, act: Act) -> None:
         if act is Act.EXIT:
-            self._last_words()
+            self._last_acts()
+            if self._state.exit_code and not self._over:
+                os.write(2, b"codecfleet: error: interrupted.\n")
             self._exit_now(self._state.exit_code or 0)
             return
         self._timer = threading.Timer(self._within_s, self._happen, (Happening.DEADLINE,))
@@ -170,11 +190,47 @@ class Interrupts:
                 self._cancel()
 
 
+def end_at_once_on_signals(exit_code: int) -> None:
+    """From here on, let any further signal end the process with ``exit_code``: everything has been said already."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's signature
+        last_acts()
+        os._exit(exit_code)
+
+    for number in _SIGNALS:
+        signal.signal(number, end)
+
+
 def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def show_cursor() -> None:
-    """Undo what a live bar did to the terminal, from any thread and without touching Python's streams."""
+def last_acts() -> None:
+    """Do what a forced exit must not leave undone, from any thread, without blocking and without Python's streams.
+
+    A live bar hides the cursor; and two of a private Ray's processes outlive us for a minute, because they notice
+    their parent's death only by looking now and then.
+    """
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\r\x1b[J")
+    for child in descendants(os.getpid(), _parents()):
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _parents() -> dict[int, int]:
+    """Return every process's parent, as far as this system shows them."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name, in parentheses, may hold anything; state and parent follow it.
+            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    return parents
+
+
+def descendants(ancestor: int, parents: Mapping[int, int]) -> list[int]:
+    """Return the children of ``ancestor``, and theirs, and so on, given every process's parent; nearest first."""
+    found = [ancestor]
+    for process in found:  # it grows while it is walked
+        found.extend(child for child, parent in parents.items() if parent == process and child not in found)
+    return found[1:]

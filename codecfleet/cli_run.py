@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .cli_failures import READER_GONE_CODE, Failure, failure_of, tell
-from .cli_interrupts import Interrupts, show_cursor
+from .cli_interrupts import Interrupts, last_acts
 from .cli_services import Answer, JobLike, Services
 from .console import (
     FrameCounter,
@@ -63,7 +63,7 @@ def run_question(question: Question, services: Services, stdout: TextIO, stderr:
     Raises:
         ReaderGone: nobody reads stdout.
     """
-    with Interrupts(services.exit_now, show_cursor) as interrupts:
+    with Interrupts(services.exit_now, last_acts) as interrupts:
         interrupts.attach_here()
         try:
             with FrameCounter(stderr) as counter:
@@ -99,7 +99,7 @@ def run_transcode(request: Transcode, services: Services, stdout: TextIO, stderr
         OutputUnwritable: the report could not be written where it is wanted.
     """
     check_report_path(request)
-    with Interrupts(services.exit_now, show_cursor) as interrupts:
+    with Interrupts(services.exit_now, last_acts) as interrupts:
         run = _Run(request, services, make_view(request, stdout, stderr), interrupts)
         try:
             with run.view:
@@ -149,7 +149,6 @@ class _Run:
         self._interrupts.attach(self.cancel)
         spec = self._request.spec
         async with self._services.open_fleet(self._request.address, spec.workers) as fleet:
-            self._interrupts.listen()  # Ray takes SIGTERM for itself when it starts
             self._job = await fleet.transcode(spec)
             try:
                 report = await self._follow(self._job)
@@ -163,6 +162,7 @@ class _Run:
 
     async def _follow(self, job: JobLike) -> Report:
         async for event in job.events():
+            self._interrupts.listen()  # Ray takes SIGTERM for itself when it starts, which may be any time
             self._job_name = event.job
             self.view.show(event)
         return await job

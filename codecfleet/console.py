@@ -198,7 +198,7 @@ class RichView(View):
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         # rich takes a tenth of a second to import, which --help and --json should not pay.
         from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn  # noqa: PLC0415
 
         self._stdout = stdout
         self._console = Console(file=stderr, highlight=False)
@@ -206,7 +206,7 @@ class RichView(View):
             SpinnerColumn("line", finished_text=" "),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f}%"),
+            TaskProgressColumn(),
             TextColumn("{task.fields[detail]}", markup=False),
             console=self._console,
             transient=True,

@@ -89,7 +89,10 @@ def proof_lines(report: Report, report_path: str | None, told: frozenset[str] = 
     rows = [
         ("output", f"{report.output} ({_output_text(report)})"),
         ("frames", _frames_text(report)),
-        ("times", f"{proof.first_pts_s} s to {proof.last_pts_s} s, {_verdict(equal=proof.times_equal)}"),
+        (
+            "times",
+            f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {_verdict(equal=proof.times_equal)}",
+        ),
         ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture"),
         ("SHA-256", proof.output_sha256),
         ("speed", _speed_of_report(report)),
@@ -138,6 +141,12 @@ def _seconds(text: str) -> Fraction | None:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
         return None
+
+
+def _decimal(text: str) -> str:
+    """Return an exact time of a report to the microsecond, for people: ``29.958333`` for ``719/24``."""
+    seconds = _seconds(text)
+    return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
 
 
 def _tracks_text(tracks: Iterable[TrackReport]) -> str:

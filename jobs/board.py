@@ -20,7 +20,20 @@ from typing import TypeAlias
 from ..actors.decoding import PictureHash
 from ..errors import CodecfleetError, Retry, SegmentFailed
 
-__all__ = ["Board", "Effect", "Fail", "Finished", "Join", "Lost", "Run", "SegmentState", "Slot", "decide", "seams_agree", "start_next"]
+__all__ = [
+    "Board",
+    "Effect",
+    "Fail",
+    "Finished",
+    "Join",
+    "Lost",
+    "Run",
+    "SegmentState",
+    "Slot",
+    "decide",
+    "seams_agree",
+    "start_next",
+]
 
 ATTEMPTS = 3
 """How often one segment may fail before the job does."""

@@ -9,11 +9,12 @@ from enum import Enum
 from fractions import Fraction
 from typing import Literal
 
+from ..actors.audio import EncodeAudio
 from ..errors import Unsupported
 from .containers import Container
 from .report import TrackReport, Warning_
 from .spec import TranscodeSpec
-from .tags import kept_tags, needs_free_keys, unheld_tags
+from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
 from .tracks import Chapter, SourceDescription, Track, TrackKind
 
 __all__ = ["Action", "CarryPlan", "TrackPlan", "plan_carry"]
@@ -43,6 +44,11 @@ class TrackPlan:
     reason: str
     loss: str | None = None
     """A stable code, where this fate loses something that was not asked to go."""
+
+    @property
+    def kept(self) -> bool:
+        """Tell whether the output has a track of its own for it."""
+        return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
 
     @property
     def report(self) -> TrackReport:
@@ -82,6 +88,23 @@ class CarryPlan:
         """The audio tracks that are to be encoded before the gather."""
         return tuple(t for t in self.tracks if t.action is Action.ENCODE)
 
+    def audio_works(
+        self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
+    ) -> dict[int, EncodeAudio]:
+        """Return the work that encodes each such track, by its stream index; times are on the source's clock."""
+        return {
+            plan.track.index: EncodeAudio(
+                job=job,
+                label=f"audio-{plan.track.index}",
+                source=source,
+                stream_index=plan.track.index,
+                codec=plan.codec or "",
+                start_s=start_s,
+                end_s=end_s,
+            )
+            for plan in self.encoded_audio
+        }
+
     @property
     def first_presentation_s(self) -> Fraction | None:
         """When the earliest kept track of sound or further pictures begins, on the source's clock."""
@@ -105,13 +128,13 @@ class CarryPlan:
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
         """Return the container's options, with what these tags need besides."""
         options = self.container.options(video_tick)
-        if self.container.is_isobmff and self._free_keys:
+        if self._free_keys:
             options["movflags"] += "+use_metadata_tags"
         return options
 
     @property
     def _free_keys(self) -> bool:
-        return needs_free_keys(self.tags) and not _has_cover(self.tracks)
+        return needs_free_keys(self.tags, self.container) and not _has_cover(self.tracks)
 
 
 def plan_carry(
@@ -244,8 +267,7 @@ class _Planner:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written anew")
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
-        if track.tag == "mebx" and self.source.is_isobmff and self.container.muxer == "mov":
-            return TrackPlan(track, Action.COPY, "mebx", "copied bit for bit")
+        # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
         return self._drop(track, self._refused(track), "data-track-dropped")
 
     def _attachment(self, track: Track) -> TrackPlan:
@@ -284,6 +306,9 @@ def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
     for track in plan.tracks:
         if track.loss is not None:
             yield Warning_(code=track.loss, message=f"{track.track.name} is {track.action.value}: {track.reason}")
+        language = track.track.language
+        if track.kept and language is not None and held_language(language, plan.container) is None:
+            yield Warning_(code="language-dropped", message=f".{name} cannot name the language of {track.track.name}")
     if source.chapters and not plan.chapters:
         yield Warning_(code="chapters-dropped", message=f"{len(source.chapters)} chapters are lost in .{name}")
     if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):

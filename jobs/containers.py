@@ -170,6 +170,7 @@ _MOV = replace(
     # Opus and FLAC in QuickTime are read by nobody but FFmpeg, and its muxer refuses them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | {"pcm_u8", "pcm_s8", "pcm_mulaw", "pcm_alaw"},
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg4", "mpeg2video", "prores", "mjpeg", "dnxhd"}),
+    cover_codecs=frozenset(),  # FFmpeg writes a cover into mp4's metadata alone
 )
 _MKV = Container(
     name="mkv",
@@ -219,9 +220,7 @@ _TS = Container(
 
 
 def _raw(name: str, muxer: str, codec: Codec) -> Container:
-    return Container(
-        name=name, muxer=muxer, default_codec=codec, video_codecs=frozenset({codec}), carries_times=False
-    )
+    return Container(name=name, muxer=muxer, default_codec=codec, video_codecs=frozenset({codec}), carries_times=False)
 
 
 _BY_EXTENSION = {
@@ -236,7 +235,5 @@ _BY_EXTENSION = {
     "hevc": _raw("hevc", "hevc", Codec.HEVC),
     "265": _raw("265", "hevc", Codec.HEVC),
     "obu": _raw("obu", "obu", Codec.AV1),
-    "ivf": Container(
-        name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})
-    ),
+    "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }

@@ -15,7 +15,7 @@ from .spec import TranscodeSpec
 __all__ = ["Fleet", "transcode"]
 
 JOBS_AT_ONCE = 4
-"""Jobs that are planned or encoded at the same time; more wait their turn, so that open files and memory stay bounded."""
+"""Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
 
 
 class Fleet:
@@ -47,17 +47,15 @@ class Fleet:
         self._pool = pool
         self._turns = asyncio.Semaphore(jobs_at_once)
         self._jobs: set[Job] = set()
-        self._starting: asyncio.Task[None] | None = None
         self._open = False
 
     async def __aenter__(self) -> Self:
-        """Begin to start the workers; the first job waits for them where it must, and raises if they do not come."""
+        """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
             from ..cluster.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray, which plans do without
 
             self._pool = ConnectedPool(self._address, slots=self._workers)
         self._open = True
-        self._starting = asyncio.create_task(self._pool.start(), name="codecfleet start")
         return self
 
     async def __aexit__(
@@ -71,11 +69,6 @@ class Fleet:
         self._open = False
         for job in list(self._jobs):
             await job.cancel()
-        if self._starting is not None:
-            await asyncio.wait([self._starting])
-            if not self._starting.cancelled():
-                # Whoever submitted a job has heard of a failed start; nobody else needs to.
-                self._starting.exception()
         if self._pool is not None:
             await self._pool.aclose()
 

@@ -5,6 +5,7 @@ payloads are the workers', the times are the index's, and everything beside the 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ import av
 import av.error
 from av.container import OutputContainer
 from av.packet import Packet
+from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from ..actors.audio import EncodedTrack
@@ -53,8 +55,8 @@ class Gather:
         self._output: OutputContainer | None = None
         self._stream: VideoStream | None = None
         self._sides: SideTracks | None = None
-        self._side_packets: Iterator[tuple[Fraction, Packet]] = iter(())
-        self._next_side: tuple[Fraction, Packet] | None = None
+        self._side_packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())
+        self._next_side: tuple[Fraction, Packet[Stream]] | None = None
         self._times: OutputTimes | None = None
         self.joined = JoinedTrack()
 
@@ -80,6 +82,16 @@ class Gather:
             self._mux_video(data, moment, is_keyframe=bool(is_keyframe))
         self.joined.payload_bytes += len(payload)
 
+    @property
+    def _repeats_parameter_sets(self) -> bool:
+        """Whether every access point must bring its own: only two containers keep them in their header.
+
+        AV1 and VP9 encoders repeat theirs by themselves.
+        """
+        container = self._plan.container
+        headed = container.is_isobmff or container.is_matroska
+        return self._plan.encoder.codec in (Codec.H264, Codec.HEVC) and not headed
+
     def finish(self) -> JoinedTrack:
         """Write what is left beside the video and close the file.
 
@@ -101,11 +113,9 @@ class Gather:
     def abandon(self) -> None:
         """Give up: close what is open. The caller deletes the file."""
         if self._output is not None:
-            try:
+            # The file is deleted in any case; a half-written header only makes closing fail.
+            with suppress(av.error.FFmpegError, OSError, ValueError):
                 self._output.close()
-            except (av.error.FFmpegError, OSError, ValueError):
-                # The file is deleted in any case; a half-written header only makes closing fail.
-                pass
         self._release()
 
     def _release(self) -> None:
@@ -175,9 +185,10 @@ class Gather:
         if extradata:
             set_extradata(stream, extradata)
         for kind, data in container_side_data(picture, plan.extras).items():
-            add_side_data(stream, kind, data)
+            if kind != "dovi_conf" or plan.encoder.dolby_vision:
+                add_side_data(stream, kind, data)
         stream.metadata.update(plan.carry.video_tags)
-        stream.disposition = plan.carry.video_disposition
+        stream.disposition = Disposition(plan.carry.video_disposition)
         return stream
 
     def _add_sides(self, output: OutputContainer) -> None:
@@ -210,25 +221,29 @@ class Gather:
 
     def _mux_video(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> None:
         self._mux_sides(moment.dts * self.joined.tick)
-        container = self._plan.container
-        if is_keyframe and not (container.is_isobmff or container.is_matroska):
-            # Only those two keep parameter sets in their header; elsewhere every access point brings its own.
+        if is_keyframe and self._repeats_parameter_sets:
             data = (self._extradata or b"") + data
-        packet = Packet(len(data))
+        packet: Packet[Stream] = Packet(len(data))
+        packet.stream = self._video_stream()
         packet.update(data)
         packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
         packet.time_base = self.joined.tick
         packet.is_keyframe = is_keyframe
-        packet.stream = self._stream
         self._mux(packet)
         self.joined.pts.append(moment.pts)
+
+    def _video_stream(self) -> VideoStream:
+        if self._stream is None:
+            message = "the output is not open"
+            raise WorkError(message, "Please report it.")
+        return self._stream
 
     def _mux_sides(self, until_s: Fraction | None) -> None:
         while self._next_side is not None and (until_s is None or self._next_side[0] <= until_s):
             self._mux(self._next_side[1])
             self._next_side = next(self._side_packets, None)
 
-    def _mux(self, packet: Packet) -> None:
+    def _mux(self, packet: "Packet[Stream]") -> None:
         if self._output is None:
             message = "the output is not open"
             raise WorkError(message, "Please report it.")

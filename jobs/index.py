@@ -4,14 +4,15 @@ Nothing here trusts a header's duration or frame count, and a keyframe *flag* is
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import av.error
 import numpy as np
 from av.container import InputContainer
-from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from ..actors.describe import nominal_frame_rate
 from ..actors.opening import open_source
 from ..actors.timeline import REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ..errors import InputUnreadable, NoVideoTrack
+
+if TYPE_CHECKING:
+    from av.packet import Packet
 
 __all__ = ["MISSING", "TrackIndex", "index_packets", "index_track", "video_stream"]
 
@@ -67,12 +71,12 @@ class TrackIndex:
     @cached_property
     def presented(self) -> NDArray[np.bool_]:
         """Which packets are meant to be seen: those that no edit list discards."""
-        return (self.flags & DISCARD) == 0
+        return np.asarray((self.flags & DISCARD) == 0)
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
         """Which packets are presented at a known time."""
-        return self.presented & (self.pts != MISSING)
+        return np.asarray(self.presented & (self.pts != MISSING))
 
     @cached_property
     def untimed(self) -> bool:
@@ -136,7 +140,7 @@ class TrackIndex:
     def is_troubled(self, packet: int) -> bool:
         """Tell whether a cut at ``packet`` would fall inside, or within a decoder's reordering of, a troubled span."""
         near = np.searchsorted(self.troubled, packet - REORDER_FRAMES)
-        return near < len(self.troubled) and int(self.troubled[near]) <= packet + REORDER_FRAMES
+        return bool(near < len(self.troubled) and int(self.troubled[near]) <= packet + REORDER_FRAMES)
 
     def frames_between(self, start: int | None, end: int | None) -> int:
         """How many pictures the index promises in [start, end)."""
@@ -177,7 +181,8 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
         message = f"{source} has no video track {track}: it has {len(tracks)}"
         raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")
     stream = tracks[track]
-    if stream.codec_context is None:
+    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+    if getattr(stream, "codec_context", None) is None:
         message = f"the video of {source} is in a codec that cannot be decoded here"
         raise InputUnreadable(message, "`codecfleet probe` names the codec.")
     return stream
@@ -203,17 +208,15 @@ def _demux(container: InputContainer, stream: VideoStream) -> list[tuple[int, in
     rows: list[tuple[int, int, int, int, int, RandomAccess | None]] = []
     codec = stream.codec_context.codec.canonical_name
     extradata = stream.codec_context.extradata or b""
-    try:
-        for packet in container.demux(stream):
-            if packet.size:
-                rows.append(_row(packet, codec, extradata))
-    except av.error.FFmpegError:
-        # The container breaks here; what came before it is what there is.
-        pass
+    # Where the container breaks, what came before is what there is.
+    with suppress(av.error.FFmpegError):
+        rows.extend(_row(packet, codec, extradata) for packet in container.demux(stream) if packet.size)
     return rows
 
 
-def _row(packet: Packet, codec: str, extradata: bytes) -> tuple[int, int, int, int, int, RandomAccess | None]:
+def _row(
+    packet: "Packet[VideoStream]", codec: str, extradata: bytes
+) -> tuple[int, int, int, int, int, RandomAccess | None]:
     flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
     kind = random_access_kind(codec, bytes(packet), extradata) if packet.is_keyframe else None
     pts = MISSING if packet.pts is None else packet.pts
@@ -232,18 +235,19 @@ def index_packets(
     if not rows:
         message = f"the video track of {source} has no packets"
         raise InputUnreadable(message, "The file is cut short or empty; get it again.")
+    time_base = Fraction(stream.time_base or 1)
     columns = np.array([row[:5] for row in rows], dtype=np.int64)
     pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
     # The codec's own rate first: a raw bitstream's container only knows a default.
     rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-    shifts = find_resets(pts, dts, flags, Fraction(stream.time_base), rate)
+    shifts = find_resets(pts, dts, flags, time_base, rate)
     for shift in shifts:
         later = pts[shift.first_packet :]
         later[later != MISSING] += shift.ticks
     return TrackIndex(
         source=source,
         stream_index=stream.index,
-        time_base=Fraction(stream.time_base),
+        time_base=time_base,
         frame_rate=rate,
         pts=pts,
         dts=dts,

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..actors.audio import EncodeAudio, EncodedTrack
+from ..actors.audio import EncodedTrack
 from ..actors.segment import EncodedSegment
 from ..cluster.pool import Pool
 from ..errors import Cancelled, CodecfleetError, InputDamaged, Retry
@@ -19,9 +21,10 @@ from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, dec
 from .channel import EventChannel
 from .events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
 from .gather import Gather, JoinedTrack
-from .plan import Plan, plan_transcode
+from .plan import Plan, check_request, plan_transcode
 from .proof import check_manifest, prove
 from .publish import check_output, publish, work_folder
+from .rate_guard import RateGuard
 from .report import Proof, Report, Warning_
 from .reporting import damage_warnings, make_report
 from .spec import TranscodeSpec
@@ -102,6 +105,7 @@ class JobRun:
         self._latest: dict[int, Run] = {}
         self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
         self._joined: list[int] = []
+        self._late_warnings: list[Warning_] = []
         self._workers = 1
 
     async def run(self) -> Report:
@@ -113,8 +117,12 @@ class JobRun:
         """
         spec = self._spec
         await _in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        await _in_thread(check_request, spec)
+        # Workers start while the source is read; whatever is plainly wrong was refused before they were asked for.
+        start = asyncio.create_task(self._pool.start())
+        start.add_done_callback(_heard)
         plan = await self._staged("plan", _in_thread(plan_transcode, spec))
-        await self._staged("startup", self._pool.start())
+        await self._staged("startup", asyncio.shield(start))
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         spool = Spool(work_folder(spec.output, self._job))
@@ -204,42 +212,47 @@ class JobRun:
     async def _encode_audio(self, plan: Plan) -> dict[int, EncodedTrack]:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
         works = plan.carry.audio_works(self._job, self._spec.source)
-        tracks = await asyncio.gather(*(self._encode_track(work) for work in works.values()))
+        tracks = await asyncio.gather(*(_with_retries(partial(self._pool.submit, work)) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
-
-    async def _encode_track(self, work: EncodeAudio) -> EncodedTrack:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return await self._pool.submit(work)
-            except CodecfleetError as error:
-                if error.retry is Retry.NEVER or attempt == ATTEMPTS:
-                    raise
-        raise AssertionError
 
     async def _join_all(
         self, plan: Plan, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]], spool: Spool
     ) -> JoinedTrack:
         """Join segments as the board releases them; the last word is None."""
         gather = Gather(plan, path, await audio)
+        guard = RateGuard(plan)
         try:
             while (join := await self._joins.get()) is not None:
                 segment, following = join
+                while not guard.judge(self._spooled[segment].facts, following):
+                    await self._encode_again(plan, segment, guard, spool)
                 await _to_its_end(gather.join, self._spooled[segment], following)
                 spool.drop(self._spooled[segment])
                 self._joined.append(segment)
             check_manifest([self._spooled[number] for number in self._joined])
+            self._late_warnings += guard.warnings()
             return await _to_its_end(gather.finish)
         except BaseException:
             gather.abandon()
             raise
 
+    async def _encode_again(self, plan: Plan, segment: int, guard: RateGuard, spool: Spool) -> None:
+        """Encode a segment anew that the rate guard turned down."""
+        run = self._latest[segment]
+        work = guard.again(plan.work(self._job, run.segment, run.until, run.entry_moves))
+        result = await _with_retries(lambda: self._pool.submit(work))
+        self._latest[segment] = replace(run, attempt=run.attempt + 1)
+        earlier = self._spooled[segment]
+        self._spooled[segment] = await _to_its_end(spool.put, result, run.attempt + 1)
+        spool.drop(earlier)
+
     async def _publish(self, plan: Plan, path: Path, segments: list[SpooledSegment], proof: Proof) -> Report:
         spec = self._spec
-        warnings = [*plan.warnings, *damage_warnings(plan, segments)]
+        warnings = [*plan.warnings, *damage_warnings(plan, segments), *self._late_warnings]
         warnings += [Warning_(code="runtime", message=note) for note in self._pool.notes]
         for warning in warnings[len(plan.warnings) :]:
             await self._say(Warned, code=warning.code, message=warning.message)
-        size = path.stat().st_size
+        size = await _in_thread(lambda: path.stat().st_size)
         await self._staged("publish", _to_its_end(publish, path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
@@ -270,13 +283,13 @@ class JobRun:
 
     async def _report_progress(self, plan: Plan) -> None:
         """Say a few times a second where the job stands, from what the workers report."""
-        began_s = self._elapsed_s()
+        began_s, done = self._elapsed_s(), 0
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             by_label = await self._pool.progress(self._job)
             running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._runs.values()]
             finished = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in self._running_segments())
-            done = min(plan.frames, finished + sum(frames for _, frames in running))
+            done = max(done, min(plan.frames, finished + sum(frames for _, frames in running)))
             elapsed_s = self._elapsed_s() - began_s
             fps = done / elapsed_s if elapsed_s > 0 else 0.0
             await self._say(
@@ -302,6 +315,23 @@ class JobRun:
         result = await work
         self._stages_s[stage] = round(time.monotonic() - began, 4)
         return result
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """Take note of a start's failure, which whoever still waits for it hears too."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Submit work until it succeeds, its error says that no retry can help, or it has failed too often."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await submit()
+        except CodecfleetError as error:
+            if error.retry is Retry.NEVER:
+                raise
+    return await submit()
 
 
 async def _settled(task: asyncio.Task[ResultT]) -> ResultT:

@@ -7,7 +7,7 @@ view, field coding, and what the container has no place for.
 from collections.abc import Iterator
 
 from ..actors.describe import StreamExtras
-from ..actors.encoder_settings import Codec
+from ..actors.encoder_settings import Codec, EncoderSettings
 from ..actors.media import Colour, VideoFormat
 from .containers import Container
 from .report import Warning_
@@ -20,15 +20,16 @@ _SECOND_VIEW = "VIEW_ID"
 
 
 def picture_losses(
-    source: VideoFormat, extras: StreamExtras, output: VideoFormat, codec: Codec, container: Container
+    source: VideoFormat, extras: StreamExtras, encoder: EncoderSettings, container: Container
 ) -> tuple[Warning_, ...]:
     """Return a warning for everything on the video track that the output cannot hold."""
-    return tuple(Warning_(code=code, message=message) for code, message in _losses(source, extras, output, codec, container))
+    return tuple(Warning_(code=code, message=message) for code, message in _losses(source, extras, encoder, container))
 
 
 def _losses(
-    source: VideoFormat, extras: StreamExtras, output: VideoFormat, codec: Codec, container: Container
+    source: VideoFormat, extras: StreamExtras, encoder: EncoderSettings, container: Container
 ) -> Iterator[tuple[str, str]]:
+    codec, output = encoder.codec, encoder.format
     boxed = container.is_isobmff or container.is_matroska
     if extras.captions and codec not in _WITH_CAPTIONS:
         yield "captions-dropped", f"closed captions are lost: {codec} has no place for them here"
@@ -38,7 +39,7 @@ def _losses(
         yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
     if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
         yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it"
-    if extras.dovi_configuration is not None:
+    if extras.dovi_configuration is not None and not encoder.dolby_vision:
         yield "dolby-vision-dropped", "Dolby Vision's metadata is lost; the base layer is kept"
     if _SECOND_VIEW in extras.frame_kinds:
         yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"

@@ -9,6 +9,7 @@ after its own presentation, and the smallest delay that a decoder of those param
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 from ..errors import ProofFailed
 
@@ -83,7 +84,7 @@ class OutputTimes:
 
 
 def _steps(times: Sequence[int]) -> list[int]:
-    steps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(times)]
     if any(step <= 0 for step in steps):
         message = "two pictures would be shown at the same tick of the output"
         raise ProofFailed(message, "Write to .mp4 or .mov, which keep the source's own ticks.")

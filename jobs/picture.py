@@ -3,8 +3,8 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from ..actors.encoder_settings import Codec
 from ..actors.encoder_pix_fmt import choose_pix_fmt
+from ..actors.encoder_settings import Codec
 from ..actors.media import VideoFormat
 from .report import Warning_
 from .spec import TranscodeSpec

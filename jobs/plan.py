@@ -9,30 +9,33 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from ..actors.decoding import DecodeRange
+from ..actors.decoding import AccessPoint, DecodeRange
 from ..actors.describe import StreamExtras
-from ..actors.encoder_settings import EncoderSettings, RateControl
+from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
 from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
 from ..actors.media import VideoFormat
+from ..actors.opening import open_source
 from ..actors.segment import SEAM_FRAMES, EncodeSegment
 from ..actors.timeline import REORDER_FRAMES
 from ..errors import InputDamaged, Unsupported, UsageError, WouldLose
 from .carry import CarryPlan, plan_carry
 from .containers import Container, container_for
 from .cuts import CutReason, choose_cuts
-from .index import TrackIndex, index_track
+from .index import TrackIndex, index_track, video_stream
 from .losses import picture_losses
 from .picture import settle_picture
-from .report import Warning_
+from .report import TrackReport, Warning_
 from .source import describe_source
 from .spec import TranscodeSpec
 from .tracks import SourceDescription, describe_tracks
 
-__all__ = ["Plan", "PlannedSegment", "plan_transcode"]
+__all__ = ["Plan", "PlannedSegment", "check_request", "plan_transcode"]
 
 DOVI_WITHOUT_BASE_LAYER = 5
-"""Dolby Vision profile 5 codes its pictures in a colour space of its own: without the metadata the colours are wrong."""
+"""Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
+
+DOVI_OVER_BASE_LAYER = 8
 
 PACKET_MARGIN = 2
 """Packets sent beyond the last that is needed: the second field of a picture may be a packet of its own."""
@@ -81,6 +84,21 @@ class Plan:
         end = self.index.end_ticks if last is None else min(last, self.index.end_ticks)
         return (end - start) * self.index.time_base
 
+    @property
+    def tracks_report(self) -> tuple[TrackReport, ...]:
+        """What becomes of every track, the encoded one first."""
+        video = self.carry.video
+        encoded = TrackReport(
+            kind="video",
+            source_index=self.index.stream_index,
+            codec=(video.codec if video is not None else None) or "unknown",
+            language=video.language if video is not None else None,
+            action="encoded",
+            output_codec=self.encoder.codec.value,
+            reason=f"encoded with {self.encoder.implementation}",
+        )
+        return (encoded, *self.carry.reports)
+
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
         """Return the work of one segment, reaching to the end of ``until``, its entry moved back so many times."""
         start, end = self.segments[segment], self.segments[until]
@@ -115,7 +133,7 @@ class Plan:
             untimed=self.index.untimed,
         )
 
-    def _entry(self, segment: PlannedSegment, moves: int) -> Any:
+    def _entry(self, segment: PlannedSegment, moves: int) -> AccessPoint | None:
         """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
         if segment.start_ticks is None:
             return None
@@ -146,7 +164,7 @@ class Plan:
             "frames": self.frames,
             "duration_s": float(self.duration_s),
             "segments": [self._segment_json(segment) for segment in self.segments],
-            "tracks": [track.model_dump(mode="json") for track in self.carry.reports],
+            "tracks": [track.model_dump(mode="json") for track in self.tracks_report],
             "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
         }
 
@@ -178,7 +196,7 @@ class Plan:
             f"  {s.segment:4d}  from {float(self.relative_s(s.start_ticks)):10.3f} s  {s.frames:6d} frames  {s.reason}"
             for s in self.segments
         ]
-        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {t.action}, {t.reason}" for t in self.carry.reports]
+        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {t.action}, {t.reason}" for t in self.tracks_report]
         return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
 
 
@@ -189,12 +207,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
         RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
     """
-    container = container_for(spec.output, fragmented=spec.fragmented)
-    codec = spec.codec or container.default_codec
-    container.check_video_codec(codec)
-    if spec.device == "gpu":
-        message = "no GPU engine is available: this release encodes on CPUs"
-        raise Unsupported(message, "Leave --device at auto or cpu.")
+    container, codec = _target(spec)
     index = index_track(spec.source, spec.video_track)
     source_format, extras = describe_source(spec.source, index)
     source_format = replace(source_format, frame_rate=index.frame_rate)
@@ -209,8 +222,9 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         preset=spec.preset,
         extra_options=spec.encoder_options,
         time_base=index.time_base,
+        dolby_vision=_keeps_dolby_vision(extras, codec, picture, container),
     )
-    losses = (*carry.losses, *picture_losses(source_format, extras, picture, codec, container))
+    losses = (*carry.losses, *picture_losses(source_format, extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
@@ -232,6 +246,28 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     )
 
 
+def check_request(spec: TranscodeSpec) -> None:
+    """Refuse at once what needs no reading of the source beyond its header.
+
+    Raises:
+        InputError: the source cannot be opened.
+        RequestError: it has no such video track; or the codec does not fit the container.
+    """
+    _target(spec)
+    with open_source(spec.source) as container:
+        video_stream(container, spec.source, spec.video_track)
+
+
+def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
+    if spec.device == "gpu":
+        message = "no GPU engine is available: this release encodes on CPUs"
+        raise Unsupported(message, "Leave --device at auto or cpu.")
+    return container, codec
+
+
 def _rate(spec: TranscodeSpec) -> RateControl | None:
     if spec.quality is None and spec.bitrate_bps is None and spec.maxrate_bps is None:
         return None
@@ -249,10 +285,21 @@ def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
         raise Unsupported(message, "Use --force to encode it all the same.")
 
 
+def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
+    """Tell whether the metadata of Dolby Vision can go along: over a base layer that is viewable without it.
+
+    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it nobody looks for the metadata.
+    """
+    fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
+    return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
+
+
 def _clock_warnings(index: TrackIndex) -> list[Warning_]:
     if not index.shifts:
         return []
-    message = f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
+    message = (
+        f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
+    )
     return [Warning_(code="clock-reset", message=message)]
 
 
@@ -274,7 +321,7 @@ def _interval(index: TrackIndex, spec: TranscodeSpec) -> tuple[int | None, int |
     start = None if not spec.start_s else first + ceil(spec.start_s / index.time_base)
     end = None if spec.end_s is None else first + ceil(spec.end_s / index.time_base)
     if start is not None and start >= index.end_ticks:
-        message = f"the start lies behind the end of the video: {float(spec.start_s or 0)} s of {float(index.duration_s):.3f} s"
+        message = f"the start at {float(spec.start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
         raise UsageError(message, "Give a smaller --start.")
     return start, end
 

@@ -59,7 +59,7 @@ def make_report(
         output_bytes=output_bytes,
         workers=workers,
         segments=tuple(_segment(plan, run, segment) for run, segment in zip(runs, segments, strict=True)),
-        tracks=plan.carry.reports,
+        tracks=plan.tracks_report,
         proof=proof,
         warnings=warnings,
         timings_s=stages_s,

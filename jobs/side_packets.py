@@ -11,11 +11,10 @@ One ``Pipe`` per track takes the source's packets in demux order and gives the o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor, lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
 
@@ -23,15 +22,18 @@ from ..actors.subtitles import read_cue, write_cue
 from .tracks import Track, skipped_samples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from av.stream import Stream
 
-__all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "samples_of", "skip_samples_data"]
+__all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ticks", "samples_of", "skip_samples_data"]
 
 _RESET_S = 1
 _MAX_TICKS = (1 << 31) - 1
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _OPUS_RATE = 48_000
+_MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
 
@@ -67,14 +69,14 @@ class Pipe(ABC):
     _expected_s: Fraction | None = None
 
     @abstractmethod
-    def feed(self, packet: Packet) -> Iterator[Packet]:
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next packet of the track and give the output packets that are ready."""
 
-    def finish(self) -> Iterator[Packet]:
+    def finish(self) -> "Iterator[Packet[Stream]]":
         """Give what is left after the track's last packet."""
         return iter(())
 
-    def _times_s(self, packet: Packet) -> tuple[Fraction, Fraction | None, Fraction]:
+    def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
         """Return a packet's presentation and decoding time and duration, mended, on the source's clock."""
         tick = Fraction(packet.time_base or self.track.time_base)
         duration_s = (packet.duration or 0) * tick
@@ -93,7 +95,7 @@ class Pipe(ABC):
         self._expected_s = clock_s + duration_s
         return pts_s, dts_s, duration_s
 
-    def _send(self, packet: Packet, pts: int, dts: int, duration: int, tick: Fraction) -> Packet:
+    def _send(self, packet: "Packet[Stream]", pts: int, dts: int, duration: int, tick: Fraction) -> "Packet[Stream]":
         packet.stream = self.output
         packet.time_base = tick
         packet.pts, packet.dts, packet.duration = pts, dts, duration
@@ -110,11 +112,13 @@ class AudioPipe(Pipe):
 
     may_hide_start: bool = True
     trims_by_duration: bool = False
+    padding_to_shift: int | None = None
+    """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
 
-    def feed(self, packet: Packet) -> Iterator[Packet]:
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next packet and give it, retimed, if it is kept."""
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
@@ -123,7 +127,7 @@ class AudioPipe(Pipe):
             return
         rate = self._rate
         samples = samples_of(self.track, packet)
-        position = self._position(packet, pts_s, duration_s, samples)
+        position = self._position(pts_s, duration_s, samples)
         if self._last is not None:
             position = max(position, self._last + 1)  # no muxer takes two packets at one time
         self._last = position
@@ -131,7 +135,11 @@ class AudioPipe(Pipe):
         self._next = position + length
         if self.trims_by_duration and self._coarse:
             length = max(1, length - skipped_samples(packet)[1])
-        yield self._send(packet, position, position, length, Fraction(1, rate))
+        at, tick = position, Fraction(1, rate)
+        if self.padding_to_shift is not None:
+            at, tick = matroska_ticks(position, self.padding_to_shift, rate), _MILLISECOND
+            length = floor(Fraction(length, rate) / tick + _HALF)
+        yield self._send(packet, at, at, length, tick)
 
     @property
     def _rate(self) -> int:
@@ -147,18 +155,18 @@ class AudioPipe(Pipe):
             return False
         return self.interval.touches(pts_s, pts_s + duration_s)
 
-    def _position(self, packet: Packet, pts_s: Fraction, duration_s: Fraction, samples: int) -> int:
+    def _position(self, pts_s: Fraction, duration_s: Fraction, samples: int) -> int:
         stated = floor(self.interval.output_s(pts_s) * self._rate + _HALF)
         if not self._coarse:
             return stated
         if self._next is None:
-            return self._first_position(packet, stated)
-        tolerance = min(self.track.time_base, Fraction(1, 1000)) * self._rate
-        agrees = samples > 0 and abs(duration_s * self._rate - samples) <= max(tolerance, 1) + samples // 100
+            return self._first_position(stated)
+        tolerance = max(min(self.track.time_base, _MILLISECOND) * self._rate, Fraction(1))
+        agrees = samples > 0 and abs(duration_s * self._rate - samples) <= tolerance
         return self._next if agrees and abs(stated - self._next) <= tolerance else stated
 
-    def _first_position(self, packet: Packet, stated: int) -> int:
-        priming = skipped_samples(packet)[0]
+    def _first_position(self, stated: int) -> int:
+        priming = self.track.audio.priming_samples if self.track.audio is not None else 0
         if not priming or self.track.start_s is None or self.interval.start_s is not None:
             return stated
         return floor(self.interval.output_s(self.track.start_s) * self._rate + _HALF) - priming
@@ -169,15 +177,19 @@ class VideoPipe(Pipe):
     """Copies a further video track, from its first keyframe inside the interval."""
 
     _started: bool = False
-    _waiting: list[tuple[Packet, Fraction, Fraction]] = field(default_factory=list)
+    _waiting: "list[tuple[Packet[Stream], Fraction, Fraction]]" = field(default_factory=list)
     """Packets before the first known decoding time, with their presentation time and duration."""
 
-    def feed(self, packet: Packet) -> Iterator[Packet]:
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next packet and give those whose decoding time is known."""
         pts_s, dts_s, duration_s = self._times_s(packet)
         self._started = self._started or self._may_start(packet, pts_s)
         end_s = self.interval.end_s
-        if not self._started or packet.is_discard or (end_s is not None and (pts_s if dts_s is None else dts_s) >= end_s):
+        if (
+            not self._started
+            or packet.is_discard
+            or (end_s is not None and (pts_s if dts_s is None else dts_s) >= end_s)
+        ):
             return
         if dts_s is None:
             self._waiting.append((packet, pts_s, duration_s))
@@ -185,27 +197,31 @@ class VideoPipe(Pipe):
         yield from self._release(dts_s, duration_s)
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
-    def finish(self) -> Iterator[Packet]:
+    def finish(self) -> "Iterator[Packet[Stream]]":
         """Give the packets of a track whose decoding times are never told: each is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()
 
-    def _may_start(self, packet: Packet, pts_s: Fraction) -> bool:
+    def _may_start(self, packet: "Packet[Stream]", pts_s: Fraction) -> bool:
         if self.interval.start_s is None:
             return True
         return packet.is_keyframe and pts_s >= self.interval.start_s
 
-    def _release(self, dts_s: Fraction, step_s: Fraction) -> Iterator[Packet]:
+    def _release(self, dts_s: Fraction, step_s: Fraction) -> "Iterator[Packet[Stream]]":
         count = len(self._waiting)
         for number, (packet, pts_s, duration_s) in enumerate(self._waiting):
-            yield self._retimed(packet, pts_s, min(pts_s, dts_s - (count - number) * (step_s or duration_s)), duration_s)
+            yield self._retimed(
+                packet, pts_s, min(pts_s, dts_s - (count - number) * (step_s or duration_s)), duration_s
+            )
         self._waiting.clear()
 
-    def _retimed(self, packet: Packet, pts_s: Fraction, dts_s: Fraction, duration_s: Fraction) -> Packet:
+    def _retimed(
+        self, packet: "Packet[Stream]", pts_s: Fraction, dts_s: Fraction, duration_s: Fraction
+    ) -> "Packet[Stream]":
         tick = _fine_tick(self.track.time_base, self.interval.origin_s)
-        at = (floor(self.interval.output_s(t) / tick + _HALF) for t in (pts_s, dts_s))
-        return self._send(packet, *at, floor(duration_s / tick + _HALF), tick)
+        pts, dts = (floor(self.interval.output_s(t) / tick + _HALF) for t in (pts_s, dts_s))
+        return self._send(packet, pts, dts, floor(duration_s / tick + _HALF), tick)
 
 
 @dataclass(slots=True)
@@ -218,7 +234,7 @@ class CuePipe(Pipe):
     target: str | None = None
     _last: int | None = None
 
-    def feed(self, packet: Packet) -> Iterator[Packet]:
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next cue and give it, if anything of it is kept."""
         pts_s, _, duration_s = self._times_s(packet)
         if not self.interval.touches(pts_s, pts_s + duration_s):
@@ -238,7 +254,7 @@ class CuePipe(Pipe):
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
-    def _converted(self, packet: Packet) -> Packet | None:
+    def _converted(self, packet: "Packet[Stream]") -> "Packet[Stream] | None":
         text = read_cue(self.track.codec or "", bytes(packet))
         if not text:
             return None
@@ -249,7 +265,7 @@ class CuePipe(Pipe):
         return cue
 
 
-def samples_of(track: Track, packet: Packet) -> int:
+def samples_of(track: Track, packet: "Packet[Stream]") -> int:
     """Return how many samples a packet decodes to, as its codec fixes it; 0 where it does not."""
     if track.codec == "opus":
         return _opus_samples(bytes(packet))
@@ -276,11 +292,20 @@ def _opus_samples(payload: bytes) -> int:
     return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
 
 
+def matroska_ticks(position: int, padding: int, rate: int) -> int:
+    """Return the millisecond at which a packet must be given to Matroska's muxer to be heard at the right one.
+
+    The muxer adds the priming, rounded by itself, to each time, rounded by itself; this undoes the double rounding.
+    """
+    heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
+    return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
+
+
 def skip_samples_data(at_end: int) -> PacketSideData:
     """Return the side data that tells a muxer how many samples at a packet's end are not to be heard."""
-    kind = packet_sidedata_type_from_literal("skip_samples")
+    make: Any = PacketSideData  # its stub leaves out the constructor
     data = bytes(4) + at_end.to_bytes(4, "little") + bytes(2)
-    entry = PacketSideData(kind, len(data))
+    entry: PacketSideData = make(packet_sidedata_type_from_literal("skip_samples"), len(data))
     entry.update(data)
     return entry
 

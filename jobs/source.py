@@ -1,5 +1,7 @@
 """Describing a source's video: what the container says, completed by the first picture that decodes."""
 
+from contextlib import closing
+
 from ..actors.decoding import DecodeRange, DecodeTally, decode_range, open_track
 from ..actors.describe import StreamExtras, describe_extras, describe_video
 from ..actors.media import VideoFormat
@@ -28,11 +30,8 @@ def describe_source(source: str, index: TrackIndex) -> tuple[VideoFormat, Stream
         untimed=index.untimed,
         expected_ticks=index.expected_from(None, None)[:1],
     )
-    frames = decode_range(range_, tally)
-    try:
+    with closing(decode_range(range_, tally)) as frames:
         first = next(frames, None)
-    finally:
-        frames.close()
     if first is None:
         message = f"no picture of {source} can be decoded ({tally.failed_packets} of {tally.packets} packets failed)"
         raise InputUnreadable(message, "It may be encrypted or damaged; codecfleet has no keys for protected media.")

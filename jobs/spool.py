@@ -69,10 +69,10 @@ class Spool:
         path = self.folder / f"segment-{segment.segment:06d}-{run}.bin"
         try:
             with path.open("wb") as stream:
-                stream.write(memoryview(segment.payload))
+                stream.write(segment.payload.data)
         except OSError as error:
             raise storage_error(error, path) from error
-        digest = hashlib.sha256(memoryview(segment.payload)).hexdigest()
+        digest = hashlib.sha256(segment.payload.data).hexdigest()
         return SpooledSegment(replace(segment, payload=_EMPTY), path, segment.payload.nbytes, digest)
 
     def drop(self, segment: SpooledSegment) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from .containers import Container
 
-__all__ = ["kept_tags", "needs_free_keys", "unheld_tags"]
+__all__ = ["held_language", "kept_tags", "needs_free_keys", "unheld_tags"]
 
 _ABOUT_THE_FILE = re.compile(
     r"""major_brand|minor_version|compatible_brands|encoder|software|duration|filesize|audiochannels|audiocodecid
@@ -20,26 +20,60 @@ _ABOUT_THE_FILE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-_ISOBMFF_KEYS = frozenset(
+_COMMON_KEYS = frozenset(
     {
         *("title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright", "grouping"),
         *("lyrics", "description", "synopsis", "show", "episode_id", "network", "keywords", "creation_time"),
+        *("location", "track", "disc", "episode_sort", "season_number", "media_type", "hd_video", "compilation"),
     }
 )
-"""What the muxer writes as the boxes every player of mp4 and mov knows."""
+_BOXES = {
+    "mp4": _COMMON_KEYS,
+    "mov": frozenset(
+        {"title", "artist", "album", "date", "comment", "genre", "copyright", "location", "make", "model"}
+        | {"creation_time"}
+    ),
+}
+"""What FFmpeg's muxers write as the boxes every player knows; measured by writing and reading each."""
+
+
+_MOV_LANGUAGES = frozenset(
+    """alb amh ara arm asm aym aze baq bel ben bul bur cat ces chi dan dut dzo eng epo est fin fra geo ger gre grn guj
+    heb hin hun ice ind iri ita jav jpn kan kas kaz khm kin kir kor kur lao lat lav lit mac mal mar may mlg mlt mol mon
+    nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk tgl tha
+    tib tir tuk tur uig ukr urd uzb vie wel yid""".split()
+)
+"""QuickTime numbers its languages; these are the names under which FFmpeg writes and reads those numbers, measured."""
+_MOV_SPELLINGS = dict(
+    pair.split(":")
+    for pair in """fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per
+    eus:baq cym:wel mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may""".split()
+)
+"""The other of a language's two names in ISO 639-2, to the one of the above."""
+
+
+def held_language(language: str, container: Container) -> str | None:
+    """Return how ``container`` spells a language; None where it cannot name it."""
+    if container.is_matroska:
+        return language
+    if container.muxer == "mov":
+        spelt = _MOV_SPELLINGS.get(language, language)
+        return spelt if spelt in _MOV_LANGUAGES else None
+    is_iso_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
+    return language if is_iso_code and container.holds_tracks else None
 
 
 def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track: bool = False) -> dict[str, str]:
-    """Return the tags worth carrying into ``container``, with their keys as it spells them."""
+    """Return the tags worth carrying into ``container``."""
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)
-    return {_spelt(key, container): value for key, value in kept.items() if not _repeats(key, kept)}
+    return {_spelt(key): value for key, value in kept.items() if not _repeats(key, kept)}
 
 
-def needs_free_keys(tags: Iterable[tuple[str, str]]) -> bool:
+def needs_free_keys(tags: Iterable[tuple[str, str]], container: Container) -> bool:
     """Tell whether an mp4 or mov can hold ``tags`` only under keys of their own, outside the well-known boxes."""
-    return any(key.lower() not in _ISOBMFF_KEYS for key, _ in tags)
+    return container.is_isobmff and any(key.lower() not in _BOXES[container.muxer] for key, _ in tags)
 
 
 def unheld_tags(tags: Iterable[tuple[str, str]], container: Container, *, free_keys: bool) -> list[str]:
@@ -49,19 +83,22 @@ def unheld_tags(tags: Iterable[tuple[str, str]], container: Container, *, free_k
         return sorted(worth)
     if not container.is_isobmff or free_keys:
         return []
-    return sorted(key for key in worth if key.lower() not in _ISOBMFF_KEYS)
+    return sorted(key for key in worth if key.lower() not in _BOXES[container.muxer])
 
 
 def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
     # mp4's reader calls a track's title its name; handlers are a notion of mp4 and mov alone.
     named = {("title" if key.lower() == "name" else key): value for key, value in tags.items()}
-    if container.is_isobmff:
-        return named
-    return {key: value for key, value in named.items() if key.lower() != "handler_name"}
+    unwanted = set() if container.is_isobmff else {"handler_name"}
+    kept = {key: value for key, value in named.items() if key.lower() not in {"language", *unwanted}}
+    spoken = next((value for key, value in named.items() if key.lower() == "language"), "und")
+    language = None if spoken == "und" else held_language(spoken, container)
+    return kept if language is None else {**kept, "language": language}
 
 
-def _spelt(key: str, container: Container) -> str:
-    return key.lower() if container.is_isobmff and key.lower() in _ISOBMFF_KEYS else key
+def _spelt(key: str) -> str:
+    # Matroska's own files shout their keys; muxers look for the common ones in small letters.
+    return key.lower() if key.lower() in (*_COMMON_KEYS, "handler_name", "language") else key
 
 
 def _repeats(key: str, tags: dict[str, str]) -> bool:

@@ -12,6 +12,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 import av.error
+from av.audio.codeccontext import AudioCodecContext
 from av.stream import Discard, Disposition
 
 from ..actors.av_abi import structures
@@ -129,11 +130,6 @@ class SourceDescription:
         return tuple(track for track in self.tracks if track.kind is kind)
 
     @property
-    def is_isobmff(self) -> bool:
-        """Tell whether the source is of the mp4 / mov family."""
-        return "mp4" in self.format.split(",")
-
-    @property
     def timecode(self) -> str | None:
         """The start timecode (SMPTE ST 12) that a track or the file itself states."""
         stated = (track.tag_value("timecode") for track in self.tracks)
@@ -164,7 +160,7 @@ def describe_container(url: str, container: "InputContainer") -> SourceDescripti
     )
 
 
-def skipped_samples(packet: "Packet") -> tuple[int, int]:
+def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
     """Return how many samples a decoder drops at the start and at the end of this packet's audio."""
     for entry in packet.iter_sidedata():
         if entry.data_type == "skip_samples":
@@ -187,7 +183,7 @@ def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
     context = stream.codec_context
     kind = _kind(stream)
     priming = 0 if first is None else first.priming_samples
-    audio = _audio(stream, priming) if kind is TrackKind.AUDIO and context is not None else None
+    audio = _audio(stream, priming) if kind is TrackKind.AUDIO else None
     return Track(
         index=stream.index,
         kind=kind,
@@ -231,14 +227,13 @@ def _language(tags: Mapping[str, str]) -> str | None:
 
 def _audio(stream: "Stream", priming_samples: int) -> AudioTrack | None:
     context = stream.codec_context
-    rate = int(context.sample_rate or 0)
-    if rate <= 0:
+    if not isinstance(context, AudioCodecContext) or context.sample_rate <= 0:
         return None
     return AudioTrack(
-        sample_rate=rate,
-        channels=int(context.layout.nb_channels),
-        layout=str(context.layout.name),
-        frame_samples=int(context.frame_size or 0),
+        sample_rate=context.sample_rate,
+        channels=context.layout.nb_channels,
+        layout=context.layout.name,
+        frame_samples=context.frame_size or 0,
         priming_samples=priming_samples,
     )
 
@@ -271,8 +266,7 @@ def _first_packets(container: "InputContainer", streams: "tuple[Stream, ...]") -
         for count, packet in enumerate(container.demux()):
             if packet.stream_index in wanted and packet.pts is not None and packet.size:
                 wanted.discard(packet.stream_index)
-                first = _FirstPacket(packet.pts * Fraction(packet.time_base), skipped_samples(packet)[0])
-                found[packet.stream_index] = first
+                found[packet.stream_index] = _first_packet(streams[packet.stream_index], packet)
             if not wanted or count > _SEARCH_PACKETS:
                 break
     except av.error.FFmpegError:
@@ -281,10 +275,18 @@ def _first_packets(container: "InputContainer", streams: "tuple[Stream, ...]") -
     return found
 
 
+def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
+    priming = skipped_samples(packet)[0]
+    if not priming and stream.codec_context is not None and stream.codec_context.name in ("opus", "libopus"):
+        # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
+        priming = structures(stream)[1].initial_padding
+    return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
+
+
 def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:
     if first is not None and audio is not None:
         start_s = first.pts_s + Fraction(first.priming_samples, audio.sample_rate)
-        tick = Fraction(stream.time_base)
+        tick = Fraction(stream.time_base or 1)
         # Where ticks are coarser than samples, priming has rounded the first packet's time: the start is a whole tick.
         return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
     if stream.start_time is None or not stream.time_base:

@@ -44,7 +44,7 @@ from .verify_video import (
     wanted_digests,
 )
 
-__all__ = ["verify"]
+__all__ = ["Verdict", "verify"]
 
 ItemT = TypeVar("ItemT")
 
@@ -62,6 +62,7 @@ class _Compared:
     """What one run over both files found."""
 
     comparison: PictureComparison = field(default_factory=PictureComparison)
+    digests_wanted: frozenset[int] = frozenset()
     digests: dict[int, int] = field(default_factory=dict)
     emitted: list[int] = field(default_factory=list)
     output_pts: list[int | None] = field(default_factory=list)
@@ -74,7 +75,7 @@ class _Compared:
 
     def take(self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None) -> None:
         """Take frame ``number`` of both files, None where one of them has ended."""
-        if frame is not None and number in self.digests:
+        if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
             self.emitted.append(expected[0])
@@ -190,7 +191,7 @@ def _compare(pair: _Pair, selection: _Selection | None) -> _Compared:
 
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
-    compared = _Compared(digests=dict.fromkeys(wanted_digests(pair.scan.access_points()), 0))
+    compared = _Compared(digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as truth, open_track(pair.output) as shown:
         wanted = in_presentation_order(truth) if order is None else in_known_order(truth, order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:

@@ -39,8 +39,31 @@ _OWN_TAGS = frozenset(
 )
 _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
-    | {"synopsis", "show", "episode_id", "network", "lyrics", "location", "track", "disc", "grouping"}
+    | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
+# ISO 639-2 has two codes for these languages, and containers differ in which they keep.
+_BIBLIOGRAPHIC = {
+    "bod": "tib",
+    "ces": "cze",
+    "cym": "wel",
+    "deu": "ger",
+    "ell": "gre",
+    "eus": "baq",
+    "fas": "per",
+    "fra": "fre",
+    "hye": "arm",
+    "isl": "ice",
+    "kat": "geo",
+    "mkd": "mac",
+    "mri": "mao",
+    "msa": "may",
+    "mya": "bur",
+    "nld": "dut",
+    "ron": "rum",
+    "slk": "slo",
+    "sqi": "alb",
+    "zho": "chi",
+}
 _KINDS = {
     "A53_CC": "captions",
     "AFD": "afd",
@@ -196,7 +219,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
     """Decode the first picture away from its container, whose values FFmpeg would lend it."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
-        decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.canonical_name, "r"))
+        decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         try:
             for packet in only(container, stream):
@@ -243,7 +266,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
 
 def _check_language(name: str, left: Stream, right: Stream) -> Check:
     before, after = (stream.metadata.get("language", "und") or "und" for stream in (left, right))
-    return check(name, before, after)
+    return check(name, before, after, passed=_BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after))
 
 
 def _check_title(name: str, left: Stream, right: Stream, alignment: Alignment) -> Iterator[Check]:

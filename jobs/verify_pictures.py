@@ -34,6 +34,9 @@ MOVED = 16.0
 """Mean squared difference (8-bit steps) from which a tile counts as changed between two source frames."""
 CLEARLY = 0.4
 """A neighbour matches clearly better when its squared error is below this part of the own frame's."""
+FAITHFULLY = 1 / 6
+"""And when that error is below this part of what lies between the two source frames: an encoder that skips small
+changes leaves pictures behind that resemble a neighbour a little more, but neither of the two well."""
 FOREIGN_DB = 18.0
 """Below this likeness of the averaged luma, an output frame shows something else."""
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
@@ -73,7 +76,7 @@ class _Likeness:
         self.reference.push(reference)
         self.output.push(output)
         measured = cast("VideoFrame", self.sink.pull())
-        return {key: float(value) for key, value in measured.metadata.items()}
+        return {key: float(value) for key, value in measured.metadata.items() if key.startswith("lavfi.")}
 
 
 @dataclass(slots=True)
@@ -189,19 +192,22 @@ class PictureComparison:
     def _judge(self, held: list[_Held], place: int) -> None:
         """Decide whether the output frame at ``place`` shows another source frame than its own."""
         own = held[place]
-        own_error: _Plane | None = None
+        near = [
+            other
+            for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
+            if other is not own and _fits(other, own)
+        ]
+        mine = _tile_errors(own.output, own.source)
         best, best_ratio = own.number, CLEARLY
-        for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]:
-            if other is own or other.source.shape != own.source.shape:
-                continue
-            moved = _tile_errors(other.source, own.source) >= MOVED
+        for other in near:
+            apart = _tile_errors(other.source, own.source)
+            moved = apart >= MOVED
             if not moved.any():
                 continue
-            own_error = _tile_errors(own.output, own.source) if own_error is None else own_error
-            mine = float(own_error[moved].sum())
             theirs = float(_tile_errors(own.output, other.source)[moved].sum())
-            if mine > 0 and theirs / mine < best_ratio:
-                best, best_ratio = other.number, theirs / mine
+            ratio = theirs / max(float(mine[moved].sum()), 1e-9)
+            if ratio < best_ratio and theirs < FAITHFULLY * float(apart[moved].sum()):
+                best, best_ratio = other.number, ratio
         if best != own.number:
             self.misplaced.append((own.number, best))
 
@@ -235,6 +241,11 @@ class PictureComparison:
             return []
         outlier = min(OUTLIER_DB, median(self.coarse_db) - OUTLIER_BELOW_MEDIAN_DB)
         return [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
+
+
+def _fits(other: _Held, own: _Held) -> bool:
+    """Tell whether two frames were averaged down alike; they are not where the output changes its size."""
+    return other.source.shape == own.output.shape and own.source.shape == own.output.shape
 
 
 def _conform(

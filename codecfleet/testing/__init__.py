@@ -1,1 +1,9 @@
-"""placeholder"""
+"""Fakes that ship with codecfleet: for its own tests, and for the tests of whoever builds on it.
+
+``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
+works with which a pool's promises can be tested.
+"""
+
+from .local_pool import FaultyPool, LocalPool
+
+__all__ = ["FaultyPool", "LocalPool"]

@@ -151,7 +151,7 @@ def sample_report(*, segments: int = 3, source: str = "in.mkv", output: str = "o
             frames_in=frames,
             frames_out=frames,
             first_pts_s="0",
-            last_pts_s=f"{float(last_s):.6f}",
+            last_pts_s=str(last_s),
             seams=segments - 1,
             seams_equal=segments - 1,
             output_frames=frames,

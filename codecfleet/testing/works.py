@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ..actors.work import Work, WorkContext
 from ..errors import CodecfleetError
 
-__all__ = ["Ask", "Count", "Crash", "Dwell", "Fail", "MakeArray", "Raise", "ReturnUnpicklable", "Unpicklable"]
+__all__ = ["Ask", "Count", "Crash", "Dwell", "Fail", "MakeArray", "Raise", "ReturnUnpicklable", "Touch", "Unpicklable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Count(Work[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dwell(Work[tuple[float, float]]):
-    """Report a frame every 10 ms for ``seconds``, and return when it began and ended (the machine's monotonic clock)."""
+    """Report a frame every 10 ms for ``seconds``; return when it began and ended, on the machine's monotonic clock."""
 
     seconds: float
 
@@ -106,10 +107,22 @@ class Crash(Work[NoReturn]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Touch(Work[None]):
+    """Create an empty file, so that one can see whether it ever ran."""
+
+    path: str
+
+    def run(self, context: WorkContext) -> None:
+        """Create it."""
+        context.advance()
+        Path(self.path).touch()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unpicklable(Work[int]):
     """Hold something that does not pickle."""
 
-    held: object = lambda: None  # noqa: E731 - a lambda has no importable name
+    held: object = lambda: None  # it has no importable name
 
     def run(self, context: WorkContext) -> int:
         """Return at once, where it did arrive."""

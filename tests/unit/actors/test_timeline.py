@@ -1,4 +1,5 @@
 from fractions import Fraction
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def test_repeats_are_spread_up_to_the_next_time() -> None:
 def test_a_crowd_pushes_what_follows() -> None:
     """Rule R4: where repeats do not fit before the next frame, times still increase."""
     times = [t for t, _ in mend([0, 0, 0, 1, 2])]
-    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+    assert all(a < b for a, b in pairwise(times))
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60, unique=True), st.randoms())
@@ -63,7 +64,9 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
     """Rule R3: frames at most a picture buffer out of place come out sorted, each with its own time."""
     times.sort()
     shuffled = [
-        t for start in range(0, len(times), REORDER_FRAMES) for t in _shuffled(times[start : start + REORDER_FRAMES], random)
+        t
+        for start in range(0, len(times), REORDER_FRAMES)
+        for t in _shuffled(times[start : start + REORDER_FRAMES], random)
     ]
     out = mend(list(shuffled), expected=times)
     assert [t for t, _ in out] == times
@@ -77,7 +80,7 @@ def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]
     out = mend(list(stamps), expected=known)
     assert sorted(place for _, place in out) == list(range(len(stamps)))
     times = [t for t, _ in out]
-    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+    assert all(a < b for a, b in pairwise(times))
 
 
 @given(st.integers(0, 1000), st.integers(1, 20), st.none() | st.integers(1, 500))

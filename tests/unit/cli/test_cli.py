@@ -146,6 +146,7 @@ def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:
     assert "720 in, 720 out, 720 read back: every frame is there once" in out
     assert "5a" * 32 in out
     assert "2 of 2 agree" in out
+    assert "0 s to 29.958333 s, each equal" in out
     assert "out.mp4" in out
     assert "segment 2 finished" in err
     assert "data track 2" in err

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli_interrupts import Act, Happening, Phase, Signalled, State, decide
+from codecfleet.cli_interrupts import Act, Happening, Phase, Signalled, State, decide, descendants
 
 SIGINT = Signalled(signal.SIGINT)
 SIGTERM = Signalled(signal.SIGTERM)
@@ -63,3 +63,11 @@ def test_no_story_cancels_or_exits_twice(story: list[Signalled | Happening]) -> 
     assert acts.count(Act.CANCEL) <= 1
     assert acts.count(Act.EXIT) <= 1
     assert (state.phase is Phase.KILLED) == (Act.EXIT in acts)
+
+
+def test_descendants_are_children_and_theirs_but_nobody_else() -> None:
+    """A forced exit ends our own tree of processes, however a table of parents may look."""
+    parents = {1: 0, 10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 30, 0: 0}
+    assert descendants(10, parents) == [11, 12, 13]
+    assert descendants(13, parents) == []
+    assert descendants(30, parents) == []

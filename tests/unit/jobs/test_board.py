@@ -23,7 +23,9 @@ def seam(cut: int, digest: bytes = b"same") -> tuple[PictureHash, ...]:
     return (PictureHash(cut, digest), PictureHash(cut + 1, digest))
 
 
-def finish(segment: int, until: int | None = None, *, before: bytes = b"same", after: bytes = b"same", at_start: bool = False) -> Finished:
+def finish(
+    segment: int, until: int | None = None, *, before: bytes = b"same", after: bytes = b"same", at_start: bool = False
+) -> Finished:
     """Return a segment's success; its seams lie at its number and behind its end."""
     end = (segment if until is None else until) + 1
     return Finished(segment, seam(segment * 100, before), seam(end * 100, after), at_start)

@@ -1,4 +1,5 @@
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -139,11 +140,11 @@ def test_cuts_partition_the_track(gops_frames: list[int], asked_s: int, fps: int
     index = index_of([n * step for n in range(frames)], keys, fps=fps)
     cuts = choose_cuts(index, Fraction(asked_s))
     edges = [None, *(cut.ticks for cut in cuts), None]
-    counts = [index.frames_between(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    counts = [index.frames_between(a, b) for a, b in pairwise(edges)]
     assert sum(counts) == frames
     times = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks]
     if cuts:
-        assert all((b - a) * TICK >= Fraction(asked_s, 2) for a, b in zip(times, times[1:], strict=False))
+        assert all((b - a) * TICK >= Fraction(asked_s, 2) for a, b in pairwise(times))
     assert all(cut.entry.packet in keys for cut in cuts)
     assert choose_cuts(index, Fraction(asked_s)) == cuts
 

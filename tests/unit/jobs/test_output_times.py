@@ -1,4 +1,5 @@
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,6 @@ def test_any_split_gives_the_same_times(steps: list[int], reorder: int, size: in
         following = shown[at + size] if at + size < len(shown) else None
         joined += parts.segment(shown[at : at + size], following)
     assert joined == whole
-    assert all(a.dts < b.dts for a, b in zip(joined, joined[1:], strict=False))
+    assert all(a.dts < b.dts for a, b in pairwise(joined))
     assert all(p.dts <= p.pts and p.duration > 0 for p in joined)
     assert joined[0].pts == 0

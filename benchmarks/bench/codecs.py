@@ -1,0 +1,89 @@
+"""What is compared: each codec with the same encoder, preset and quality for everybody."""
+
+from dataclasses import dataclass
+
+__all__ = ["CASES", "CodecCase"]
+
+Options = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecCase:
+    """One encoder at one preset and quality.
+
+    ``preset`` is codecfleet's own scale, ``options`` say the same to FFmpeg (docs/encoders.md). Everything else is
+    each side's default: codecfleet adds what makes its bytes the same everywhere, FFmpeg may use all cores.
+    ``two_threads`` is how one process of a fan-out is told to use two threads for encoding. ``qualities`` are the
+    four points of the quality grid, the third of them ``quality``.
+    """
+
+    name: str
+    codec: str
+    encoder: str
+    preset: int
+    quality: int
+    qualities: tuple[int, int, int, int]
+    options: Options
+    two_threads: Options
+    forced_keyframes: Options = ()
+    """What FFmpeg needs besides -force_key_frames to start closed GOPs there."""
+
+    def ffmpeg_options(self, quality: int) -> list[str]:
+        """Return the encoder's part of an FFmpeg command line."""
+        pairs = (("c:v", self.encoder), *self.options, ("crf", str(quality)))
+        return as_arguments(pairs)
+
+
+def as_arguments(options: Options) -> list[str]:
+    """Return options as FFmpeg takes them."""
+    return [part for name, value in options for part in (f"-{name}", value)]
+
+
+CASES = {
+    case.name: case
+    for case in (
+        CodecCase(
+            name="x264",
+            codec="h264",
+            encoder="libx264",
+            preset=4,
+            quality=23,
+            qualities=(15, 19, 23, 27),
+            options=(("preset", "medium"),),
+            two_threads=(("threads", "2"),),
+            forced_keyframes=(("forced-idr", "1"),),
+        ),
+        CodecCase(
+            name="x265",
+            codec="hevc",
+            encoder="libx265",
+            preset=4,
+            quality=28,
+            qualities=(20, 24, 28, 32),
+            options=(("preset", "medium"), ("x265-params", "log-level=error")),
+            two_threads=(("x265-params", "log-level=error:pools=2"),),
+            forced_keyframes=(("forced-idr", "1"), ("x265-params", "log-level=error:open-gop=0")),
+        ),
+        CodecCase(
+            name="svtav1",
+            codec="av1",
+            encoder="libsvtav1",
+            preset=4,
+            quality=35,
+            qualities=(19, 27, 35, 43),
+            options=(("preset", "8"),),
+            two_threads=(("svtav1-params", "lp=2"),),
+        ),
+        CodecCase(
+            name="vp9",
+            codec="vp9",
+            encoder="libvpx-vp9",
+            preset=4,
+            quality=33,
+            qualities=(21, 27, 33, 39),
+            options=(("deadline", "good"), ("cpu-used", "4"), ("row-mt", "1"), ("b:v", "0")),
+            two_threads=(("threads", "2"),),
+        ),
+    )
+}
+"""The cases by name, in the order in which they run by default."""

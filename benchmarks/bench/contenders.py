@@ -1,0 +1,166 @@
+"""Who is compared: codecfleet, one FFmpeg, and many FFmpegs on the same segments."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from .codecs import CodecCase, as_arguments
+from .ffmpeg import QUIET
+from .measure import Measurement, measure
+from .media import VideoFacts
+
+__all__ = ["Bench", "Contender", "Cut", "Run", "fleet_command", "read_plan", "run_fan_out", "run_ffmpeg_once", "run_fleet"]
+
+_VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
+_TIMES_KEPT = ("-fps_mode", "passthrough")
+
+
+class Contender(StrEnum):
+    """The three ways to do the same work."""
+
+    FLEET = "codecfleet"
+    FFMPEG = "ffmpeg"
+    FAN_OUT = "fan-out"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One segment of codecfleet's plan: ``start_s`` after the first picture, and how many pictures."""
+
+    start_s: float
+    frames: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What every run of a comparison shares."""
+
+    ffmpeg: str
+    source: Path
+    facts: VideoFacts
+    folder: Path
+    container: str
+    workers: int | None
+    segment_s: Fraction | None
+    encoder_options: tuple[str, ...] = ()
+
+    def output(self, name: str) -> Path:
+        """Return where an output goes; it is overwritten by the next one of that name."""
+        return self.folder / f"{name}.{self.container}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run. ``start_up_s`` is what is paid per process, not per second of film; see ``run_fleet``."""
+
+    contender: Contender
+    output: Path
+    measured: Measurement
+    start_up_s: float = 0.0
+    stages_s: dict[str, float] = field(default_factory=dict)
+    in_flight: int = 1
+    encoder: str = ""
+
+    @property
+    def work_s(self) -> float:
+        """Wall time less start-up."""
+        return self.measured.wall_s - self.start_up_s
+
+
+def fleet_command(bench: Bench, case: CodecCase, quality: int, output: Path, command: str = "transcode") -> list[str]:
+    """Return the command line of codecfleet."""
+    program = str(Path(sys.executable).parent / "codecfleet")
+    words = [program, command, str(bench.source), str(output), "--codec", case.codec, "--quality", str(quality)]
+    words += ["--preset", str(case.preset)]
+    words += [part for option in bench.encoder_options for part in ("--encoder-option", option)]
+    if bench.segment_s is not None:
+        words += ["--segment-seconds", str(float(bench.segment_s))]
+    if bench.workers is not None:
+        words += ["--workers", str(bench.workers)]
+    return words
+
+
+def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
+    """Return the segments that codecfleet plans."""
+    command = fleet_command(bench, case, case.quality, bench.output("planned"), "plan")
+    document: dict[str, Any] = json.loads(measure([*command, "--json"]).output)
+    return tuple(Cut(segment["start_s"], segment["frames"]) for segment in document["segments"])
+
+
+def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
+    """Run ``codecfleet transcode``.
+
+    Its start-up is everything that is no work on the film: from the process's start to the job's, what the job waited
+    for the fleet beyond its own planning (the report's ``startup``), and the end of Ray and of the process.
+    """
+    output = bench.output(f"{case.name}-codecfleet")
+    report_path = output.with_suffix(".report.json")
+    command = fleet_command(bench, case, quality, output)
+    measured = measure([*command, "--json", "--overwrite", "--report", str(report_path)])
+    report = json.loads(report_path.read_text(encoding="utf-8"))
+    stages_s: dict[str, float] = report["timings_s"]
+    return Run(
+        contender=Contender.FLEET,
+        output=output,
+        measured=measured,
+        start_up_s=measured.wall_s - (stages_s["total"] - stages_s["startup"]),
+        stages_s=stages_s,
+        in_flight=report["workers"],
+        encoder=report["encoder_kind"],
+    )
+
+
+def run_ffmpeg_once(bench: Bench, case: CodecCase, quality: int, extra: Sequence[str] = (), name: str = "ffmpeg") -> Run:
+    """Run one FFmpeg with its default threads."""
+    output = bench.output(f"{case.name}-{name}")
+    encoder = [*case.ffmpeg_options(quality), *extra]
+    command = [bench.ffmpeg, *QUIET, "-i", str(bench.source), *_VIDEO_AND_SOUND, *encoder, *_TIMES_KEPT]
+    measured = measure([*command, *_container_options(bench), str(output)])
+    return Run(contender=Contender.FFMPEG, output=output, measured=measured, encoder=" ".join(encoder))
+
+
+def run_fan_out(bench: Bench, case: CodecCase, quality: int, cuts: Sequence[Cut], in_flight: int, threads: int) -> Run:
+    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0 leaves each its default."""
+    output = bench.output(f"{case.name}-fan-out")
+    parts = [bench.folder / f"part-{number:05d}.{bench.container}" for number in range(len(cuts))]
+    commands = [fan_out_part(bench, case, quality, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]
+    listing = bench.folder / "parts.txt"
+    listing.write_text("".join(f"file '{part.name}'\n" for part in parts), encoding="utf-8")
+    join = [bench.ffmpeg, *QUIET, "-f", "concat", "-i", str(listing), "-i", str(bench.source)]
+    join += ["-map", "0:v", "-map", "1:a?", "-c", "copy", *_container_options(bench), str(output)]
+    job_path = bench.folder / "fan-out.json"
+    job_path.write_text(json.dumps({"in_flight": in_flight, "parts": commands, "join": join}), encoding="utf-8")
+    try:
+        measured = measure([sys.executable, "-I", "-S", str(Path(__file__).with_name("fan_out.py")), str(job_path)])
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+    encoder = " ".join([*case.ffmpeg_options(quality), *_threads_of(case, threads)])
+    return Run(
+        contender=Contender.FAN_OUT, output=output, measured=measured, in_flight=in_flight, encoder=encoder
+    )
+
+
+def fan_out_part(bench: Bench, case: CodecCase, quality: int, cut: Cut, part: Path, threads: int) -> list[str]:
+    """Return the command that encodes one segment: a seek to just before its first picture, then so many pictures."""
+    seek = []
+    if cut.start_s > 0:
+        seek = ["-seek_timestamp", "1", "-ss", f"{float(bench.facts.before_frame_s(cut.start_s)):.6f}"]
+    command = [bench.ffmpeg, *QUIET, *seek, "-i", str(bench.source), "-map", "0:v:0", "-vf", "setpts=PTS-STARTPTS"]
+    command += [*case.ffmpeg_options(quality), *_threads_of(case, threads), *_TIMES_KEPT]
+    return [*command, "-frames:v", str(cut.frames), str(part)]
+
+
+def _threads_of(case: CodecCase, threads: int) -> list[str]:
+    if threads == 0:
+        return []
+    return [word.replace("2", str(threads)) for word in as_arguments(case.two_threads)]
+
+
+def _container_options(bench: Bench) -> list[str]:
+    return ["-movflags", "+faststart"] if bench.container in {"mp4", "mov"} else []

@@ -1,0 +1,49 @@
+"""The FFmpeg that imageio-ffmpeg carries: finding it, and running it where nothing is measured."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+__all__ = ["QUIET", "ffmpeg_version", "find_ffmpeg", "has_filter", "run_ffmpeg"]
+
+QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
+
+
+def find_ffmpeg() -> str:
+    """Return the path of the binary; where it is missing, end the program with one line that says what to do."""
+    try:
+        import imageio_ffmpeg  # noqa: PLC0415 - an extra: its absence has an answer
+    except ImportError:
+        sys.exit("benchmarks compare with the FFmpeg of imageio-ffmpeg: pip install 'codecfleet[quality]'")
+    try:
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    except RuntimeError as error:
+        sys.exit(f"imageio-ffmpeg has no FFmpeg for this machine ({error}): set IMAGEIO_FFMPEG_EXE to one")
+
+
+def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = None, log_level: str = "error") -> str:
+    """Run FFmpeg to its end and return what it said on stderr.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    command = [ffmpeg, *QUIET, "-loglevel", log_level, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", cwd=folder)
+    if done.returncode != 0:
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+    return done.stderr
+
+
+@cache
+def has_filter(ffmpeg: str, name: str) -> bool:
+    """Tell whether this FFmpeg has a filter."""
+    listing = subprocess.run([ffmpeg, "-hide_banner", "-filters"], check=True, capture_output=True, text=True).stdout
+    return any(name in line.split()[1:2] for line in listing.splitlines())
+
+
+def ffmpeg_version(ffmpeg: str) -> str:
+    """Return the version as FFmpeg states it."""
+    banner = subprocess.run([ffmpeg, "-version"], check=True, capture_output=True, text=True).stdout
+    return banner.splitlines()[0].split()[2]

@@ -1,0 +1,258 @@
+"""Running one command and measuring it with everything it starts, daemons included.
+
+CPU time. A process's end is told to whoever waits for it, with the time it used and that of all it has waited for. A
+daemon's parent has gone, so its time is lost to its ancestors; Ray's processes are of that kind. Here the measuring
+process makes itself their *subreaper* (prctl(2)): what loses its parent becomes its child, is waited for, and its exact
+time is added. One hole remains: a parent that ignores SIGCHLD, as Ray's raylet does, has its children's times dropped
+by the kernel. For those the last sample stands, at most one interval old.
+
+Memory. The proportional set size (PSS) of every process is summed every 0.1 s, or less often where that would cost more
+than a hundredth of one core; the largest sum is the peak. Shared pages are counted once. Where the kernel does not tell
+PSS it is the resident set, and the measurement says so.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from .processes import (
+    Memory,
+    ProcessKey,
+    ProcessStat,
+    command_line,
+    descendants,
+    ignores_children,
+    read_memory,
+)
+
+__all__ = ["CommandFailed", "Measurement", "Role", "measure", "role_of"]
+
+INTERVAL_S = 0.1
+MEMORY_SHARE = 100
+"""Between two looks at the memory passes at least this many times what one costs."""
+LINGER_S = 15.0
+"""How long daemons may take to end after the command has."""
+
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+class CommandFailed(Exception):  # noqa: N818 - named for whose act broke it
+    """A measured command did not end with exit status 0."""
+
+
+class Role(StrEnum):
+    """What a process is there for, by its place in the tree and its command line."""
+
+    MAIN = "main"  #: the command itself
+    WORKERS = "workers"  #: Ray's worker processes, in which codecs run
+    RAY = "ray"  #: Ray's own processes
+    SHARED = "shared memory"  #: the object store; shared segments of any process, counted apart from it
+    OTHER = "other"  #: whatever else the command starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one run of a command cost, all its processes together.
+
+    ``wall_s`` ends with the command itself. ``peak_by_role_bytes`` holds each role's own peak; they need not fall
+    together. ``sampled_cpu_s`` is the part of ``cpu_s`` that comes from samples, not from the kernel's final word.
+    ``sampler_cpu_s`` is what measuring cost, not part of ``cpu_s``. ``killed`` counts daemons that would not end.
+    """
+
+    wall_s: float
+    cpu_s: float
+    sampled_cpu_s: float
+    sampler_cpu_s: float
+    peak_bytes: int
+    peak_by_role_bytes: dict[str, int]
+    memory_kind: str
+    samples: int
+    processes: int
+    killed: int
+    output: str
+
+
+@dataclass(slots=True)
+class _Seen:
+    stat: ProcessStat
+    dropped: bool
+    """Its parent ignores SIGCHLD: nobody will be told what it used."""
+
+
+@dataclass(slots=True)
+class _Sampler:
+    """Looks at the tree until told to stop; what it has seen is read after that."""
+
+    main_pid: int
+    without: frozenset[ProcessKey]
+    stop: threading.Event = field(default_factory=threading.Event)
+    seen: dict[ProcessKey, _Seen] = field(default_factory=dict)
+    peaks: dict[Role, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+    samples: int = 0
+    cpu_s: float = 0.0
+    proportional: bool = True
+
+    def run(self) -> None:
+        memory_due = time.monotonic()
+        while not self.stop.is_set():
+            processes = self._look()
+            began = time.monotonic()
+            if began >= memory_due:
+                self._weigh(processes)
+                memory_due = began + (time.monotonic() - began) * MEMORY_SHARE
+            self.cpu_s = time.thread_time()
+            self.stop.wait(INTERVAL_S)
+
+    def _look(self) -> list[ProcessStat]:
+        """Note who is there and what they have used."""
+        processes = descendants(os.getpid(), without=self.without)
+        ignoring = {parent: ignores_children(parent) for parent in {process.parent for process in processes}}
+        for process in processes:
+            self.seen[process.key] = _Seen(process, dropped=ignoring[process.parent])
+        return processes
+
+    def _weigh(self, processes: Sequence[ProcessStat]) -> None:
+        """Note what they hold."""
+        self.samples += 1
+        totals = dict.fromkeys(Role, 0)
+        for process in processes:
+            memory = read_memory(process.pid)
+            if memory is not None:
+                self._add(totals, role_of(process.pid, command_line(process.pid), self.main_pid), memory)
+        self.peak_bytes = max(self.peak_bytes, sum(totals.values()))
+        self.peaks = {role: max(self.peaks.get(role, 0), total) for role, total in totals.items()}
+
+    def _add(self, totals: dict[Role, int], role: Role, memory: Memory) -> None:
+        self.proportional = self.proportional and memory.proportional
+        totals[role] += memory.total_bytes - memory.shared_bytes
+        totals[Role.SHARED] += memory.shared_bytes
+
+
+def role_of(pid: int, command: str, main_pid: int) -> Role:
+    """Return what a process is there for."""
+    if pid == main_pid:
+        return Role.MAIN
+    if command.endswith("Agent") and command.startswith("ray::"):
+        return Role.RAY
+    if command.startswith("ray::") or "default_worker.py" in command:
+        return Role.WORKERS
+    return Role.RAY if "/ray/" in command else Role.OTHER
+
+
+def measure(
+    command: Sequence[str], *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Measurement:
+    """Run ``command`` to its end, and that of all it started, and return what it cost.
+
+    Raises:
+        CommandFailed: it ended with another status than 0; the message holds the end of what it printed to stderr.
+    """
+    with _adopting_orphans(), tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        without = frozenset(process.key for process in descendants(os.getpid()))
+        began = time.monotonic()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, cwd=folder
+        )
+        sampler = _Sampler(process.pid, without)
+        thread = threading.Thread(target=sampler.run, name="sampler", daemon=True)
+        thread.start()
+        reaped: dict[int, float] = {}
+        killed = 0
+        try:
+            reaped[process.pid], process.returncode = _wait(process.pid)
+            wall_s = time.monotonic() - began
+            killed = _reap_rest(without, reaped)
+        finally:
+            _kill(without)  # only an interrupted run leaves anything to kill
+            sampler.stop.set()
+            thread.join()
+        if process.returncode != 0:
+            raise CommandFailed(_failure(command, process.returncode, _text(errors)))
+        return _measurement(sampler, reaped, wall_s, killed, _text(output))
+
+
+def _wait(pid: int) -> tuple[float, int]:
+    """Return the CPU seconds of a child, with all it has waited for, and its exit code."""
+    _, status, usage = os.wait4(pid, 0)
+    return usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+
+
+def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, float]) -> int:
+    """Wait for the orphans we were given; kill those that outstay, and return how many."""
+    deadline = time.monotonic() + LINGER_S
+    killed = 0
+    while rest := descendants(os.getpid(), without=without):
+        if time.monotonic() > deadline and not killed:
+            killed = _kill(without)
+        for process in rest:
+            if process.parent == os.getpid():
+                _reap_if_ended(process.pid, reaped)
+        time.sleep(0.01)
+    return killed
+
+
+def _reap_if_ended(pid: int, reaped: dict[int, float]) -> None:
+    ended, _, usage = os.wait4(pid, os.WNOHANG)
+    if ended:
+        reaped[pid] = usage.ru_utime + usage.ru_stime
+
+
+def _kill(without: frozenset[ProcessKey]) -> int:
+    rest = descendants(os.getpid(), without=without)
+    for process in rest:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return len(rest)
+
+
+def _measurement(
+    sampler: _Sampler, reaped: Mapping[int, float], wall_s: float, killed: int, output: str
+) -> Measurement:
+    sampled_cpu_s = sum(seen.stat.cpu_s for key, seen in sampler.seen.items() if seen.dropped and key[0] not in reaped)
+    return Measurement(
+        wall_s=wall_s,
+        cpu_s=sum(reaped.values()) + sampled_cpu_s,
+        sampled_cpu_s=sampled_cpu_s,
+        sampler_cpu_s=sampler.cpu_s,
+        peak_bytes=sampler.peak_bytes,
+        peak_by_role_bytes={role.value: peak for role, peak in sampler.peaks.items() if peak},
+        memory_kind="PSS" if sampler.proportional else "RSS",
+        samples=sampler.samples,
+        processes=len(sampler.seen),
+        killed=killed,
+        output=output,
+    )
+
+
+@contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    """Make this process the parent of every descendant whose own parent ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    former = ctypes.c_int(0)
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(former), 0, 0, 0)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "this kernel lets nobody adopt orphaned processes")
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, former.value, 0, 0, 0)
+
+
+def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _failure(command: Sequence[str], code: int, errors: str) -> str:
+    last = errors.strip().splitlines()[-5:]
+    return f"{Path(command[0]).name} ended with status {code}: {' | '.join(last)}\n  {' '.join(command)}"

@@ -1,0 +1,121 @@
+"""Reading a tree of processes from /proc: who is in it, what CPU time it used, what memory it holds now.
+
+Read directly, because the sampler's own cost matters on a small machine: a whole scan takes a few milliseconds.
+"""
+
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Memory", "ProcessKey", "ProcessStat", "command_line", "descendants", "ignores_children", "read_memory"]
+
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+ProcessKey = tuple[int, int]
+"""(pid, start time): a pid alone may be used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """One process: ``cpu_s`` is its own user and system time, with that of the children it has waited for."""
+
+    pid: int
+    parent: int
+    started_ticks: int
+    cpu_s: float
+
+    @property
+    def key(self) -> ProcessKey:
+        """What tells it from any other process, now and later."""
+        return self.pid, self.started_ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a process holds: ``total_bytes`` includes ``shared_bytes``, its share of shared memory segments.
+
+    ``proportional`` says that pages which several processes map were divided among them (PSS): sums of it count
+    nothing twice. Otherwise it is the resident set (RSS), whose sums count shared pages once per process.
+    """
+
+    total_bytes: int
+    shared_bytes: int
+    proportional: bool
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """Return what ``/proc/PID/stat`` says (proc_pid_stat(5)); the name in it may hold spaces and brackets."""
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    ticks = sum(int(field) for field in fields[11:15])  # utime, stime, cutime, cstime
+    return ProcessStat(
+        pid=int(head.split(" ", 1)[0]),
+        parent=int(fields[1]),
+        started_ticks=int(fields[19]),
+        cpu_s=ticks / _TICKS_PER_S,
+    )
+
+
+def _all() -> Iterator[ProcessStat]:
+    for name in os.listdir(_PROC):
+        if name.isdigit():
+            try:
+                yield parse_stat((_PROC / name / "stat").read_text(encoding="utf-8", errors="replace"))
+            except (OSError, IndexError):
+                continue  # it ended while we looked
+
+
+def descendants(root: int, *, without: Iterable[ProcessKey] = ()) -> list[ProcessStat]:
+    """Return every living process below ``root``, zombies too, but not ``without`` and what is below those."""
+    children: dict[int, list[ProcessStat]] = defaultdict(list)
+    for process in _all():
+        children[process.parent].append(process)
+    left_out = set(without)
+    found: list[ProcessStat] = []
+    waiting = [root]
+    while waiting:
+        below = [child for child in children[waiting.pop()] if child.key not in left_out]
+        found += below
+        waiting += [child.pid for child in below]
+    return found
+
+
+def ignores_children(pid: int) -> bool:
+    """Tell whether a process ignores SIGCHLD: the kernel then drops its children's CPU time when they end."""
+    for line in _lines(pid, "status"):
+        if line.startswith("SigIgn:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line; empty if it has ended."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def read_memory(pid: int) -> Memory | None:
+    """Return what a process holds now; None if it has ended."""
+    sizes = {
+        name: int(rest.split()[0]) * 1024
+        for name, _, rest in (line.partition(":") for line in _lines(pid, "smaps_rollup"))
+        if name in {"Pss", "Pss_Shmem"}
+    }
+    if "Pss" in sizes:
+        return Memory(sizes["Pss"], sizes.get("Pss_Shmem", 0), proportional=True)
+    resident = [int(field) for line in _lines(pid, "statm") for field in line.split()]
+    return Memory(resident[1] * _PAGE_BYTES, 0, proportional=False) if any(resident) else None
+
+
+def _lines(pid: int, name: str) -> list[str]:
+    try:
+        return (_PROC / str(pid) / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,55 @@
+"""Ends what a killed driver leaves behind.
+
+The kernel kills the processes that the driver itself started, but not what those started: Ray's agents would notice
+after a minute. So the driver keeps this program beside it, run by path with nothing but the standard library. It waits
+on a pipe; the pipe's end, without a word, means that the driver was killed.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["end_processes_in"]
+
+_PASSES_MAX = 20
+
+
+def end_processes_in(directory: Path) -> None:
+    """Kill every process that holds a file open inside ``directory``: each of Ray's processes writes a log there."""
+    for _ in range(_PASSES_MAX):
+        found = list(_processes_in(directory))
+        if not found:
+            return
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _processes_in(directory: Path) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds_file_in(entry, directory):
+            yield int(entry.name)
+
+
+def _holds_file_in(process: Path, directory: Path) -> bool:
+    with suppress(OSError):  # it ended meanwhile, or it is not ours
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                if descriptor.readlink().is_relative_to(directory):
+                    return True
+    return False
+
+
+def _main() -> None:
+    directory = Path(sys.argv[1])
+    if not sys.stdin.readline():
+        end_processes_in(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,191 @@
+"""The contract of ``Pool``, held against every implementation."""
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecfleet.cluster.pool import Pool
+from codecfleet.errors import (
+    Cancelled,
+    CodecfleetError,
+    EncoderFailed,
+    InputDamaged,
+    UsageError,
+    WorkError,
+    WouldLose,
+)
+from codecfleet.testing import works
+
+MakePool = Callable[[int], Awaitable[Pool]]
+
+
+async def until_it_runs(pool: Pool, *labels: str) -> None:
+    """Wait until work with these labels reports frames."""
+    async with asyncio.timeout(20):
+        # Progress is asked for, not told: there is no event to wait on.
+        while not set(labels) <= {label for label, frames in (await pool.progress("j")).items() if frames > 0}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_returns_the_result(make_pool: MakePool) -> None:
+    """What the work returns is what the submitter gets."""
+    pool = await make_pool(2)
+    assert await pool.submit(works.Count(job="j", label="a", frames=7)) == 7
+
+
+async def test_says_how_many_slots_it_has(make_pool: MakePool) -> None:
+    """A pool has as many slots as were asked for, also when the machine has fewer cores."""
+    assert (await make_pool(5)).slots == 5
+
+
+async def test_starting_twice_is_starting_once(make_pool: MakePool) -> None:
+    """A second start does nothing more."""
+    pool = await make_pool(1)
+    await pool.start()
+    assert await pool.submit(works.Count(job="j", label="a")) == 1
+
+
+async def test_runs_in_order_of_submission(make_pool: MakePool) -> None:
+    """With one slot, work begins in the order in which it was submitted, each after the one before has ended."""
+    pool = await make_pool(1)
+    submitted = (works.Dwell(job="j", label=f"{i}", seconds=0.02) for i in range(6))
+    spans = await asyncio.gather(*(pool.submit(work) for work in submitted))
+    assert all(former[1] <= later[0] for former, later in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+async def test_never_exceeds_its_slots(make_pool: MakePool, slots: int) -> None:
+    """No more pieces of work run at any time than there are slots, and as many do."""
+    pool = await make_pool(slots)
+    submitted = (works.Dwell(job="j", label=f"{i}", seconds=0.15) for i in range(3 * slots))
+    spans = await asyncio.gather(*(pool.submit(work) for work in submitted))
+    at_once = [sum(began <= start < ended for began, ended in spans) for start, _ in spans]
+    assert max(at_once) == slots
+
+
+@pytest.mark.parametrize("length", [0, 1 << 20, 30 << 20])
+async def test_carries_arrays(make_pool: MakePool, length: int) -> None:
+    """Arrays of any size arrive byte for byte."""
+    pool = await make_pool(1)
+    work = works.MakeArray(job="j", label="a", length=length, seed=length)
+    assert np.array_equal(await pool.submit(work), work.expected())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InputDamaged("two packets are damaged", "drop --strict"), EncoderFailed("no frame came out"), WouldLose("a", "b")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_errors_keep_their_type(make_pool: MakePool, error: CodecfleetError) -> None:
+    """A codecfleet error arrives as what it was raised as: type, message and next step."""
+    pool = await make_pool(1)
+    with pytest.raises(type(error)) as caught:
+        await pool.submit(works.Fail(job="j", label="a", error=error))
+    assert type(caught.value) is type(error)
+    assert caught.value.args == error.args
+
+
+@pytest.mark.parametrize("kind", [ValueError, MemoryError, SystemExit, KeyboardInterrupt])
+async def test_foreign_exceptions_become_work_errors(make_pool: MakePool, kind: type[BaseException]) -> None:
+    """What is no codecfleet error arrives as WorkError that names it; its slot is free again."""
+    pool = await make_pool(1)
+    with pytest.raises(WorkError, match=f"a failed with {kind.__name__}: out of tune"):
+        await pool.submit(works.Raise(job="j", label="a", error=kind))
+    assert await pool.submit(works.Count(job="j", label="b")) == 1
+
+
+async def test_cancelled_while_queued_never_runs(make_pool: MakePool, tmp_path: Path) -> None:
+    """Work that is cancelled before its turn leaves no trace, and those behind it move up."""
+    pool = await make_pool(1)
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=0.3)))
+    await until_it_runs(pool, "a")
+    queued = asyncio.create_task(pool.submit(works.Touch(job="j", label="b", path=str(tmp_path / "trace"))))
+    await asyncio.sleep(0)
+    queued.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await queued
+    await running
+    assert await pool.submit(works.Count(job="j", label="c")) == 1
+    assert os.listdir(tmp_path) == []
+
+
+async def test_cancelled_while_running_frees_its_slot(make_pool: MakePool) -> None:
+    """Cancelling the awaiting task stops the work; its slot serves the next well within a second."""
+    pool = await make_pool(1)
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    await until_it_runs(pool, "a")
+    began = time.monotonic()
+    running.cancel()
+    assert await pool.submit(works.Count(job="j", label="b")) == 1
+    assert time.monotonic() - began < 1
+    assert running.cancelled()
+
+
+async def test_cancelled_as_soon_as_submitted(make_pool: MakePool) -> None:
+    """A cancellation that chases its submission wins, whatever overtakes what on the way."""
+    pool = await make_pool(1)
+    for i in range(20):
+        chased = asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60)))
+        for _ in range(i % 5):
+            await asyncio.sleep(0)
+        chased.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await chased
+    async with asyncio.timeout(5):
+        assert await pool.submit(works.Count(job="j", label="last")) == 1
+
+
+async def test_tells_progress_by_label(make_pool: MakePool) -> None:
+    """Progress counts the frames of the job's running work, and of no other job's."""
+    pool = await make_pool(2)
+    ours = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    theirs = asyncio.create_task(pool.submit(works.Dwell(job="other", label="b", seconds=60)))
+    await until_it_runs(pool, "a")
+    assert set(await pool.progress("j")) == {"a"}
+    assert await pool.progress("nobody") == {}
+    ours.cancel()
+    theirs.cancel()
+    await asyncio.gather(ours, theirs, return_exceptions=True)
+
+
+async def test_serves_many_at_once(make_pool: MakePool) -> None:
+    """Hundreds of submissions at once all come back, each with its own result."""
+    pool = await make_pool(4)
+    submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(300))
+    assert await asyncio.gather(*(pool.submit(work) for work in submitted)) == list(range(300))
+
+
+async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
+    """Closing ends running and queued work with Cancelled, within about a second."""
+    pool = await make_pool(1)
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    queued = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
+    await until_it_runs(pool, "a")
+    began = time.monotonic()
+    await pool.aclose()
+    assert time.monotonic() - began < 1.5
+    for task in (running, queued):
+        with pytest.raises(Cancelled):
+            await task
+
+
+async def test_closing_again_does_nothing(make_pool: MakePool) -> None:
+    """A pool may be closed twice, also at the same time; afterwards it takes no work."""
+    pool = await make_pool(1)
+    await asyncio.gather(pool.aclose(), pool.aclose())
+    await pool.aclose()
+    with pytest.raises(UsageError, match="closed"):
+        await pool.submit(works.Count(job="j", label="a"))
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+async def test_refuses_to_have_no_slots(make_pool: MakePool, slots: int) -> None:
+    """A pool without slots would wait for ever."""
+    with pytest.raises(UsageError, match="at least one slot"):
+        await make_pool(slots)

@@ -1,0 +1,245 @@
+"""The embedded Ray, as its neighbours see it: other users, the network, the home directory, the shell, the host."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from codecfleet.cluster.embedded import connect
+from codecfleet.errors import FleetUnavailable, UsageError
+
+pytestmark = pytest.mark.ray
+
+PRELUDE = """
+import asyncio, json, os, signal
+import psutil
+from codecfleet.cluster.embedded import connect
+from codecfleet.testing import works
+
+def tree():
+    return psutil.Process().children(recursive=True)
+
+def listening_of(process):
+    try:
+        return {c.laddr.ip for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
+    except psutil.NoSuchProcess:
+        return set()
+
+def listening(processes):
+    return sorted(set().union(*(listening_of(process) for process in processes)))
+
+def is_running():
+    import ray
+    return ray.is_initialized()
+
+async def ask(connection, work):
+    from codecfleet.cluster.ray_pool import RayPool
+    async with RayPool(connection) as pool:
+        return await pool.submit(work)
+
+def tell(**facts):
+    print(json.dumps(facts), flush=True)
+"""
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Mapping[str, str]:
+    """An environment whose home and temporary directory are empty and our own."""
+    home, temporary = tmp_path / "home", Path("/tmp") / f"cf-test-{os.getpid()}"  # noqa: S108 - Ray's sockets need it short
+    home.mkdir()
+    temporary.mkdir(exist_ok=True)
+    return {**os.environ, "HOME": str(home), "RAY_TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def script(body: str) -> list[str]:
+    """Return the command that runs ``body`` after the prelude."""
+    return [sys.executable, "-c", PRELUDE + textwrap.dedent(body)]
+
+
+def run(body: str, places: Mapping[str, str], *prefix: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    """Run a script to its end; return the facts of its last line, and how it ended."""
+    done = subprocess.run(
+        [*prefix, *script(body)], env=dict(places), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done
+
+
+def written(places: Mapping[str, str]) -> list[Path]:
+    """Return everything that lies in the home and the temporary directory."""
+    return [path for place in ("HOME", "RAY_TMPDIR") for path in Path(places[place]).rglob("*")]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Return the processes among ``pids`` that still run."""
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_good_guest(places: Mapping[str, str]) -> None:
+    """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left."""
+    facts, done = run(
+        """
+        async def main():
+            before = dict(os.environ), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            first, second = await asyncio.gather(connect(), connect())
+            after = dict(os.environ), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            await ask(first, works.Ask(job="j", label="a"))
+            try:
+                await ask(first, works.Crash(job="j", label="b"))
+            except Exception as error:
+                lost = type(error).__name__
+            processes, addresses = tree(), listening([psutil.Process(), *tree()])
+            await first.close()
+            await first.close()
+            shared = await ask(second, works.Count(job="j", label="c"))
+            await second.close()
+            left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
+            tell(same=before == after, lost=lost, addresses=addresses, shared=shared, left=left, count=len(processes),
+                 notes=first.notes, origin=first.origin.value)
+        asyncio.run(main())
+        """,
+        places,
+    )
+    assert facts["same"]
+    assert set(facts["addresses"]) <= LOOPBACK
+    assert facts["count"] >= 5
+    assert facts["lost"] == "WorkerLost"
+    assert facts["shared"] == 1
+    assert facts["left"] == []
+    assert facts["notes"] == []
+    assert facts["origin"] == "private"
+    assert written(places) == []
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:
+    """With ray imported before, it still listens on loopback only and says so; a forgotten close leaves nothing."""
+    facts, done = run(
+        """
+        import ray
+        async def main():
+            connection = await connect()
+            await ask(connection, works.Ask(job="j", label="a"))
+            tell(addresses=listening([psutil.Process(), *tree()]), notes=connection.notes, pids=[p.pid for p in tree()])
+        asyncio.run(main())
+        """,
+        places,
+    )
+    assert set(facts["addresses"]) <= LOOPBACK
+    assert "imported before" in facts["notes"][0]
+    assert alive(facts["pids"]) == []
+    assert written(places) == []
+    assert done.stderr == ""
+
+
+def test_a_killed_driver_leaves_no_process(places: Mapping[str, str]) -> None:
+    """After a SIGKILL of the driver everything it started is gone within seconds, files too."""
+    driver = subprocess.Popen(
+        script(
+            """
+            async def main():
+                connection = await connect()
+                await ask(connection, works.Ask(job="j", label="a"))
+                tell(pids=[p.pid for p in tree()])
+                await asyncio.sleep(60)
+            asyncio.run(main())
+            """
+        ),
+        env=dict(places),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with driver:
+        assert driver.stdout is not None
+        pids = json.loads(driver.stdout.readline())["pids"]
+        driver.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 5
+    while (alive(pids) or written(places)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert alive(pids) == []
+    assert written(places) == []
+
+
+def test_a_stranger_in_a_ray_driver(places: Mapping[str, str]) -> None:
+    """In a process that is connected already, that Ray is used, neither reconfigured nor shut down."""
+    facts, _ = run(
+        """
+        import ray
+        async def main():
+            connection = await connect("10.255.255.1:6379")
+            process = await ask(connection, works.Ask(job="j", label="a"))
+            await connection.close()
+            tell(here=os.getpid(), process=process, still=is_running(), origin=connection.origin.value,
+                 notes=connection.notes, free=ray.available_resources().get("CPU"))
+        ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="CRITICAL", namespace="theirs")
+        @ray.remote(num_cpus=1)
+        def inside():
+            async def ask_from_a_task():
+                connection = await connect()
+                return connection.origin.value, await ask(connection, works.Count(job="j", label="b", frames=3))
+            return asyncio.run(ask_from_a_task())
+        print(ray.get(inside.remote()))
+        asyncio.run(main())
+        """,
+        {**places, "RAY_AUTH_MODE": "disabled"},
+    )
+    assert facts["origin"] == "found"
+    assert facts["process"] != facts["here"]
+    assert facts["still"]
+    assert "10.255.255.1:6379 was ignored" in facts["notes"][0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small /dev/shm")
+def test_lives_with_little_shared_memory(places: Mapping[str, str]) -> None:
+    """With 64 MiB of shared memory, as plain containers have, large results still arrive and nothing is said."""
+    small = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh")
+    facts, done = run(
+        """
+        async def main():
+            connection = await connect()
+            work = works.MakeArray(job="j", label="a", length=60 << 20)
+            tell(equal=bool((await ask(connection, work) == work.expected()).all()))
+            await connection.close()
+        asyncio.run(main())
+        """,
+        places,
+        *small,
+    )
+    assert facts["equal"]
+    assert done.stderr == ""
+
+
+async def test_nowhere_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a place for its files, starting fails at once with one clear line."""
+    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
+    with pytest.raises(FleetUnavailable, match="/proc/nowhere cannot be written") as caught:
+        await connect("local")
+    assert "RAY_TMPDIR" in caught.value.next_step
+
+
+async def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address where nobody listens fails within seconds, whether given or in RAY_ADDRESS."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for address in (None, "127.0.0.1:9"):
+        with pytest.raises(FleetUnavailable, match="no Ray answers at"):
+            await connect(address)
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1:8265", "127.0.0.1", "host:port"])
+async def test_addresses_of_other_kinds(address: str) -> None:
+    """An address that is no control service's is refused before anything is tried."""
+    with pytest.raises(UsageError):
+        await connect(address)

@@ -1,0 +1,168 @@
+"""What only a pool of real processes can promise: surviving their deaths, and living beside other Ray work."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+import psutil
+import pytest
+
+from codecfleet.cluster.embedded import Connection, connect
+from codecfleet.cluster.pool import Pool
+from codecfleet.errors import FleetUnavailable, UsageError, WorkerLost, WorkError
+from codecfleet.testing import works
+
+pytestmark = pytest.mark.ray
+
+
+class Rests:
+    """A clock for the pool: it never waits, and remembers how long it was asked to."""
+
+    def __init__(self) -> None:
+        self.asked_s: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        """Return at once."""
+        self.asked_s.append(seconds)
+
+
+async def until(holds: Callable[[], Awaitable[bool]], patience_s: float = 20) -> None:
+    """Ask again and again: other processes send no event."""
+    async with asyncio.timeout(patience_s):
+        while not await holds():  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+
+
+async def _is_gone(process: int) -> bool:
+    return not psutil.pid_exists(process)
+
+
+async def _runs_two(pool: Pool) -> bool:
+    return len(await pool.progress("j")) == 2
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    """One embedded Ray for the tests of this module."""
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(asyncio.run, connect("local")).result()
+    yield opened
+    asyncio.run(opened.close())
+
+
+@pytest.fixture
+def rests() -> Rests:
+    """The clock of the pool under test."""
+    return Rests()
+
+
+@pytest.fixture
+async def pool(connection: Connection, rests: Rests) -> AsyncIterator[Pool]:
+    """A pool of two slots in one process."""
+    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
+
+    async with RayPool(connection, 2, sleep=rests) as started:
+        yield started
+
+
+async def test_a_crash_at_work_is_a_lost_worker(pool: Pool) -> None:
+    """Work whose process ends without a word raises WorkerLost at once, and the next finds a new process."""
+    former = await pool.submit(works.Ask(job="j", label="a"))
+    began = time.monotonic()
+    with pytest.raises(WorkerLost):
+        await pool.submit(works.Crash(job="j", label="b"))
+    assert time.monotonic() - began < 1
+    assert await pool.submit(works.Ask(job="j", label="a")) != former
+
+
+async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:
+    """A SIGKILL loses everything that ran in the process, and keeps what waited."""
+    process = await pool.submit(works.Ask(job="j", label="a"))
+    running = [asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60))) for i in range(2)]
+    waiting = asyncio.create_task(pool.submit(works.Ask(job="j", label="c")))
+    await until(lambda: _runs_two(pool))
+    os.kill(process, signal.SIGKILL)
+    lost = await asyncio.gather(*running, return_exceptions=True)
+    assert [type(error) for error in lost] == [WorkerLost, WorkerLost]
+    assert await waiting != process
+
+
+async def test_a_death_at_rest_costs_no_work(pool: Pool) -> None:
+    """A process killed while it has no work is replaced before work is lost on it."""
+    process = await pool.submit(works.Ask(job="j", label="a"))
+    os.kill(process, signal.SIGKILL)
+    await until(lambda: _is_gone(process))
+    await asyncio.sleep(0.2)  # Ray tells of the death some milliseconds later
+    assert await pool.submit(works.Ask(job="j", label="a")) != process
+
+
+async def test_a_crash_loop_ends(pool: Pool, rests: Rests) -> None:
+    """Work that kills every process it meets ends in FleetUnavailable, after rests that grow."""
+    for _ in range(5):
+        with pytest.raises(WorkerLost):
+            await pool.submit(works.Crash(job="j", label="a"))
+    assert rests.asked_s == [0.1, 0.2, 0.4]
+    with pytest.raises(FleetUnavailable, match="5 times in a row"):
+        await pool.submit(works.Ask(job="j", label="b"))
+
+
+async def test_success_forgives_former_deaths(pool: Pool, rests: Rests) -> None:
+    """Deaths with finished work between them never end a pool."""
+    for _ in range(6):
+        with pytest.raises(WorkerLost):
+            await pool.submit(works.Crash(job="j", label="a"))
+        assert await pool.submit(works.Count(job="j", label="b")) == 1
+    assert rests.asked_s == []
+
+
+async def test_work_that_does_not_pickle_is_refused(pool: Pool) -> None:
+    """Work that cannot travel is the caller's mistake, said at once."""
+    with pytest.raises(UsageError, match="cannot be pickled"):
+        await pool.submit(works.Unpicklable(job="j", label="a"))
+
+
+async def test_a_result_that_does_not_pickle_is_an_error(pool: Pool) -> None:
+    """A result that cannot travel fails its work, not the process."""
+    process = await pool.submit(works.Ask(job="j", label="a"))
+    with pytest.raises(WorkError, match="TypeError"):
+        await pool.submit(works.ReturnUnpicklable(job="j", label="b"))
+    assert await pool.submit(works.Ask(job="j", label="a")) == process
+
+
+async def test_large_arrays_are_not_copied(pool: Pool) -> None:
+    """A large array is a view of the object store: read-only, and no copy of it was made."""
+    work = works.MakeArray(job="j", label="a", length=20 << 20)
+    assert not (await pool.submit(work)).flags.writeable
+
+
+async def test_results_do_not_fill_the_store(pool: Pool) -> None:
+    """Results that nobody holds any more leave the object store: ten times its size passes through it."""
+    import ray  # noqa: PLC0415 - after connect
+
+    size = 64 << 20
+    store_bytes = ray.cluster_resources()["object_store_memory"]
+    for i in range(int(2 * store_bytes / size)):
+        await pool.submit(works.MakeArray(job="j", label=f"{i}", length=size))
+
+
+async def test_pools_share_a_connection(connection: Connection) -> None:
+    """Pools live side by side, also when they ask for more slots than there are cores."""
+    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
+
+    async with AsyncExitStack() as opened:
+        pools = [await opened.enter_async_context(RayPool(connection, 9)) for _ in range(2)]
+        processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}
+    assert len(processes) == 2
+
+
+async def test_closing_leaves_no_process(connection: Connection) -> None:
+    """A closed pool's processes are gone within a second."""
+    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
+
+    async with RayPool(connection, 1) as pool:
+        process = await pool.submit(works.Ask(job="j", label="a"))
+    await until(lambda: _is_gone(process), patience_s=1)
