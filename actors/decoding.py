@@ -78,8 +78,14 @@ class DecodeTally:
     frames: int = 0
     failed_packets: int = 0
     corrupt_frames: int = 0
+    first_damaged_packet: int | None = None
     decode_s: float = 0.0
     mended: Mended = field(default_factory=Mended)
+
+    def note_damage(self, packet: int) -> None:
+        """Remember where damage was met first, in demux order."""
+        if self.first_damaged_packet is None or packet < self.first_damaged_packet:
+            self.first_damaged_packet = packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,30 +170,35 @@ def _decoded(
     stream: VideoStream, packets: "Iterator[tuple[int, _VideoPacket]]", last_packet: int | None, tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     """Decode packet by packet and yield (packet the frame came from, frame) in the decoder's output order."""
+    number = 0
     for number, packet in packets:
         if last_packet is not None and number > last_packet:
             break
         tally.packets += 1
         # A fresh list, never a bare int: PyAV keys the table by object identity.
         packet.opaque = [number]
-        yield from _tallied(stream, packet, tally)
-    yield from _tallied(stream, None, tally)
+        yield from _tallied(stream, number, packet, tally)
+    yield from _tallied(stream, number, None, tally)
 
 
 def _tallied(
-    stream: VideoStream, packet: "_VideoPacket | None", tally: DecodeTally
+    stream: VideoStream, number: int, packet: "_VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     began = time.perf_counter()
     try:
         frames = stream.codec_context.decode(packet)
     except av.error.FFmpegError:
         tally.failed_packets += 1
+        tally.note_damage(number)
         frames = []
     tally.decode_s += time.perf_counter() - began
     for frame in frames:
         tally.frames += 1
-        tally.corrupt_frames += bool(frame.is_corrupt)
-        yield _packet_number(frame), frame
+        origin = _packet_number(frame)
+        if frame.is_corrupt:
+            tally.corrupt_frames += 1
+            tally.note_damage(number if origin is None else origin)
+        yield origin, frame
 
 
 def _packet_number(frame: VideoFrame) -> int | None:

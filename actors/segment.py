@@ -44,6 +44,7 @@ class EncodedSegment:
     last_ticks: int | None
     failed_packets: int
     corrupt_frames: int
+    first_damaged_packet: int | None
     resized_frames: int
     mended: Mended
     decode_s: float
@@ -58,7 +59,7 @@ class EncodedSegment:
     @property
     def damaged(self) -> bool:
         """Whether decoding met damage."""
-        return bool(self.failed_packets or self.corrupt_frames)
+        return self.first_damaged_packet is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,7 @@ class _Run:
             last_ticks=self._taken[-1] if self._taken else None,
             failed_packets=self._tally.failed_packets,
             corrupt_frames=self._tally.corrupt_frames,
+            first_damaged_packet=self._tally.first_damaged_packet,
             resized_frames=resized_frames,
             mended=self._tally.mended,
             decode_s=self._tally.decode_s,

@@ -97,9 +97,8 @@ class Mender(Generic[FrameT]):
 
     def finish(self) -> Iterator[tuple[int, FrameT]]:
         """Yield all that is left; nothing may be pushed after it."""
-        step = whole_ticks(self.nominal)
         for position, frame in enumerate(self._unanchored):
-            self._hold(position * step, frame)
+            self._hold(round(position * self.nominal), frame)
         self._unanchored = []
         yield from self._release(lambda: True)
         yield from self._settle_group(None)

@@ -263,7 +263,8 @@ class RayPool(Pool):
         if not self._connection.is_private:
             # Soft: when the node is gone, a replacement comes up on another one.
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self._seats[seat].node, soft=True)
-        self._actors[seat, life] = actor = ray.remote(**options)(RayWorker).remote(self._seats[seat].slots)
+        actor: Actor = ray.remote(**options)(RayWorker).remote(self._seats[seat].slots)
+        self._actors[seat, life] = actor
         await asyncio.wait_for(_settled(actor.answer.options(concurrency_group=CONTROL).remote()), patience_s)
         return actor
 

@@ -24,6 +24,7 @@ from .cli_options import (
 )
 from .errors import UsageError
 from .jobs.spec import TranscodeSpec
+from .jobs.spec_file import load_spec
 
 __all__ = [
     "AudioTracks",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 ReturnT = TypeVar("ReturnT")
-Parser = Callable[[str, str], Any]
+Parser = Callable[[str, Any], Any]
 
 _VIDEO: Final = "Video"
 _PICTURE: Final = "Picture"
@@ -81,7 +82,8 @@ StartTime = Annotated[
 EndTime = Annotated[
     str | None, _option("--end", "TIME", "Stop before this time of the source. Default: its end.", _PICTURE)
 ]
-VideoTrack = Annotated[str, _option("--video-track", "N", "Which video track, counted from 0. Default: 0.", _TRACKS)]
+_VIDEO_TRACK: Final = _option("--video-track", "N", "Which video track, counted from 0. Default: 0.", _TRACKS)
+VideoTrack = Annotated[str, _VIDEO_TRACK]
 AudioTracks = Annotated[
     list[str] | None,
     _option("--audio-track", "N", "Carry this audio track, counted from 0. Repeatable. Default: all.", _TRACKS),
@@ -133,36 +135,36 @@ def build_spec(
         _option("--pix-fmt", "NAME", "Pixel format, by FFmpeg's name: yuv420p10le. Default: the source's.", _PICTURE),
     ] = None,
     deinterlace: Annotated[
-        str,
+        str | None,
         _option(
             "--deinterlace",
             "|".join(_DEINTERLACE),
             "Make whole frames of fields: never, only where the source says so, or always. Default: off.",
             _PICTURE,
         ),
-    ] = "off",
+    ] = None,
     start: StartTime = None,
     end: EndTime = None,
-    video_track: VideoTrack = "0",
+    video_track: Annotated[str | None, _VIDEO_TRACK] = None,
     audio_track: AudioTracks = None,
     audio: Annotated[
-        str,
+        str | None,
         _option(
             "--audio",
             "|".join(_AUDIO),
             "Copy the audio bit for bit, encode it, or leave it out. Default: copy.",
             _TRACKS,
         ),
-    ] = "copy",
+    ] = None,
     subtitles: Annotated[
-        str,
+        str | None,
         _option(
             "--subtitles",
             "|".join(_SUBTITLES),
             "Carry subtitles, converted where the container needs it, or not. Default: copy.",
             _TRACKS,
         ),
-    ] = "copy",
+    ] = None,
     segment_seconds: Annotated[
         str | None,
         _option("--segment-seconds", "S", "Length to aim for when cutting, in seconds. Default: about 10.", _RUN),
@@ -174,8 +176,17 @@ def build_spec(
         ),
     ] = None,
     device: Annotated[
-        str, _option("--device", "|".join(_DEVICES), "Where to decode and encode. Default: auto.", _RUN)
-    ] = "auto",
+        str | None, _option("--device", "|".join(_DEVICES), "Where to decode and encode. Default: auto.", _RUN)
+    ] = None,
+    spec_file: Annotated[
+        str | None,
+        _option(
+            "--spec",
+            "FILE.toml",
+            "Take options from this file; those given here count instead of its own. Format: docs/config.md.",
+            _RUN,
+        ),
+    ] = None,
     fragmented: Annotated[bool, _flag("--fragmented", "Write mp4 or mov in fragments.", _RULES)] = False,
     overwrite: Annotated[bool, _flag("--overwrite", "Replace OUTPUT if it exists. Default: refuse.", _RULES)] = False,
     strict: Annotated[
@@ -191,35 +202,43 @@ def build_spec(
     Raises:
         UsageError: a value makes no sense, alone or beside another one.
     """
-    fields = {
-        "source": parse_path("INPUT", source),
-        "output": parse_path("OUTPUT", output),
+    flags = {"fragmented": fragmented, "overwrite": overwrite, "strict": strict, "force": force}
+    given = {
         "codec": _maybe("--codec", codec, lambda name, text: Codec(parse_choice(name, text, _CODECS))),
         "quality": _maybe("--quality", quality, lambda name, text: parse_count(name, text, most=63)),
         "bitrate_bps": _maybe("--bitrate", bitrate, parse_rate),
         "maxrate_bps": _maybe("--maxrate", maxrate, parse_rate),
         "bufsize_bits": _maybe("--bufsize", bufsize, parse_rate),
-        "preset": parse_count("--preset", preset or "4", least=1, most=7),
-        "encoder_options": parse_pairs("--encoder-option", encoder_option or []),
+        "preset": _maybe("--preset", preset, lambda name, text: parse_count(name, text, least=1, most=7)),
+        "encoder_options": _maybe("--encoder-option", encoder_option, parse_pairs),
         "scale": _maybe("--scale", scale, parse_size),
         "pix_fmt": _maybe("--pix-fmt", pix_fmt, parse_path),
-        "deinterlace": parse_choice("--deinterlace", deinterlace, _DEINTERLACE),
+        "deinterlace": _maybe("--deinterlace", deinterlace, lambda name, text: parse_choice(name, text, _DEINTERLACE)),
         "start_s": _maybe("--start", start, parse_time),
         "end_s": _maybe("--end", end, lambda name, text: parse_time(name, text, positive=True)),
-        "video_track": parse_count("--video-track", video_track, most=1_000),
-        "audio_tracks": parse_counts("--audio-track", audio_track) if audio_track else None,
-        "audio": parse_choice("--audio", audio, _AUDIO),
-        "subtitles": parse_choice("--subtitles", subtitles, _SUBTITLES),
+        "video_track": _maybe("--video-track", video_track, lambda name, text: parse_count(name, text, most=1_000)),
+        "audio_tracks": _maybe("--audio-track", audio_track, parse_counts),
+        "audio": _maybe("--audio", audio, lambda name, text: parse_choice(name, text, _AUDIO)),
+        "subtitles": _maybe("--subtitles", subtitles, lambda name, text: parse_choice(name, text, _SUBTITLES)),
         "segment_s": _maybe("--segment-seconds", segment_seconds, lambda n, t: parse_time(n, t, positive=True)),
         "workers": _maybe("--workers", workers, lambda name, text: parse_count(name, text, least=1, most=10_000)),
-        "device": parse_choice("--device", device, _DEVICES),
+        "device": _maybe("--device", device, lambda name, text: parse_choice(name, text, _DEVICES)),
+        # A flag that is not given says nothing: the file may have set it.
+        **{name: True for name, on in flags.items() if on},
     }
-    flags = {"fragmented": fragmented, "overwrite": overwrite, "strict": strict, "force": force}
-    return _validated({**fields, **flags})
+    return _spec(source, output, spec_file, {field: value for field, value in given.items() if value is not None})
 
 
-def _maybe(option: str, text: str | None, parse: Parser) -> Any:  # noqa: ANN401 - what the parser returns
-    return None if text is None else parse(option, text)
+def _spec(source: str, output: str, spec_file: str | None, given: dict[str, Any]) -> TranscodeSpec:
+    names = {"source": parse_path("INPUT", source), "output": parse_path("OUTPUT", output)}
+    if spec_file is None:
+        return _validated(names | given)
+    return load_spec(parse_path("--spec", spec_file), **names, **given)
+
+
+def _maybe(option: str, typed: str | list[str] | None, parse: Parser) -> Any:  # noqa: ANN401 - what the parser returns
+    """Parse what was typed; an option that was not given (a repeatable one: an empty list) says nothing."""
+    return None if typed is None or typed == [] else parse(option, typed)
 
 
 _OPTION_OF_FIELD: Final = {

@@ -4,12 +4,13 @@
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
        │  └──── Lost, retries left                   │ seam differs: decode from an earlier access point
-       └─────────────────────────────────────────────┘ ... and once that is the track's start: MERGED into its
+       └─────────────────────────────────────────────┘ ... and once that has helped too little: MERGED into its
                                                        left neighbour, which goes back to WAITING
 
 A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
-the very frames with which the segment on its right begins. Segments are joined in order, and only once the seams on
-both of their sides agree, so nothing that was joined is ever taken back.
+the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
+a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
+once the seams on both of their sides agree, so nothing that was joined is ever taken back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,8 @@ __all__ = [
 
 ATTEMPTS = 3
 """How often one segment may fail before the job does."""
+UNSOUND_MOVES = 3
+"""How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
 WINDOW_PER_WORKER = 2
 """How far ahead of the oldest unfinished segment others may start, in multiples of what runs at once."""
 
@@ -61,7 +64,7 @@ _FINAL = frozenset({SegmentState.JOINED, SegmentState.MERGED})
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # A slot came free and the segment is next.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
-    # The worker delivered; or it was lost and the segment may try again.
+    # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
     SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING}),
     # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
@@ -105,12 +108,18 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker delivered a segment. ``at_start`` says that it was decoded from the track's first packet."""
+    """A worker delivered a segment, up to the end of ``until``.
+
+    ``at_start`` says that it was decoded from the track's first packet; ``sound`` that damage, if there was any, was
+    met in the state of a decoder that came from there.
+    """
 
     segment: int
+    until: int
     seam_before: tuple[PictureHash, ...]
     seam_after: tuple[PictureHash, ...]
     at_start: bool
+    sound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +229,10 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
         at_start=event.at_start,
     )
     board = board.put(encoded)
+    if event.until != slot.until:
+        return board.put(encoded.to(SegmentState.WAITING)), []
+    if not event.sound and not event.at_start:
+        return _move_entry(board, encoded, give_up=slot.entry_moves >= UNSOUND_MOVES), []
     board = _check_seam(board, board.left_of(encoded), encoded)
     current = board.slots[encoded.segment]
     if current.state is SegmentState.ENCODED:
@@ -256,11 +269,19 @@ def _check_seam(board: Board, left: Slot | None, right: Slot | None) -> Board:
         return board
     if seams_agree(left.seam_after, right.seam_before):
         return board
-    if not right.at_start:
-        return board.put(replace(right.to(SegmentState.WAITING), entry_moves=right.entry_moves + 1))
-    merged = right.to(SegmentState.MERGED)
-    grown = replace(left.to(SegmentState.WAITING), until=right.until, frames=left.frames + right.frames)
-    return board.put(merged, grown)
+    return _move_entry(board, right, give_up=right.at_start)
+
+
+def _move_entry(board: Board, slot: Slot, *, give_up: bool) -> Board:
+    """Have a segment decoded from further back; or give its cut up and decode it as one with its left neighbour."""
+    left = board.left_of(slot)
+    if not give_up or left is None:
+        return board.put(replace(slot.to(SegmentState.WAITING), entry_moves=slot.entry_moves + 1))
+    grown = replace(left, until=slot.until, frames=left.frames + slot.frames)
+    # Whatever the left neighbour is doing, it does it for its old end: if it runs, its result will not count.
+    if left.state is SegmentState.ENCODED:
+        grown = grown.to(SegmentState.WAITING)
+    return board.put(slot.to(SegmentState.MERGED), grown)
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:

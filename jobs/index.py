@@ -34,6 +34,11 @@ MISSING = np.iinfo(np.int64).min
 
 KEY, DISCARD, CORRUPT = 1, 2, 4
 
+CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
+"""How long a clean run must be so that no picture from before it is left in a decoder."""
+
+_RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
+
 RESET_S = 1
 """A step back of the decoding clock by more than this is a clock reset (rule R1), not disorder."""
 
@@ -48,6 +53,7 @@ class TrackIndex:
 
     source: str
     stream_index: int
+    codec: str
     time_base: Fraction
     frame_rate: Fraction
     pts: NDArray[np.int64]
@@ -111,6 +117,24 @@ class TrackIndex:
         """Where decoding may begin, in demux order."""
         numbers = np.flatnonzero((self.flags & KEY) != 0)
         return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
+
+    def resets_decoder(self, packet: int) -> bool:
+        """Tell whether nothing decoded before ``packet`` can matter after it: an IDR, or a VP8 / VP9 / AV1 keyframe."""
+        kind = self.kinds.get(packet)
+        return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
+
+    def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
+        """Tell whether decoding from ``entry`` meets damage in the state of a decoder that came from the start.
+
+        What a decoder makes of damage depends on the pictures it holds. They are the same if the entry cleared them
+        and decoded itself, or if a clean run behind it has replaced every one of them.
+        """
+        if entry is None or first_damage is None:
+            return True
+        if self.resets_decoder(entry.packet):
+            return first_damage > entry.packet
+        points = [point.packet for point in self.access_points if entry.packet < point.packet < first_damage]
+        return len(points) >= CLEAN_ACCESS_POINTS and first_damage - entry.packet >= CLEAN_PACKETS
 
     def access_point(self, packet: int) -> AccessPoint:
         """Return how to find ``packet`` again; its timestamps are the container's own, without rule R1's shifts."""
@@ -240,13 +264,14 @@ def index_packets(
     pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
     # The codec's own rate first: a raw bitstream's container only knows a default.
     rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-    shifts = find_resets(pts, dts, flags, time_base, rate)
+    shifts = find_resets(dts, flags, time_base, rate)
     for shift in shifts:
         later = pts[shift.first_packet :]
         later[later != MISSING] += shift.ticks
     return TrackIndex(
         source=source,
         stream_index=stream.index,
+        codec=stream.codec_context.codec.canonical_name,
         time_base=time_base,
         frame_rate=rate,
         pts=pts,
@@ -260,18 +285,17 @@ def index_packets(
 
 
 def find_resets(
-    pts: NDArray[np.int64], dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
+    dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
     """Find where the source's clock was reset, and how far to shift what follows (rule R1).
 
-    The decoding clock is watched, where it exists, because presentation times step back at every B-picture.
+    Only the decoding clock is watched: presentation times step back at every B-picture.
     """
-    clock = np.where(dts != MISSING, dts, pts)
-    watched = np.flatnonzero((clock != MISSING) & ((flags & DISCARD) == 0))
-    steps = np.diff(clock[watched])
+    watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
+    steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))
     shifts = []
     for place in np.flatnonzero(steps < -int(RESET_S / time_base)):
         before, packet = int(watched[place]), int(watched[place + 1])
-        shifts.append(TimeShift(packet, int(clock[before]) + step - int(clock[packet])))
+        shifts.append(TimeShift(packet, int(dts[before]) + step - int(dts[packet])))
     return tuple(shifts)

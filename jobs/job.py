@@ -198,7 +198,14 @@ class JobRun:
             wall_s=result.wall_s,
         )
         entry = plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
-        return Finished(run.segment, result.seam_before, result.seam_after, at_start=entry is None)
+        return Finished(
+            run.segment,
+            run.until,
+            result.seam_before,
+            result.seam_after,
+            at_start=entry is None,
+            sound=plan.index.is_sound(entry, result.first_damaged_packet),
+        )
 
     def _apply(self, board: Board, effects: list[Effect]) -> None:
         for effect in effects:

@@ -16,6 +16,8 @@ __all__ = ["picture_losses"]
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
+LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
+"""Peak luminance of a mastering display, in cd/m², that an SEI message can state."""
 _SECOND_VIEW = "VIEW_ID"
 
 
@@ -40,7 +42,7 @@ def _losses(
     if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
         yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it"
     if extras.dovi_configuration is not None and not encoder.dolby_vision:
-        yield "dolby-vision-dropped", "Dolby Vision's metadata is lost; the base layer is kept"
+        yield "dovi-dropped", "Dolby Vision's metadata is lost; the base layer is kept"
     if _SECOND_VIEW in extras.frame_kinds:
         yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
     yield from _container_losses(output, extras, codec, container, boxed=boxed)
@@ -53,14 +55,25 @@ def _container_losses(
     if not boxed:
         if extras.display_matrix is not None:
             yield "rotation-dropped", f"the rotation is lost: {name} has no place for it"
-        if extras.spherical is not None or extras.stereo3d is not None:
-            yield "spherical-dropped", f"spherical or stereo metadata is lost: {name} has no place for it"
+        if extras.spherical is not None:
+            yield "spherical-dropped", f"spherical metadata is lost: {name} has no place for it"
+        if extras.stereo3d is not None:
+            yield "stereo3d-dropped", f"the arrangement of the two views is lost: {name} has no place for it"
         if _has_hdr(output) and codec not in _WITH_HDR_IN_BITSTREAM:
             yield "hdr-dropped", f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
         if codec is Codec.VP9 and output.colour != Colour():
-            yield "colour-dropped", f"part of the colour description is lost: neither VP9 nor {name} has a place for it"
+            yield "primaries-dropped", f"the colour primaries are lost: neither VP9 nor {name} has a place for them"
+            yield "transfer-dropped", f"the transfer function is lost: neither VP9 nor {name} has a place for it"
+    if codec in (Codec.H264, Codec.HEVC) and not _fits_sei(output):
+        yield "bitstream-luminance", "the mastering display's luminance is outside what HEVC and H.264 can state"
     if not container.carries_times:
         yield "times-dropped", f"presentation times are lost: {name} holds pictures in order, and nothing else"
+
+
+def _fits_sei(output: VideoFormat) -> bool:
+    """Tell whether the mastering display's peak lies in the range of the SEI message (H.264 D.2.29: 5 to 10,000)."""
+    mastering = output.hdr.mastering
+    return mastering is None or LOWEST_PEAK <= mastering.max_luminance <= HIGHEST_PEAK
 
 
 def _has_hdr(output: VideoFormat) -> bool:

@@ -5,8 +5,9 @@ One ``Pipe`` per track takes the source's packets in demux order and gives the o
 - Times move by one constant, so what was apart stays apart: late starts and gaps are kept.
 - Where the source's ticks are coarser than samples (Matroska, FLV), sound whose packets are of known length is put
   back on its sample grid as long as the grid stays within a tick of what the source says.
-- A packet without times follows the one before it. A clock that steps back by more than a second was reset: what
-  follows moves up behind what came before, as it does for the video.
+- A packet without times follows the one before it. A clock that steps back by more than a second, or leaps by more
+  than six hours (a 33-bit clock that FFmpeg takes to have wrapped), was reset: what follows moves up behind what came
+  before.
 - Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
 """
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
 
+from ..actors.audio import LONGEST_GAP_S
 from ..actors.subtitles import read_cue, write_cue
 from .tracks import Track, skipped_samples
 
@@ -85,7 +87,7 @@ class Pipe(ABC):
         if pts_s is None:
             pts_s = Fraction(0) if self._expected_s is None else self._expected_s
         clock_s = pts_s if dts_s is None else dts_s
-        if self._clock_s is not None and clock_s < self._clock_s - _RESET_S:
+        if self._clock_s is not None and not -_RESET_S <= clock_s - self._clock_s <= LONGEST_GAP_S:
             jump_s = (self._expected_s or self._clock_s) - clock_s
             self.resets += 1
             self._shift_s += jump_s

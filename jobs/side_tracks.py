@@ -264,7 +264,7 @@ class SideTracks:
             return covers
         with open_source(self._url) as container:
             _listen_to(container, wanted)
-            for packet in _until_broken(container):
+            for packet in self._until_broken(container):
                 if packet.stream_index in wanted:
                     covers.setdefault(packet.stream_index, bytes(packet))
                 if covers.keys() >= wanted:
@@ -302,12 +302,26 @@ class SideTracks:
             return
         container = self._input()
         _listen_to(container, set(self._pipes))
-        for packet in _until_broken(container):
+        for packet in self._until_broken(container):
             pipe = self._pipes.get(packet.stream_index)
             if pipe is not None:
                 yield from pipe.feed(packet)
         for pipe in self._pipes.values():
             yield from pipe.finish()
+
+    def _until_broken(self, container: "InputContainer") -> "Iterator[Packet[Stream]]":
+        packets = container.demux()
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except av.error.FFmpegError:
+                # Where the container breaks, what came before is what there is; the video's index ends there as well.
+                self._damaged = True
+                return
+            if packet.size:
+                yield packet
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]
@@ -346,18 +360,6 @@ class SideTracks:
 def _listen_to(container: "InputContainer", wanted: set[int]) -> None:
     for stream in container.streams:
         stream.discard = Discard.default if stream.index in wanted else Discard.all
-
-
-def _until_broken(container: "InputContainer") -> "Iterator[Packet[Stream]]":
-    packets = container.demux()
-    while True:
-        try:
-            packet = next(packets)
-        except (StopIteration, av.error.FFmpegError):
-            # Where the container breaks, what came before is what there is; the video's index ends there as well.
-            return
-        if packet.size:
-            yield packet
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":

@@ -37,18 +37,35 @@ _BOXES = {
 """What FFmpeg's muxers write as the boxes every player knows; measured by writing and reading each."""
 
 
-_MOV_LANGUAGES = frozenset(
-    """alb amh ara arm asm aym aze baq bel ben bul bur cat ces chi dan dut dzo eng epo est fin fra geo ger gre grn guj
-    heb hin hun ice ind iri ita jav jpn kan kas kaz khm kin kir kor kur lao lat lav lit mac mal mar may mlg mlt mol mon
-    nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk tgl tha
-    tib tir tuk tur uig ukr urd uzb vie wel yid""".split()
+_MOV_LANGUAGES = (
+    "alb amh ara arm asm aym aze baq bel ben bul bur cat ces chi dan dut dzo eng epo est fin fra geo ger gre grn guj "
+    "heb hin hun ice ind iri ita jav jpn kan kas kaz khm kin kir kor kur lao lat lav lit mac mal mar may mlg mlt mol "
+    "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
+    "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
 """QuickTime numbers its languages; these are the names under which FFmpeg writes and reads those numbers, measured."""
-_MOV_SPELLINGS = dict(
-    pair.split(":")
-    for pair in """fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per
-    eus:baq cym:wel mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may""".split()
-)
+_MOV_SPELLINGS = {
+    "fre": "fra",
+    "deu": "ger",
+    "nld": "dut",
+    "swe": "sve",
+    "ell": "gre",
+    "isl": "ice",
+    "zho": "chi",
+    "cze": "ces",
+    "rum": "ron",
+    "slo": "slk",
+    "kat": "geo",
+    "fas": "per",
+    "eus": "baq",
+    "cym": "wel",
+    "mya": "bur",
+    "bod": "tib",
+    "hye": "arm",
+    "sqi": "alb",
+    "mkd": "mac",
+    "msa": "may",
+}
 """The other of a language's two names in ISO 639-2, to the one of the above."""
 
 
@@ -58,7 +75,7 @@ def held_language(language: str, container: Container) -> str | None:
         return language
     if container.muxer == "mov":
         spelt = _MOV_SPELLINGS.get(language, language)
-        return spelt if spelt in _MOV_LANGUAGES else None
+        return spelt if spelt in _MOV_LANGUAGES.split() else None
     is_iso_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
     return language if is_iso_code and container.holds_tracks else None
 

@@ -266,7 +266,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         # The thread count changes what a damaged stream decodes to.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
-        rate = nominal_frame_rate(stream.average_rate, stream.guessed_rate, stream.base_rate)
+        rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, Nominal.of(rate, Fraction(stream.time_base or 1)))
 
 

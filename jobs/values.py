@@ -59,8 +59,8 @@ def parse_time(name: str, text: str, *, positive: bool = False) -> Fraction:
     """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``.
 
     Args:
-        name: the option's name, for the error.
-        text: what the user typed.
+        name: what the time is for, to be named in the error.
+        text: what the user wrote.
         positive: refuse zero too.
 
     Raises:
@@ -121,7 +121,7 @@ def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) 
 
 
 def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the whole numbers of an option that may be repeated, in the order given.
+    """Return the whole numbers ``texts``, in the order given.
 
     Raises:
         UsageError: one is no whole number, or is given twice.
@@ -143,11 +143,17 @@ def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
 
 
 def refuse_repeats(name: str, keys: Sequence[str]) -> None:
+    """Make sure that no key comes twice.
+
+    Raises:
+        UsageError: one does.
+    """
     for position, key in enumerate(keys):
         if key in keys[:position]:
             raise refusal(name, key, "given twice", "Give it once.")
 
 
 def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
+    """Return the error that says why ``text`` cannot be a value of ``name``, and how to write one."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)

@@ -173,7 +173,12 @@ def _check_matrix(was: Facts, now: Facts, alignment: Alignment) -> Check:
     before, after = was.extras.display_matrix, now.extras.display_matrix
     if before is not None and after is None and not (alignment.output_is_isobmff or alignment.output_is_matroska):
         return not_applicable("metadata.rotation", "the container has no place for it")
-    return check("metadata.rotation", before, after)
+    return check("metadata.rotation", before, after, passed=_turn(before) == _turn(after))
+
+
+def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return how a display matrix turns and scales; players ignore where it moves the picture to."""
+    return None if matrix is None else (*matrix[:2], *matrix[3:5])
 
 
 def _check_opaque(name: str, before: bytes | None, after: bytes | None) -> Iterator[Check]:

@@ -80,9 +80,15 @@ def covers(container: InputContainer) -> list[VideoStream]:
 
 
 def data_tracks(container: InputContainer) -> list[Stream]:
-    """Return the data tracks, without the text track that QuickTime keeps its chapter titles in."""
+    """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
     chapters = bool(container.chapters())
-    return [stream for stream in container.streams.data if not (chapters and _is_text(stream))]
+    return [
+        stream for stream in container.streams.data if not (_is_timecode(stream) or (chapters and _is_text(stream)))
+    ]
+
+
+def _is_timecode(stream: Stream) -> bool:
+    return getattr(stream, "codec_tag", "") == "tmcd"
 
 
 def _is_text(stream: Stream) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from av.container import InputContainer
@@ -36,7 +36,12 @@ def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Chec
         InputError: one of the files cannot be read.
     """
     with open_source(source) as container:
-        wanted = _read(container, alignment.source_zero_s)
+        # A cue that is on before anything is seen or heard begins with the output's clock.
+        begin_s = min(Fraction(0), -alignment.output_zero_s)
+        wanted = [
+            [replace(cue, time_s=max(cue.time_s, begin_s)) for cue in cues]
+            for cues in _read(container, alignment.source_zero_s)
+        ]
     if not wanted:
         return []
     if not alignment.output_holds_tracks:

@@ -31,7 +31,7 @@ def bd_rate_percent(reference: Sequence[RatePoint], tested: Sequence[RatePoint])
         ValueError: fewer than two points, a curve that does not rise, or no common range.
     """
     psnrs = [_columns(points)[::-1] for points in (reference, tested)]
-    return (10.0 ** _mean_difference(*psnrs) - 1.0) * 100.0
+    return float(10.0 ** _mean_difference(*psnrs) - 1.0) * 100.0
 
 
 def bd_psnr_db(reference: Sequence[RatePoint], tested: Sequence[RatePoint]) -> float:

@@ -13,8 +13,8 @@ class CodecCase:
 
     ``preset`` is codecfleet's own scale, ``options`` say the same to FFmpeg (docs/encoders.md). Everything else is
     each side's default: codecfleet adds what makes its bytes the same everywhere, FFmpeg may use all cores.
-    ``two_threads`` is how one process of a fan-out is told to use two threads for encoding. ``qualities`` are the
-    four points of the quality grid, the third of them ``quality``.
+    ``few_threads`` tells one process of a fan-out how many threads ({}) to encode with. ``qualities`` are the four
+    points of the quality grid, the third of them ``quality``.
     """
 
     name: str
@@ -24,7 +24,7 @@ class CodecCase:
     quality: int
     qualities: tuple[int, int, int, int]
     options: Options
-    two_threads: Options
+    few_threads: Options
     forced_keyframes: Options = ()
     """What FFmpeg needs besides -force_key_frames to start closed GOPs there."""
 
@@ -32,6 +32,10 @@ class CodecCase:
         """Return the encoder's part of an FFmpeg command line."""
         pairs = (("c:v", self.encoder), *self.options, ("crf", str(quality)))
         return as_arguments(pairs)
+
+    def thread_options(self, threads: int) -> list[str]:
+        """Return what limits one FFmpeg to so many encoder threads; 0 leaves it its default."""
+        return as_arguments(tuple((name, value.format(threads)) for name, value in self.few_threads)) if threads else []
 
 
 def as_arguments(options: Options) -> list[str]:
@@ -50,7 +54,7 @@ CASES = {
             quality=23,
             qualities=(15, 19, 23, 27),
             options=(("preset", "medium"),),
-            two_threads=(("threads", "2"),),
+            few_threads=(("threads", "{}"),),
             forced_keyframes=(("forced-idr", "1"),),
         ),
         CodecCase(
@@ -61,7 +65,7 @@ CASES = {
             quality=28,
             qualities=(20, 24, 28, 32),
             options=(("preset", "medium"), ("x265-params", "log-level=error")),
-            two_threads=(("x265-params", "log-level=error:pools=2"),),
+            few_threads=(("x265-params", "log-level=error:pools={}"),),
             forced_keyframes=(("forced-idr", "1"), ("x265-params", "log-level=error:open-gop=0")),
         ),
         CodecCase(
@@ -72,7 +76,7 @@ CASES = {
             quality=35,
             qualities=(19, 27, 35, 43),
             options=(("preset", "8"),),
-            two_threads=(("svtav1-params", "lp=2"),),
+            few_threads=(("svtav1-params", "lp={}"),),
         ),
         CodecCase(
             name="vp9",
@@ -82,7 +86,7 @@ CASES = {
             quality=33,
             qualities=(21, 27, 33, 39),
             options=(("deadline", "good"), ("cpu-used", "4"), ("row-mt", "1"), ("b:v", "0")),
-            two_threads=(("threads", "2"),),
+            few_threads=(("threads", "{}"),),
         ),
     )
 }

@@ -9,12 +9,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .codecs import CodecCase, as_arguments
+from .codecs import CodecCase
 from .ffmpeg import QUIET
 from .measure import Measurement, measure
 from .media import VideoFacts
 
-__all__ = ["Bench", "Contender", "Cut", "Run", "fleet_command", "read_plan", "run_fan_out", "run_ffmpeg_once", "run_fleet"]
+__all__ = [
+    "Bench",
+    "Contender",
+    "Cut",
+    "Run",
+    "fleet_command",
+    "read_plan",
+    "run_fan_out",
+    "run_ffmpeg_once",
+    "run_fleet",
+]
 
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
 _TIMES_KEPT = ("-fps_mode", "passthrough")
@@ -115,7 +125,9 @@ def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     )
 
 
-def run_ffmpeg_once(bench: Bench, case: CodecCase, quality: int, extra: Sequence[str] = (), name: str = "ffmpeg") -> Run:
+def run_ffmpeg_once(
+    bench: Bench, case: CodecCase, quality: int, extra: Sequence[str] = (), name: str = "ffmpeg"
+) -> Run:
     """Run one FFmpeg with its default threads."""
     output = bench.output(f"{case.name}-{name}")
     encoder = [*case.ffmpeg_options(quality), *extra]
@@ -124,11 +136,11 @@ def run_ffmpeg_once(bench: Bench, case: CodecCase, quality: int, extra: Sequence
     return Run(contender=Contender.FFMPEG, output=output, measured=measured, encoder=" ".join(encoder))
 
 
-def run_fan_out(bench: Bench, case: CodecCase, quality: int, cuts: Sequence[Cut], in_flight: int, threads: int) -> Run:
+def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight: int, threads: int) -> Run:
     """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0 leaves each its default."""
     output = bench.output(f"{case.name}-fan-out")
     parts = [bench.folder / f"part-{number:05d}.{bench.container}" for number in range(len(cuts))]
-    commands = [fan_out_part(bench, case, quality, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]
+    commands = [fan_out_part(bench, case, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]
     listing = bench.folder / "parts.txt"
     listing.write_text("".join(f"file '{part.name}'\n" for part in parts), encoding="utf-8")
     join = [bench.ffmpeg, *QUIET, "-f", "concat", "-i", str(listing), "-i", str(bench.source)]
@@ -140,26 +152,18 @@ def run_fan_out(bench: Bench, case: CodecCase, quality: int, cuts: Sequence[Cut]
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
-    encoder = " ".join([*case.ffmpeg_options(quality), *_threads_of(case, threads)])
-    return Run(
-        contender=Contender.FAN_OUT, output=output, measured=measured, in_flight=in_flight, encoder=encoder
-    )
+    encoder = " ".join([*case.ffmpeg_options(case.quality), *case.thread_options(threads)])
+    return Run(contender=Contender.FAN_OUT, output=output, measured=measured, in_flight=in_flight, encoder=encoder)
 
 
-def fan_out_part(bench: Bench, case: CodecCase, quality: int, cut: Cut, part: Path, threads: int) -> list[str]:
+def fan_out_part(bench: Bench, case: CodecCase, cut: Cut, part: Path, threads: int) -> list[str]:
     """Return the command that encodes one segment: a seek to just before its first picture, then so many pictures."""
     seek = []
     if cut.start_s > 0:
         seek = ["-seek_timestamp", "1", "-ss", f"{float(bench.facts.before_frame_s(cut.start_s)):.6f}"]
     command = [bench.ffmpeg, *QUIET, *seek, "-i", str(bench.source), "-map", "0:v:0", "-vf", "setpts=PTS-STARTPTS"]
-    command += [*case.ffmpeg_options(quality), *_threads_of(case, threads), *_TIMES_KEPT]
+    command += [*case.ffmpeg_options(case.quality), *case.thread_options(threads), *_TIMES_KEPT]
     return [*command, "-frames:v", str(cut.frames), str(part)]
-
-
-def _threads_of(case: CodecCase, threads: int) -> list[str]:
-    if threads == 0:
-        return []
-    return [word.replace("2", str(threads)) for word in as_arguments(case.two_threads)]
 
 
 def _container_options(bench: Bench) -> list[str]:

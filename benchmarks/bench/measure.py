@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import IO
 
 from .processes import (
     Memory,
@@ -45,7 +46,7 @@ LINGER_S = 15.0
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
-class CommandFailed(Exception):  # noqa: N818 - named for whose act broke it
+class CommandFailed(Exception):
     """A measured command did not end with exit status 0."""
 
 
@@ -248,7 +249,7 @@ def _adopting_orphans() -> Iterator[None]:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, former.value, 0, 0, 0)
 
 
-def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
+def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
 

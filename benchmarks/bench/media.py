@@ -1,13 +1,14 @@
 """The source of a comparison: what is in it, and how to make a long one of a short one."""
 
+import math
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import av
-
-from .ffmpeg import run_ffmpeg
+from av.packet import Packet
 
 __all__ = ["VideoFacts", "loop_clip", "read_video"]
 
@@ -71,9 +72,40 @@ def read_video(path: Path) -> VideoFacts:
         )
 
 
-def loop_clip(ffmpeg: str, clip: Path, length_s: Fraction, output: Path) -> None:
-    """Repeat a clip, packets copied, until it is ``length_s`` long; the last round is cut short there."""
-    facts = read_video(clip)
-    rounds = -(-length_s // facts.duration_s)
-    arguments = ["-stream_loop", str(rounds - 1), "-i", str(clip), "-map", "0:v:0", "-map", "0:a:0?", "-c", "copy"]
-    run_ffmpeg(ffmpeg, [*arguments, "-t", f"{float(length_s):.6f}", str(output)])
+def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
+    """Repeat a clip, packets copied, until it is ``length_s`` long; return what the result is.
+
+    Every round begins one picture's duration after the last one's last picture, so the picture rate stays even. Sound
+    that reaches beyond a round is left out there. A last round that is not whole ends a few pictures early, where all
+    that are left decode.
+    """
+    round_s = read_video(clip).duration_s
+    with av.open(str(clip)) as first, av.open(str(output), "w") as sink:
+        tracks = [track for track in (first.streams.best("video"), first.streams.best("audio")) if track is not None]
+        outputs = {track.index: sink.add_stream_from_template(track) for track in tracks}
+        for number in range(math.ceil(length_s / round_s)):
+            offset_s = number * round_s
+            for packet in _round_packets(clip, list(outputs), offset_s, min(round_s, length_s - offset_s)):
+                packet.stream = outputs[packet.stream.index]
+                sink.mux(packet)
+    return read_video(output)
+
+
+def _round_packets(clip: Path, tracks: Sequence[int], offset_s: Fraction, keep_s: Fraction) -> Iterator[Packet]:
+    """Yield a clip's packets, moved to ``offset_s``, up to the first picture at or after ``keep_s``."""
+    pictures_ended = False
+    with av.open(str(clip)) as source:
+        for packet in source.demux([source.streams[index] for index in tracks]):
+            if packet.size == 0 or packet.pts is None or packet.dts is None:
+                continue
+            start_s, length_s = packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base
+            if packet.stream.type == "video":
+                pictures_ended = pictures_ended or start_s >= keep_s
+                wanted = not pictures_ended
+            else:
+                # A priming packet lies before its round, in the previous one's time.
+                wanted = start_s + length_s <= keep_s and (offset_s == 0 or start_s >= 0)
+            if wanted:
+                shift = round(offset_s / packet.time_base)
+                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                yield packet

@@ -62,12 +62,11 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 def _all() -> Iterator[ProcessStat]:
-    for name in os.listdir(_PROC):
+    for name in os.listdir(_PROC):  # noqa: PTH208 - ten times a second: names are enough
         if name.isdigit():
-            try:
-                yield parse_stat((_PROC / name / "stat").read_text(encoding="utf-8", errors="replace"))
-            except (OSError, IndexError):
-                continue  # it ended while we looked
+            text = _read(name, "stat")
+            if text:
+                yield parse_stat(text)
 
 
 def descendants(root: int, *, without: Iterable[ProcessKey] = ()) -> list[ProcessStat]:
@@ -95,10 +94,7 @@ def ignores_children(pid: int) -> bool:
 
 def command_line(pid: int) -> str:
     """Return a process's command line; empty if it has ended."""
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+    return _read(str(pid), "cmdline").replace("\0", " ").strip()
 
 
 def read_memory(pid: int) -> Memory | None:
@@ -115,7 +111,13 @@ def read_memory(pid: int) -> Memory | None:
 
 
 def _lines(pid: int, name: str) -> list[str]:
+    return _read(str(pid), name).splitlines()
+
+
+def _read(pid: str, name: str) -> str:
+    """Return what /proc says; nothing of a process that ended meanwhile."""
     try:
-        return (_PROC / str(pid) / name).read_text(encoding="utf-8", errors="replace").splitlines()
+        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
+            return file.read()
     except OSError:
-        return []
+        return ""

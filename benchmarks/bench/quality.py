@@ -20,9 +20,11 @@ _SSIM = re.compile(r"SSIM .*All:([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Likeness to the source. ``psnr_db`` is over all planes, from the mean squared error of all pictures; ``ssim``
-    the mean over pictures and planes; ``vmaf`` the mean over every ``vmaf_every``-th picture, None where it was not
-    measured."""
+    """Likeness to the source.
+
+    ``psnr_db`` is over all planes, from the mean squared error of all pictures; ``ssim`` the mean over pictures and
+    planes; ``vmaf`` the mean over every ``vmaf_every``-th picture, None where it was not measured.
+    """
 
     psnr_db: float
     ssim: float
@@ -64,7 +66,9 @@ def comparison_graph(measures: list[str]) -> str:
 
 def _null_outputs(count: int, limit: list[str]) -> list[str]:
     return [
-        part for n in range(count) for part in ("-map", f"[o{n}]", "-fps_mode", "passthrough", *limit, "-f", "null", "-")
+        part
+        for n in range(count)
+        for part in ("-map", f"[o{n}]", "-fps_mode", "passthrough", *limit, "-f", "null", "-")
     ]
 
 

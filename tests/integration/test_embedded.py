@@ -5,17 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-
-from codecfleet.cluster.embedded import connect
-from codecfleet.errors import FleetUnavailable, UsageError
 
 pytestmark = pytest.mark.ray
 
@@ -51,16 +49,15 @@ def tell(**facts):
 """
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
-Script = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture
-def places(tmp_path: Path) -> Mapping[str, str]:
+def places(tmp_path: Path) -> Iterator[Mapping[str, str]]:
     """An environment whose home and temporary directory are empty and our own."""
-    home, temporary = tmp_path / "home", Path("/tmp") / f"cf-test-{os.getpid()}"  # noqa: S108 - Ray's sockets need it short
+    home = tmp_path / "home"
     home.mkdir()
-    temporary.mkdir(exist_ok=True)
-    return {**os.environ, "HOME": str(home), "RAY_TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    # Not below tmp_path: Ray's sockets need a short path.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="cf-") as short:
+        yield {**os.environ, "HOME": str(home), "RAY_TMPDIR": short, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def script(body: str) -> list[str]:
@@ -222,24 +219,38 @@ def test_lives_with_little_shared_memory(places: Mapping[str, str]) -> None:
     assert done.stderr == ""
 
 
-async def test_nowhere_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSED = """
+async def main():
+    try:
+        await connect(ADDRESS)
+    except Exception as error:
+        tell(kind=type(error).__name__, message=error.message, next_step=error.next_step, code=error.exit_code)
+asyncio.run(main())
+"""
+
+
+def test_nowhere_to_write(places: Mapping[str, str]) -> None:
     """Without a place for its files, starting fails at once with one clear line."""
-    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
-    with pytest.raises(FleetUnavailable, match="/proc/nowhere cannot be written") as caught:
-        await connect("local")
-    assert "RAY_TMPDIR" in caught.value.next_step
+    facts, done = run(REFUSED.replace("ADDRESS", "None"), {**places, "RAY_TMPDIR": "/proc/nowhere"})
+    assert facts["kind"] == "FleetUnavailable"
+    assert "/proc/nowhere cannot be written" in facts["message"]
+    assert "RAY_TMPDIR" in facts["next_step"]
+    assert done.stderr == ""
 
 
-async def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", [None, "127.0.0.1:9"])
+def test_nobody_at_the_address(places: Mapping[str, str], address: str | None) -> None:
     """An address where nobody listens fails within seconds, whether given or in RAY_ADDRESS."""
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    for address in (None, "127.0.0.1:9"):
-        with pytest.raises(FleetUnavailable, match="no Ray answers at"):
-            await connect(address)
+    began = time.monotonic()
+    facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), {**places, "RAY_ADDRESS": "127.0.0.1:1"})
+    assert facts["kind"] == "FleetUnavailable"
+    assert f"no Ray answers at {address or '127.0.0.1:1'}" in facts["message"]
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1:8265", "127.0.0.1", "host:port"])
-async def test_addresses_of_other_kinds(address: str) -> None:
+def test_addresses_of_other_kinds(places: Mapping[str, str], address: str) -> None:
     """An address that is no control service's is refused before anything is tried."""
-    with pytest.raises(UsageError):
-        await connect(address)
+    facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), places)
+    assert facts["kind"] == "UsageError"
+    assert "6379" in facts["next_step"]

@@ -6,6 +6,7 @@ from codecfleet.actors.decoding import PictureHash
 from codecfleet.errors import EncoderFailed, InputUnreadable, SegmentFailed, WorkerLost
 from codecfleet.jobs.board import (
     ATTEMPTS,
+    UNSOUND_MOVES,
     Board,
     Fail,
     Finished,
@@ -28,7 +29,7 @@ def finish(
 ) -> Finished:
     """Return a segment's success; its seams lie at its number and behind its end."""
     end = (segment if until is None else until) + 1
-    return Finished(segment, seam(segment * 100, before), seam(end * 100, after), at_start)
+    return Finished(segment, end - 1, seam(segment * 100, before), seam(end * 100, after), at_start)
 
 
 def test_segments_start_in_order() -> None:
@@ -49,7 +50,7 @@ def test_segments_join_once_both_their_seams_agree() -> None:
     board, _ = start_next(Board.of([1, 1]), 2)
     board, effects = decide(board, finish(0, at_start=True))
     assert effects == []
-    board, effects = decide(board, Finished(1, seam(100), (), at_start=False))
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False))
     assert effects == [Join(0), Join(1)]
     assert board.is_done
 
@@ -58,7 +59,7 @@ def test_a_differing_seam_moves_the_right_entry_back() -> None:
     """When the pictures past a cut differ, the segment on its right is decoded again from further back."""
     board, _ = start_next(Board.of([1, 1]), 2)
     board, _ = decide(board, finish(0, at_start=True))
-    board, effects = decide(board, Finished(1, seam(100, b"other"), (), at_start=False))
+    board, effects = decide(board, Finished(1, 1, seam(100, b"other"), (), at_start=False))
     assert effects == []
     _, (run,) = start_next(board, 2)
     assert (run.segment, run.entry_moves) == (1, 1)
@@ -73,9 +74,30 @@ def test_a_cut_that_nothing_proves_is_given_up() -> None:
     assert board.slots[1].state is SegmentState.MERGED
     board, (run,) = start_next(board, 3)
     assert (run.segment, run.until) == (0, 1)
-    board, effects = decide(board, Finished(0, (), seam(200), at_start=True))
+    board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=True))
     assert effects == [Join(0), Join(2)]
     assert board.is_done
+
+
+def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None:
+    """A segment that met damage too soon after its entry is decoded again from further back."""
+    board, _ = start_next(Board.of([1, 1]), 2)
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+    assert effects == []
+    assert (board.slots[1].state, board.slots[1].entry_moves) == (SegmentState.WAITING, 1)
+
+
+def test_dense_damage_is_decoded_across_the_cut() -> None:
+    """When no entry is sound, the segment becomes one with its left neighbour, even while that one runs."""
+    board = Board.of([1, 1])
+    for _ in range(UNSOUND_MOVES + 1):
+        board, _ = start_next(board, 2)
+        board, _ = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+    assert board.slots[1].state is SegmentState.MERGED
+    board, effects = decide(board, finish(0, at_start=True))
+    assert effects == []
+    board, (run,) = start_next(board, 2)
+    assert (run.segment, run.until) == (0, 1)
 
 
 def test_a_lost_worker_is_tried_again_and_then_given_up() -> None:
@@ -142,7 +164,9 @@ class BoardMachine(RuleBasedStateMachine):
         good = segment == 0 or (moves >= needed and not never)
         last = until == len(self.board.slots) - 1
         before = seam(segment * 100, b"same" if good else b"wrong")
-        self._take(Finished(segment, before, () if last else seam((until + 1) * 100), at_start))
+        sound = at_start or data.draw(st.sampled_from([True, True, False]))
+        after = () if last else seam((until + 1) * 100)
+        self._take(Finished(segment, until, before, after, at_start, sound))
 
     @precondition(lambda self: self.running and not self.failed)
     @rule(data=st.data())
@@ -192,7 +216,7 @@ class BoardMachine(RuleBasedStateMachine):
                 last = until == len(self.board.slots) - 1
                 before = seam(segment * 100, b"same" if good else b"wrong")
                 after = () if last else seam((until + 1) * 100)
-                self._take(Finished(segment, before, after, segment == 0 or moves >= 3))
+                self._take(Finished(segment, until, before, after, segment == 0 or moves >= 3))
         assert self.board.is_done
         assert self.board.slots[self.joined[-1]].until == len(self.board.slots) - 1
 

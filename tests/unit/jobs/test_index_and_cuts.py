@@ -20,12 +20,13 @@ def index_of(
     flags = np.array([KEY * (n in keys) | DISCARD * (n in discard) for n in range(len(pts))], dtype=np.uint8)
     times = np.array(pts, dtype=np.int64)
     decoding = np.array(sorted(pts) if dts is None else dts, dtype=np.int64)
-    shifts = find_resets(times, decoding, flags, TICK, Fraction(fps))
+    shifts = find_resets(decoding, flags, TICK, Fraction(fps))
     for shift in shifts:
         times[shift.first_packet :] += shift.ticks
     return TrackIndex(
         source="clip",
         stream_index=0,
+        codec="h264",
         time_base=TICK,
         frame_rate=Fraction(fps),
         pts=times,

@@ -1,0 +1,54 @@
+"""Where and when a benchmark ran, and with which versions."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from codecfleet.cluster import machine
+
+from .ffmpeg import ffmpeg_version
+
+__all__ = ["describe_run", "described_lines"]
+
+
+def describe_run(ffmpeg: str) -> dict[str, Any]:
+    """Return the machine, the versions, the date, the load it started under, and the command line."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": machine.cores(),
+            "cores_of_host": os.cpu_count(),
+            "memory_bytes": machine.memory_bytes(),
+            "kernel": platform.release(),
+            "load_1min": round(os.getloadavg()[0], 2),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("codecfleet", "ray", "av", "imageio-ffmpeg")},
+            "ffmpeg": ffmpeg_version(ffmpeg),
+        },
+    }
+
+
+def described_lines(described: dict[str, Any]) -> list[str]:
+    """Return the same for a person, a line each."""
+    here = described["machine"]
+    memory_gib = here["memory_bytes"] / 2**30
+    return [
+        f"{described['date']}  {' '.join(described['command'])}",
+        f"{here['cpu']}, {here['cores']} cores, {memory_gib:.1f} GiB, Linux {here['kernel']}, load {here['load_1min']}",
+        ", ".join(f"{name} {number}" for name, number in described["versions"].items()),
+    ]
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.lower().startswith(("model name", "hardware")):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,86 @@
+"""Small synthetic clips with chosen timestamps and GOP structure, for tests of exactness.
+
+Every picture is different from its neighbours everywhere, so that a lost, doubled or swapped one is seen at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.video.frame import PictureType, VideoFrame
+from av.video.stream import VideoStream
+
+__all__ = ["Clip", "make_clip", "picture"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clip:
+    """What to make. ``times`` are ticks of ``time_base``, one a picture, increasing; ``keyframes`` are pictures.
+
+    ``options`` are FFmpeg's options of ``encoder``; ``muxer_options`` those of the container, which the file's
+    extension names.
+    """
+
+    times: tuple[int, ...]
+    time_base: Fraction = Fraction(1, 1000)
+    keyframes: frozenset[int] = field(default_factory=lambda: frozenset({0}))
+    encoder: str = "libx264"
+    options: tuple[tuple[str, str], ...] = ()
+    muxer_options: tuple[tuple[str, str], ...] = ()
+    width: int = 64
+    height: int = 48
+    pix_fmt: str = "yuv420p"
+
+
+def picture(number: int, width: int, height: int) -> VideoFrame:
+    """Return picture ``number``: moving bars whose brightness and place are its own."""
+    across = np.arange(width, dtype=np.int64)[None, :]
+    down = np.arange(height, dtype=np.int64)[:, None]
+    luma = (across * 3 + down * 2 + number * 11 + ((across // 8 + number) % 3) * 40) % 220 + 16
+    planes = np.full((height * 3 // 2, width), 128, dtype=np.uint8)
+    planes[:height] = luma.astype(np.uint8)
+    planes[height:] = (64 + number * 7 % 128) & 0xFF
+    return VideoFrame.from_ndarray(planes, format="yuv420p")
+
+
+def make_clip(path: Path, clip: Clip) -> Path:
+    """Encode ``clip`` into ``path`` and return it."""
+    with av.open(str(path), "w", container_options=dict(clip.muxer_options)) as container:
+        stream = container.add_stream(clip.encoder, options={"forced-idr": "0", **dict(clip.options)})
+        if not isinstance(stream, VideoStream):
+            message = f"{clip.encoder} makes no video"
+            raise TypeError(message)
+        stream.width, stream.height, stream.pix_fmt = clip.width, clip.height, clip.pix_fmt
+        stream.codec_context.time_base = clip.time_base
+        stream.codec_context.framerate = Fraction(25)
+        stream.codec_context.gop_size = 10_000
+        stream.codec_context.thread_count = 1
+        for number in range(len(clip.times)):
+            container.mux(stream.encode(_frame(clip, number)))
+        container.mux(stream.encode(None))
+    return path
+
+
+def _frame(clip: Clip, number: int) -> VideoFrame:
+    frame = picture(number, clip.width, clip.height)
+    if clip.pix_fmt != "yuv420p":
+        frame = frame.reformat(format=clip.pix_fmt)
+    frame.pts, frame.time_base = clip.times[number], clip.time_base
+    frame.pict_type = PictureType.I if number in clip.keyframes else PictureType.NONE
+    return frame
+
+
+def constant_times(frames: int, step: int = 40, start: int = 0) -> tuple[int, ...]:
+    """Return the times of ``frames`` pictures at a constant distance."""
+    return tuple(start + n * step for n in range(frames))
+
+
+def uneven_times(steps: Sequence[int], start: int = 0) -> tuple[int, ...]:
+    """Return the times of pictures at these distances from each other; the first is at ``start``."""
+    times = [start]
+    for step in steps:
+        times.append(times[-1] + step)
+    return tuple(times)

@@ -1,0 +1,229 @@
+"""What ``probe`` tells: frozen values, the same for people and for programs.
+
+Times are exact in Python (``Fraction`` seconds, integer ticks); in JSON, seconds are numbers rounded to a microsecond
+and ratios are strings such as "30000/1001". docs/probe.md describes every field.
+"""
+
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+
+__all__ = [
+    "AccessPointFacts",
+    "AudioFacts",
+    "ChapterFacts",
+    "ColourFacts",
+    "CutFacts",
+    "GopFacts",
+    "HdrFacts",
+    "Oddity",
+    "PictureFacts",
+    "RateFacts",
+    "Ratio",
+    "Seconds",
+    "SourceFacts",
+    "TimelineFacts",
+    "TrackFacts",
+    "VideoFacts",
+]
+
+Seconds = Annotated[Fraction, PlainSerializer(lambda s: round(float(s), 6), return_type=float, when_used="json")]
+Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="json")]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Oddity(_Value):
+    """Something a reader may not expect. ``code`` is stable, ``message`` is for people; ``track`` None is the file."""
+
+    code: str
+    message: str
+    track: int | None = None
+
+
+class ChapterFacts(_Value):
+    """A named span of the source's clock."""
+
+    start_s: Seconds
+    end_s: Seconds
+    title: str
+
+
+class AudioFacts(_Value):
+    """How sound is sampled."""
+
+    sample_rate: int
+    channels: int
+    layout: str
+    priming_samples: int
+
+
+class ColourFacts(_Value):
+    """H.273 code points (2: unspecified); ``range`` and ``chroma_location`` are FFmpeg's numbers (0: unspecified)."""
+
+    range: int
+    primaries: int
+    transfer: int
+    matrix: int
+    chroma_location: int
+
+
+class HdrFacts(_Value):
+    """Static HDR values: chromaticities as fractions of 1, luminance in cd/m²; None where the source has none."""
+
+    red: tuple[Ratio, Ratio] | None = None
+    green: tuple[Ratio, Ratio] | None = None
+    blue: tuple[Ratio, Ratio] | None = None
+    white: tuple[Ratio, Ratio] | None = None
+    max_luminance: Ratio | None = None
+    min_luminance: Ratio | None = None
+    max_cll: int | None = None
+    max_fall: int | None = None
+
+
+class PictureFacts(_Value):
+    """What the pictures are. ``decoded`` says whether the first one was decoded; without it the header speaks alone.
+
+    ``rotation_degrees`` is counter-clockwise; ``mirrored`` says that the display matrix flips as well. ``side_data``
+    are the kinds seen on the first picture, by FFmpeg's names.
+    """
+
+    width: int
+    height: int
+    pix_fmt: str | None
+    sample_aspect_ratio: Ratio
+    interlaced: bool
+    field_order: str
+    colour: ColourFacts
+    hdr: HdrFacts | None
+    rotation_degrees: int
+    mirrored: bool
+    display_matrix: tuple[int, ...] | None
+    dolby_vision_profile: int | None
+    spherical: str | None
+    stereo3d: bool
+    captions: bool
+    side_data: tuple[str, ...]
+    decoded: bool
+
+
+class RateFacts(_Value):
+    """The nominal frame rate, and what the times of the pictures say. Measured values are None for a single picture."""
+
+    nominal_fps: Ratio
+    measured_fps: Ratio | None
+    shortest_s: Seconds | None
+    typical_s: Seconds | None
+    longest_s: Seconds | None
+    constant: bool
+
+
+class AccessPointFacts(_Value):
+    """Where decoding can begin. ``time_s`` is relative to the first picture; None where the packet has no time.
+
+    ``leading_pictures`` follow it in decoding order and are shown before it.
+    """
+
+    packet: int
+    time_ticks: int | None
+    time_s: Seconds | None
+    kind: str
+    leading_pictures: int
+
+
+class GopFacts(_Value):
+    """How many pictures lie between one access point and the next."""
+
+    structure: Literal["closed", "open", "single", "none"]
+    """``open`` where pictures that follow an access point need pictures before it; ``none`` without access points."""
+    shortest_frames: int | None
+    median_frames: int | None
+    longest_frames: int | None
+
+
+class TimelineFacts(_Value):
+    """The index of a video track in numbers; packets are counted in the file's order, from 0."""
+
+    time_base: Ratio
+    packets: int
+    pictures: int
+    first_s: Seconds
+    """When the first picture is shown, on the source's own clock."""
+    last_s: Seconds
+    duration_s: Seconds
+    discarded_packets: int
+    corrupt_packets: int
+    missing_pts: int
+    missing_dts: int
+    """Those before the first known one do not count, unless none is known."""
+    repeated_pts: int
+    backward_dts: int
+    clock_resets: int
+    troubled_spans: tuple[tuple[int, int], ...]
+    """First and last packet of every span inside which no cut may fall."""
+    flagged_packets: int
+    """Packets that the container flags as keyframes."""
+    unusable_keyframes: int
+    """Those of them at which decoding cannot begin."""
+    access_points: tuple[AccessPointFacts, ...]
+    access_point_kinds: dict[str, int]
+    gop: GopFacts
+    rate: RateFacts
+
+
+class CutFacts(_Value):
+    """Where ``transcode`` would cut by default, in seconds after the first picture."""
+
+    time_s: Seconds
+    reason: str
+
+
+class VideoFacts(_Value):
+    """A video track; ``picture`` and ``timeline`` are None where nothing could be learnt of them."""
+
+    picture: PictureFacts | None
+    timeline: TimelineFacts | None
+    cuts: tuple[CutFacts, ...]
+    segments: int
+
+
+class TrackFacts(_Value):
+    """One track, as the container describes it and as its packets show it."""
+
+    index: int
+    kind: str
+    codec: str | None
+    tag: str
+    language: str | None
+    title: str | None
+    dispositions: tuple[str, ...]
+    decodable: bool
+    start_s: Seconds | None
+    duration_s: Seconds | None
+    packets: int
+    size_bytes: int
+    audio: AudioFacts | None
+    video: VideoFacts | None
+    attachment: str | None
+    """File name and media type of an attachment."""
+
+
+class SourceFacts(_Value):
+    """Everything ``probe`` found in one source."""
+
+    schema_version: int = 1
+    source: str
+    container: str
+    """FFmpeg's name of the format."""
+    size_bytes: int
+    duration_s: Seconds | None
+    """From the first picture or sound to the end of the last, as the packets say; None where they say nothing."""
+    header_duration_s: Seconds | None
+    tags: dict[str, str]
+    timecode: str | None
+    chapters: tuple[ChapterFacts, ...]
+    tracks: tuple[TrackFacts, ...]
+    oddities: tuple[Oddity, ...]

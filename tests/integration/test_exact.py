@@ -1,0 +1,165 @@
+"""Any source in, the same pictures at the same times out: compared losslessly, picture by picture."""
+
+import asyncio
+import random
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import av.error
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet.actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from codecfleet.jobs.index import index_track
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+
+LOSSLESS: dict[str, object] = {"codec": "h264", "quality": 0, "preset": 1}
+
+
+def transcode(source: Path, output: Path, **options: object) -> Report:
+    """Transcode losslessly on threads of this process, in segments of half a second."""
+
+    async def run() -> Report:
+        async with Fleet(pool=LocalPool(slots=3)) as fleet:
+            spec = {"segment_s": Fraction(1, 2), **LOSSLESS, **options}
+            job = await fleet.transcode(
+                TranscodeSpec.model_validate({"source": str(source), "output": str(output), **spec})
+            )
+            return await job
+
+    return asyncio.run(run())
+
+
+def shown(path: Path) -> list[PictureHash]:
+    """Return every picture of a sequential decode, with its time relative to the first, in microseconds."""
+    index = index_track(str(path))
+    whole = DecodeRange(
+        source=str(path),
+        stream_index=index.stream_index,
+        time_base=index.time_base,
+        nominal_ticks=index.nominal_ticks,
+        shifts=index.shifts,
+        expected_ticks=index.expected_from(None, None),
+        untimed=index.untimed,
+    )
+    pictures = [picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally())]
+    first = pictures[0].ticks
+    return [PictureHash(round((p.ticks - first) * index.time_base * 1_000_000), p.digest) for p in pictures]
+
+
+STRUCTURES = st.fixed_dictionaries(
+    {
+        "steps": st.lists(st.sampled_from([17, 33, 40, 41, 80, 333]), min_size=3, max_size=90),
+        "keys": st.sets(st.integers(1, 89), max_size=12),
+        "start": st.sampled_from([0, 0, 40, 1000, 588_000]),
+        "bframes": st.integers(0, 4),
+        "open_gop": st.booleans(),
+        "pyramid": st.booleans(),
+        "container": st.sampled_from(["mp4", "mkv", "ts"]),
+        "encoder": st.sampled_from(["libx264", "libx264", "libx265", "mpeg2video"]),
+    }
+)
+
+
+def clip_of(structure: dict[str, object]) -> Clip:
+    """Return the clip that a drawn structure describes."""
+    steps, bframes = structure["steps"], structure["bframes"]
+    assert isinstance(steps, list)
+    assert isinstance(structure["keys"], set)
+    assert isinstance(structure["start"], int)
+    encoder = str(structure["encoder"])
+    times = uneven_times(steps, structure["start"])
+    time_base, options = Fraction(1, 1000), {"bf": str(bframes), "preset": "ultrafast"}
+    if encoder == "libx264":
+        pyramid = "normal" if structure["pyramid"] else "none"
+        options |= {"x264-params": f"open-gop={int(bool(structure['open_gop']))}:b-pyramid={pyramid}:b-adapt=0"}
+    elif encoder == "libx265":
+        options |= {"x265-params": f"open-gop={int(bool(structure['open_gop']))}:log-level=none:b-adapt=0"}
+    else:
+        # MPEG-2 knows only constant rates.
+        times, time_base = constant_times(len(times), 1, structure["start"] // 40), Fraction(1, 25)
+        options = {"bf": str(min(2, int(str(bframes)))), "g": "12"}
+    return Clip(
+        times=times,
+        time_base=time_base,
+        keyframes=frozenset({0, *structure["keys"]}),
+        encoder=encoder,
+        options=tuple(options.items()),
+    )
+
+
+@given(STRUCTURES)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_structure_comes_out_picture_by_picture(structure: dict[str, object]) -> None:
+    """Random GOPs, B-pyramids, open GOPs, variable frame rates and late starts: every picture, at its time, once."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = make_clip(Path(folder) / f"source.{structure['container']}", clip_of(structure))
+        report = transcode(source, Path(folder) / "output.mp4")
+        assert shown(Path(folder) / "output.mp4") == shown(source)
+        assert report.proof.seams_equal == report.proof.seams
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_damage_is_kept_as_a_sequential_decode_shows_it(seed: int, hits: int) -> None:
+    """Bytes flipped anywhere in the pictures: the output shows exactly what one sequential decode shows."""
+    with tempfile.TemporaryDirectory() as folder:
+        clip = Clip(
+            times=constant_times(100),
+            keyframes=frozenset(range(0, 100, 12)),
+            options=(("bf", "2"), ("preset", "veryfast"), ("x264-params", "open-gop=1")),
+            width=128,
+            height=96,
+        )
+        source = damage(make_clip(Path(folder) / "source.mkv", clip), random.Random(seed), hits)  # noqa: S311
+        expected = shown(source)
+        transcode(source, Path(folder) / "output.mp4")
+        assert shown(Path(folder) / "output.mp4") == expected
+
+
+def damage(path: Path, chance: random.Random, hits: int) -> Path:
+    """Overwrite bytes inside the file's pictures."""
+    with av.open(str(path)) as container:
+        places = [(p.pos, p.size) for p in container.demux(video=0) if p.size and p.pos]
+    data = bytearray(path.read_bytes())
+    for _ in range(hits):
+        position, size = chance.choice(places)
+        at = position + chance.randrange(20, max(21, size))
+        if at < len(data):
+            data[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_reset_clock_goes_on(tmp_path: Path, workers: int) -> None:
+    """A transport stream whose clock starts over in the middle comes out in order, with nothing lost."""
+    parts = [
+        make_clip(tmp_path / f"part{n}.ts", Clip(times=constant_times(50), keyframes=frozenset(range(0, 50, 10))))
+        for n in (0, 1)
+    ]
+    source = tmp_path / "source.ts"
+    source.write_bytes(b"".join(part.read_bytes() for part in parts))
+    report = transcode(source, tmp_path / "output.mp4", workers=workers)
+    assert report.proof.output_frames == 100
+    assert "clock-reset" in {warning.code for warning in report.warnings}
+    assert shown(tmp_path / "output.mp4") == shown(source)
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -> None:
+    """--start and --end keep exactly the frames presented in between."""
+    with tempfile.TemporaryDirectory() as folder:
+        clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 10)), options=(("bf", "2"),))
+        source = make_clip(Path(folder) / "source.mp4", clip)
+        begin, end = Fraction(start, 25), Fraction(start + length, 25)
+        transcode(source, Path(folder) / "output.mp4", start_s=begin, end_s=end)
+        whole = shown(source)[start : start + length]
+        first = whole[0].ticks
+        assert shown(Path(folder) / "output.mp4") == [PictureHash(p.ticks - first, p.digest) for p in whole]

@@ -1,0 +1,110 @@
+"""The core of a worker process."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from codecfleet.actors.work import Work, WorkContext
+from codecfleet.actors.worker import WorkerCore
+from codecfleet.errors import Cancelled, InputDamaged, WorkError
+from codecfleet.testing import works
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(Work[str]):
+    """Report two frames, wait at a gate, and go on reporting."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, context: WorkContext) -> str:
+        """Stop at the gate."""
+        context.advance(2)
+        self.reached.set()
+        assert self.opened.wait(10)
+        context.advance()
+        return "through"
+
+
+def test_progress_and_result() -> None:
+    """Frames are told while the work runs, and only for its job; afterwards nothing is."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    future = core.submit(0, gate)
+    assert gate.reached.wait(10)
+    assert core.progress("j") == {"a": 2}
+    assert core.progress("other") == {}
+    gate.opened.set()
+    assert future.result(10) == "through"
+    assert core.progress("j") == {}
+    core.close()
+
+
+def test_cancelled_at_work() -> None:
+    """Cancelled work raises Cancelled where it next reports progress."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    future = core.submit(0, gate)
+    assert gate.reached.wait(10)
+    core.cancel(0)
+    gate.opened.set()
+    with pytest.raises(Cancelled):
+        future.result(10)
+    core.close()
+
+
+def test_cancelled_before_it_arrives() -> None:
+    """A cancellation that overtakes its work is remembered, once."""
+    core = WorkerCore(1)
+    core.cancel(7)
+    with pytest.raises(Cancelled):
+        core.submit(7, works.Count(job="j", label="a")).result(10)
+    assert core.submit(8, works.Count(job="j", label="a")).result(10) == 1
+    core.close()
+
+
+def test_late_cancellations_do_not_pile_up() -> None:
+    """Cancellations of work that is over are forgotten in the end."""
+    core = WorkerCore(1)
+    for run in range(5000):
+        core.cancel(run)
+    assert len(core._cancelled_early) < 2000
+    core.close()
+
+
+def test_a_label_may_return_while_its_former_run_ends() -> None:
+    """Progress tells of the newer run, and ending the older leaves the newer alone."""
+    core = WorkerCore(2)
+    older, newer = Gate(job="j", label="a"), Gate(job="j", label="a")
+    first, second = core.submit(0, older), core.submit(1, newer)
+    assert older.reached.wait(10)
+    assert newer.reached.wait(10)
+    core.cancel(0)
+    older.opened.set()
+    with pytest.raises(Cancelled):
+        first.result(10)
+    assert core.progress("j") == {"a": 2}
+    newer.opened.set()
+    assert second.result(10) == "through"
+    core.close()
+
+
+def test_errors() -> None:
+    """Our errors pass as they are; foreign ones become WorkError, with the traceback as a note."""
+    core = WorkerCore(1)
+    with pytest.raises(InputDamaged):
+        core.submit(0, works.Fail(job="j", label="a", error=InputDamaged("x"))).result(10)
+    with pytest.raises(WorkError, match="b failed with ZeroDivisionError") as caught:
+        core.submit(1, works.Raise(job="j", label="b", error=ZeroDivisionError)).result(10)
+    assert "works.py" in caught.value.__notes__[0]
+    core.close()
+
+
+def test_quiet_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVT-AV1 is told to keep quiet, unless the user told it otherwise."""
+    monkeypatch.delenv("SVT_LOG", raising=False)
+    WorkerCore(1).close()
+    assert os.environ["SVT_LOG"] == "1"
+    monkeypatch.setenv("SVT_LOG", "4")
+    WorkerCore(1).close()
+    assert os.environ["SVT_LOG"] == "4"
