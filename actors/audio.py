@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import EncoderFailed, InputUnreadable, Unsupported
 from .opening import open_source
+from .timeline import LONGEST_GAP_S, RESET_S
 from .work import Work, WorkContext
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["LONGEST_GAP_S", "EncodeAudio", "EncodedTrack", "usual_layout"]
+__all__ = ["EncodeAudio", "EncodedTrack", "usual_layout"]
 
 _ENCODERS = {"aac": "aac", "opus": "libopus"}
 _BITS_PER_CHANNEL = {"aac": 80_000, "opus": 64_000}
@@ -41,9 +42,6 @@ _RATES = {
     "opus": (48000,),
 }
 _LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
-LONGEST_GAP_S = 6 * 3600
-"""A leap forward by more than this is a clock reset, not silence."""
-_RESET_S = 1
 _TOLERANCE_S = Fraction(1, 500)
 _SILENCE_SAMPLES = 48_000
 _HALF = Fraction(1, 2)
@@ -195,7 +193,7 @@ class _Line:
         apart = stated - self.end
         if abs(apart) <= max(_TOLERANCE_S, Fraction(frame.time_base)) * self.rate:
             return self.end
-        if apart < -_RESET_S * self.rate or apart > LONGEST_GAP_S * self.rate:
+        if apart < -RESET_S * self.rate or apart > LONGEST_GAP_S * self.rate:
             self.clock_resets += 1
             self._shift -= apart
             return self.end

@@ -24,6 +24,12 @@ __all__ = ["Mended", "Mender", "TimeShift", "nominal_ticks", "spread"]
 
 FrameT = TypeVar("FrameT")
 
+RESET_S = 1
+"""A decoding clock that steps back by more than this was reset (rule R1); smaller steps are disorder."""
+LONGEST_GAP_S = 6 * 3600
+"""A leap ahead by more than this is a reset too, not a gap: FFmpeg takes a transport stream's clock that starts over
+for one that has run through its 33 bits, and adds a day."""
+
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 

@@ -86,7 +86,9 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The pool is closed."""
+    """The pool is closed, or what it runs on is gone."""
+
+    reason: str = "the pool is closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +259,14 @@ class Dispatch:
             effects += self._finish(f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {event.reason}")
         return effects
 
-    def _closed(self, _: Closed) -> list[Effect]:
+    def _closed(self, event: Closed) -> list[Effect]:
         effects: list[Effect] = []
         for index, seat in enumerate(self._seats):
             if seat.state in (SeatState.STARTING, SeatState.READY):
                 effects.append(Kill(index, seat.life))
             seat.state = SeatState.GIVEN_UP
         running = [task for seat in self._seats for task in self._take_tasks(seat)]
-        end = "the pool is closed"
-        return [*effects, *(Refuse(task, end) for task in running), *self._finish(end)]
+        return [*effects, *(Refuse(task, event.reason) for task in running), *self._finish(event.reason)]
 
     def _finish(self, reason: str) -> list[Effect]:
         self._end = self._end or reason

@@ -25,6 +25,7 @@ from .private_ray import (
     environment,
     first_line,
     reread_environment,
+    restore_default_signals,
     start_private_ray,
     without_relayed_messages,
 )
@@ -58,6 +59,10 @@ class Connection:
     def is_private(self) -> bool:
         """Whether nobody else can be using this Ray."""
         return self.origin is Origin.PRIVATE
+
+    def is_alive(self) -> bool:
+        """Whether a private Ray's own processes still run; another Ray's health is not ours to know."""
+        return not self.is_private or (_shared.private is not None and _shared.private.is_alive())
 
     async def close(self) -> None:
         """Give the share back; the last one ends what we began. Idempotent, about 0.3 s for a private Ray."""
@@ -226,6 +231,7 @@ def _join(address: str) -> None:
         except Exception as error:
             message = f"Ray at {address} did not let us in: {first_line(error)}"
             raise FleetUnavailable(message, _JOIN_HELP) from error
+        restore_default_signals()
 
 
 _JOIN_HELP = (

@@ -233,6 +233,9 @@ class RayPool(Pool):
         """Live one life of a seat: start its process, see it answer, and wait for its death."""
         if rest_s > 0:
             await self._sleep(rest_s)
+        if not self._connection.is_alive():
+            self._feed(Closed("Ray itself ended: one of its own processes died"))
+            return
         try:
             actor = await self._start_process(seat, life)
             self._feed(Answered(seat, life))

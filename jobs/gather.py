@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import av.error
@@ -27,6 +28,9 @@ from .output_times import OutputTimes, PacketTimes
 from .plan import Plan
 from .side_tracks import SideTracks
 from .spool import SpooledSegment, storage_error
+
+if TYPE_CHECKING:
+    from .report import Warning_
 
 __all__ = ["Gather", "JoinedTrack"]
 
@@ -59,6 +63,8 @@ class Gather:
         self._next_side: tuple[Fraction, Packet[Stream]] | None = None
         self._times: OutputTimes | None = None
         self.joined = JoinedTrack()
+        self.warnings: tuple[Warning_, ...] = ()
+        """What had to be mended in the tracks beside the video; complete after ``finish``."""
 
     def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
@@ -103,6 +109,7 @@ class Gather:
             message = f"no picture of {self._plan.spec.source} lies in the asked-for interval"
             raise ProofFailed(message, "Check --start and --end.")
         self._mux_sides(None)
+        self.warnings = () if self._sides is None else self._sides.warnings
         try:
             self._output.close()
         except (av.error.FFmpegError, OSError) as error:
@@ -198,20 +205,14 @@ class Gather:
             spec.source,
             self._plan.carry,
             origin_s=origin_s,
-            start_s=self._clock_s(spec.start_s),
-            end_s=self._clock_s(spec.end_s),
+            start_s=self._plan.clock_s(spec.start_s),
+            end_s=self._plan.clock_s(spec.end_s),
             encoded=self._encoded,
         )
         self._sides = sides.__enter__()
         self._sides.add_to(output)
         self._side_packets = self._sides.packets()
         self._next_side = next(self._side_packets, None)
-
-    def _clock_s(self, relative_s: Fraction | None) -> Fraction | None:
-        """Return a time relative to the first picture on the source's own clock."""
-        if relative_s is None:
-            return None
-        return self._plan.index.first_ticks * self._plan.index.time_base + relative_s
 
     def _output_times(self) -> OutputTimes:
         if self._times is None:

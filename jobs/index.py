@@ -21,7 +21,7 @@ from ..actors.bitstream import RandomAccess, random_access_kind
 from ..actors.decoding import AccessPoint
 from ..actors.describe import nominal_frame_rate
 from ..actors.opening import open_source
-from ..actors.timeline import REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
+from ..actors.timeline import LONGEST_GAP_S, REORDER_FRAMES, RESET_S, TimeShift, nominal_ticks, whole_ticks
 from ..errors import InputUnreadable, NoVideoTrack
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
 """How long a clean run must be so that no picture from before it is left in a decoder."""
 
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
-
-RESET_S = 1
-"""A step back of the decoding clock by more than this is a clock reset (rule R1), not disorder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +292,8 @@ def find_resets(
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))
     shifts = []
-    for place in np.flatnonzero(steps < -int(RESET_S / time_base)):
+    back, ahead = int(RESET_S / time_base), int(LONGEST_GAP_S / time_base)
+    for place in np.flatnonzero((steps < -back) | (steps > ahead)):
         before, packet = int(watched[place]), int(watched[place + 1])
         shifts.append(TimeShift(packet, int(dts[before]) + step - int(dts[packet])))
     return tuple(shifts)

@@ -218,7 +218,8 @@ class JobRun:
 
     async def _encode_audio(self, plan: Plan) -> dict[int, EncodedTrack]:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
-        works = plan.carry.audio_works(self._job, self._spec.source)
+        start_s, end_s = plan.clock_s(self._spec.start_s), plan.clock_s(self._spec.end_s)
+        works = plan.carry.audio_works(self._job, self._spec.source, start_s=start_s, end_s=end_s)
         tracks = await asyncio.gather(*(_with_retries(partial(self._pool.submit, work)) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
 
@@ -237,11 +238,12 @@ class JobRun:
                 spool.drop(self._spooled[segment])
                 self._joined.append(segment)
             check_manifest([self._spooled[number] for number in self._joined])
-            self._late_warnings += guard.warnings()
-            return await _to_its_end(gather.finish)
+            joined = await _to_its_end(gather.finish)
         except BaseException:
             gather.abandon()
             raise
+        self._late_warnings += [*guard.warnings(), *gather.warnings]
+        return joined
 
     async def _encode_again(self, plan: Plan, segment: int, guard: RateGuard, spool: Spool) -> None:
         """Encode a segment anew that the rate guard turned down."""

@@ -178,6 +178,12 @@ class Plan:
             "reason": segment.reason,
         }
 
+    def clock_s(self, relative_s: Fraction | None) -> Fraction | None:
+        """Return a time after the first picture on the source's own clock; None stays None."""
+        if relative_s is None:
+            return None
+        return self.index.first_ticks * self.index.time_base + relative_s
+
     def relative_s(self, ticks: int | None) -> Fraction:
         """Return a source time in seconds after the first picture; None is the track's start."""
         first = self.index.first_ticks

@@ -27,8 +27,8 @@ _UNSPECIFIED = 2
 def describe_for_people(facts: SourceFacts) -> Iterator[str]:
     """Yield the lines."""
     yield f"{facts.source}: {facts.container}, {_seconds(facts.duration_s)}, {facts.size_bytes:,} bytes"
-    if facts.header_duration_s is not None and facts.header_duration_s != facts.duration_s:
-        yield f"  header says {_seconds(facts.header_duration_s)}"
+    if _seconds(facts.header_duration_s) != _seconds(facts.duration_s):
+        yield f"  the header says {_seconds(facts.header_duration_s)}"
     if facts.timecode is not None:
         yield f"  timecode {facts.timecode}"
     for chapter in facts.chapters:

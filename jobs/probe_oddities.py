@@ -124,6 +124,9 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     yield from _of_times(timeline)
     yield from _of_access(timeline)
     rate = timeline.rate
+    if timeline.missing_pts:
+        # Pictures without times leave holes that say nothing about the rate.
+        return
     if not rate.constant:
         yield (
             "variable-frame-rate",

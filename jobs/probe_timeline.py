@@ -28,7 +28,7 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
     return TimelineFacts(
         time_base=index.time_base,
         packets=index.packets,
-        pictures=len(index.times),
+        pictures=int(index.presented.sum()),
         first_s=index.first_ticks * index.time_base,
         last_s=int(index.times[-1]) * index.time_base,
         duration_s=index.duration_s,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
 
-from ..actors.audio import LONGEST_GAP_S
 from ..actors.subtitles import read_cue, write_cue
+from ..actors.timeline import LONGEST_GAP_S, RESET_S
 from .tracks import Track, skipped_samples
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ticks", "samples_of", "skip_samples_data"]
 
-_RESET_S = 1
 _MAX_TICKS = (1 << 31) - 1
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
@@ -87,7 +86,7 @@ class Pipe(ABC):
         if pts_s is None:
             pts_s = Fraction(0) if self._expected_s is None else self._expected_s
         clock_s = pts_s if dts_s is None else dts_s
-        if self._clock_s is not None and not -_RESET_S <= clock_s - self._clock_s <= LONGEST_GAP_S:
+        if self._clock_s is not None and not -RESET_S <= clock_s - self._clock_s <= LONGEST_GAP_S:
             jump_s = (self._expected_s or self._clock_s) - clock_s
             self.resets += 1
             self._shift_s += jump_s

@@ -43,6 +43,9 @@ __all__ = [
 RESET_S = 1
 """A decoding clock that steps back by more than this was reset; smaller steps are disorder, and left alone."""
 
+LEAP_S = 6 * 3600
+"""One that leaps ahead by more than this was reset too, and FFmpeg took it for a clock that ran through its 33 bits."""
+
 WINDOW_FRAMES = 16
 """Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
 
@@ -108,7 +111,8 @@ class ResetClock:
 
     def __init__(self, nominal: Nominal, time_base: Fraction) -> None:
         self._step_ticks = nominal.ticks
-        self._threshold_ticks = int(RESET_S / time_base)
+        self._back_ticks = int(RESET_S / time_base)
+        self._ahead_ticks = int(LEAP_S / time_base)
         self._previous: int | None = None
         self.offset = 0
         self.resets = 0
@@ -119,7 +123,7 @@ class ResetClock:
         # which at a low frame rate is many seconds (Matroska leaves the first DTSs of a track out).
         if packet.discarded or packet.dts is None:
             return self.offset
-        if self._previous is not None and self._previous - packet.dts > self._threshold_ticks:
+        if self._previous is not None and not -self._back_ticks <= packet.dts - self._previous <= self._ahead_ticks:
             self.offset += self._previous + self._step_ticks - packet.dts
             self.resets += 1
         self._previous = packet.dts

@@ -15,8 +15,12 @@ from .ffmpeg import ffmpeg_version
 __all__ = ["describe_run", "described_lines"]
 
 
-def describe_run(ffmpeg: str) -> dict[str, Any]:
-    """Return the machine, the versions, the date, the load it started under, and the command line."""
+def describe_run(ffmpeg: str | None) -> dict[str, Any]:
+    """Return the machine, the versions, the date, the load it started under, and the command line.
+
+    ``ffmpeg`` is None where FFmpeg takes no part.
+    """
+    peer = {} if ffmpeg is None else {"imageio-ffmpeg": version("imageio-ffmpeg"), "ffmpeg": ffmpeg_version(ffmpeg)}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -30,8 +34,8 @@ def describe_run(ffmpeg: str) -> dict[str, Any]:
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("codecfleet", "ray", "av", "imageio-ffmpeg")},
-            "ffmpeg": ffmpeg_version(ffmpeg),
+            **{name: version(name) for name in ("codecfleet", "ray", "av")},
+            **peer,
         },
     }
 

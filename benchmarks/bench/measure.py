@@ -7,7 +7,7 @@ time is added. One hole remains: a parent that ignores SIGCHLD, as Ray's raylet 
 by the kernel. For those the last sample stands, at most one interval old.
 
 Memory. The proportional set size (PSS) of every process is summed every 0.1 s, or less often where that would cost more
-than a hundredth of one core; the largest sum is the peak. Shared pages are counted once. Where the kernel does not tell
+than a fiftieth of one core; the largest sum is the peak. Shared pages are counted once. Where the kernel does not tell
 PSS it is the resident set, and the measurement says so.
 """
 
@@ -29,8 +29,8 @@ from .processes import (
     Memory,
     ProcessKey,
     ProcessStat,
+    ProcessTree,
     command_line,
-    descendants,
     ignores_children,
     read_memory,
 )
@@ -38,7 +38,7 @@ from .processes import (
 __all__ = ["CommandFailed", "Measurement", "Role", "measure", "role_of"]
 
 INTERVAL_S = 0.1
-MEMORY_SHARE = 100
+MEMORY_SHARE = 50
 """Between two looks at the memory passes at least this many times what one costs."""
 LINGER_S = 15.0
 """How long daemons may take to end after the command has."""
@@ -94,7 +94,7 @@ class _Sampler:
     """Looks at the tree until told to stop; what it has seen is read after that."""
 
     main_pid: int
-    without: frozenset[ProcessKey]
+    tree: ProcessTree
     stop: threading.Event = field(default_factory=threading.Event)
     seen: dict[ProcessKey, _Seen] = field(default_factory=dict)
     peaks: dict[Role, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class _Sampler:
 
     def _look(self) -> list[ProcessStat]:
         """Note who is there and what they have used."""
-        processes = descendants(os.getpid(), without=self.without)
+        processes = self.tree.look()
         ignoring = {parent: ignores_children(parent) for parent in {process.parent for process in processes}}
         for process in processes:
             self.seen[process.key] = _Seen(process, dropped=ignoring[process.parent])
@@ -159,12 +159,12 @@ def measure(
         CommandFailed: it ended with another status than 0; the message holds the end of what it printed to stderr.
     """
     with _adopting_orphans(), tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        without = frozenset(process.key for process in descendants(os.getpid()))
+        without = frozenset(process.key for process in ProcessTree(os.getpid()).look())
         began = time.monotonic()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, cwd=folder
         )
-        sampler = _Sampler(process.pid, without)
+        sampler = _Sampler(process.pid, ProcessTree(os.getpid(), without=without))
         thread = threading.Thread(target=sampler.run, name="sampler", daemon=True)
         thread.start()
         reaped: dict[int, float] = {}
@@ -192,7 +192,7 @@ def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, float]) -> int:
     """Wait for the orphans we were given; kill those that outstay, and return how many."""
     deadline = time.monotonic() + LINGER_S
     killed = 0
-    while rest := descendants(os.getpid(), without=without):
+    while rest := ProcessTree(os.getpid(), without=without).look():
         if time.monotonic() > deadline and not killed:
             killed = _kill(without)
         for process in rest:
@@ -209,7 +209,7 @@ def _reap_if_ended(pid: int, reaped: dict[int, float]) -> None:
 
 
 def _kill(without: frozenset[ProcessKey]) -> int:
-    rest = descendants(os.getpid(), without=without)
+    rest = ProcessTree(os.getpid(), without=without).look()
     for process in rest:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import av
 from av.packet import Packet
+from av.stream import Stream
 
 __all__ = ["VideoFacts", "loop_clip", "read_video"]
 
@@ -91,7 +92,7 @@ def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
     return read_video(output)
 
 
-def _round_packets(clip: Path, tracks: Sequence[int], offset_s: Fraction, keep_s: Fraction) -> Iterator[Packet]:
+def _round_packets(clip: Path, tracks: Sequence[int], offset_s: Fraction, keep_s: Fraction) -> Iterator[Packet[Stream]]:
     """Yield a clip's packets, moved to ``offset_s``, up to the first picture at or after ``keep_s``."""
     pictures_ended = False
     with av.open(str(clip)) as source:

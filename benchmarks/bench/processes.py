@@ -6,13 +6,11 @@ Read directly, because the sampler's own cost matters on a small machine: a whol
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-__all__ = ["Memory", "ProcessKey", "ProcessStat", "command_line", "descendants", "ignores_children", "read_memory"]
+__all__ = ["Memory", "ProcessKey", "ProcessStat", "ProcessTree", "command_line", "ignores_children", "read_memory"]
 
-_PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -61,27 +59,38 @@ def parse_stat(text: str) -> ProcessStat:
     )
 
 
-def _all() -> Iterator[ProcessStat]:
-    for name in os.listdir(_PROC):  # noqa: PTH208 - ten times a second: names are enough
-        if name.isdigit():
-            text = _read(name, "stat")
-            if text:
-                yield parse_stat(text)
+class ProcessTree:
+    """Every living process below ``root``, zombies too, but not ``without`` and what is below those.
 
+    A process is looked at once to learn that it is a stranger: it can become nobody's descendant later.
+    """
 
-def descendants(root: int, *, without: Iterable[ProcessKey] = ()) -> list[ProcessStat]:
-    """Return every living process below ``root``, zombies too, but not ``without`` and what is below those."""
-    children: dict[int, list[ProcessStat]] = defaultdict(list)
-    for process in _all():
-        children[process.parent].append(process)
-    left_out = set(without)
-    found: list[ProcessStat] = []
-    waiting = [root]
-    while waiting:
-        below = [child for child in children[waiting.pop()] if child.key not in left_out]
-        found += below
-        waiting += [child.pid for child in below]
-    return found
+    def __init__(self, root: int, *, without: Iterable[ProcessKey] = ()) -> None:
+        self._root = root
+        self._without = frozenset(without)
+        self._strangers: set[str] = set()
+
+    def look(self) -> list[ProcessStat]:
+        """Return who is there now."""
+        names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - names are enough
+        self._strangers &= names
+        texts = ((name, _read(name, "stat")) for name in names - self._strangers)
+        processes = {name: parse_stat(text) for name, text in texts if text}
+        found = self._below_root(processes.values())
+        self._strangers |= processes.keys() - {str(process.pid) for process in found}
+        return found
+
+    def _below_root(self, processes: Iterable[ProcessStat]) -> list[ProcessStat]:
+        children: dict[int, list[ProcessStat]] = defaultdict(list)
+        for process in processes:
+            children[process.parent].append(process)
+        found: list[ProcessStat] = []
+        waiting = [self._root]
+        while waiting:
+            below = [child for child in children[waiting.pop()] if child.key not in self._without]
+            found += below
+            waiting += [child.pid for child in below]
+        return found
 
 
 def ignores_children(pid: int) -> bool:

@@ -19,7 +19,7 @@ CLIP = "examples/media/bunny.mp4"
 COMMAND = f"codecfleet transcode {CLIP} bunny.hevc.mp4 --codec hevc --workers 4 --segment-seconds 2"
 DRAWN_AT = 0.4
 """How much of the film is done in the picture."""
-COLUMNS = 104
+COLUMNS = 112
 
 # rich's own template without its web fonts: the picture loads nothing from elsewhere.
 TEMPLATE = """\
@@ -53,7 +53,9 @@ TEMPLATE = """\
 
 async def main() -> None:
     """Run the demo's job, and draw it as it stands when enough of it is done."""
-    screen = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    screen = Console(
+        width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+    )
     screen.print(Text(f"$ {COMMAND}"))
     with TemporaryDirectory() as folder:
         spec = TranscodeSpec.model_validate(
@@ -68,13 +70,13 @@ async def main() -> None:
         async with Fleet(workers=4) as fleet:
             job = await fleet.transcode(spec)
             view = RichView(Output(io.StringIO()), screen.file)
-            view._console = screen
+            view._console = screen  # noqa: SLF001 - the picture is of what the view draws
             async for event in job.events():
                 if isinstance(event, Planned | Progress):
                     view.show(event)
                 if isinstance(event, Progress) and event.frames_done >= DRAWN_AT * event.frames_total:
                     break
-            screen.print(view._bars.get_renderable())
+            screen.print(view._bars.get_renderable())  # noqa: SLF001 - the same
     screen.save_svg(str(HERE / "transcode.svg"), title="codecfleet", code_format=TEMPLATE, unique_id="codecfleet")
 
 

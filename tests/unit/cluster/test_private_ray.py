@@ -43,7 +43,7 @@ def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_base_too_long_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A chosen place whose path leaves no room for socket names is refused with what to do."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 40)))
-    with pytest.raises(FleetUnavailable, match="longer than the 27 characters") as caught:
+    with pytest.raises(FleetUnavailable, match="longer than the 25 characters") as caught:
         private_ray._make_directory()
     assert "RAY_TMPDIR" in caught.value.next_step
 

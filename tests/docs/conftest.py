@@ -1,0 +1,48 @@
+"""What the documents' code is run with: a small film under the names they use, and one Ray for all of it."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.cluster.embedded import connect
+from codecfleet.testing import LocalPool
+
+
+@pytest.fixture(scope="session")
+def small_film(film: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of the bundled film, 180 lines high, with sound."""
+    output = tmp_path_factory.mktemp("film") / "film.mkv"
+    spec = TranscodeSpec(
+        source=str(film), output=str(output), codec=None, preset=1, scale=(None, 180), end_s=Fraction(2)
+    )
+    asyncio.run(_transcode(spec))
+    return output
+
+
+async def _transcode(spec: TranscodeSpec) -> None:
+    async with Fleet(pool=LocalPool()) as fleet:
+        await (await fleet.transcode(spec))
+
+
+@pytest.fixture
+def films(small_film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: ``film.mkv``, and three films in ``inbox``."""
+    shutil.copy(small_film, tmp_path / "film.mkv")
+    (tmp_path / "inbox").mkdir()
+    for name in ("one", "two", "three"):
+        shutil.copy(small_film, tmp_path / "inbox" / f"{name}.mkv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """An embedded Ray that stays up between tests: every fleet of this process takes a share in it."""
+    connection = asyncio.run(connect())
+    yield
+    asyncio.run(connection.close())
