@@ -137,7 +137,7 @@ def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  
 
 
 def _close(container: av.container.InputContainer) -> None:
-    # An abandoned frame-threaded decoder can hang in close() once somebody has set PyAV's log level; a flushed one never does.
+    # An abandoned frame-threaded decoder can hang in close() once PyAV's log level was set; a flushed one never does.
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()

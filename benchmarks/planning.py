@@ -5,12 +5,12 @@
 
 import argparse
 import gc
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 def _synthetic(options: argparse.Namespace) -> dict[str, Spread]:
     indexes = [film_index(options.packets, options.seconds) for _ in range(options.repeats)]
     # A new index for every run: it remembers what was worked out of it.
-    return {"cuts, index made by hand": spread([_timed(lambda i=i: choose_cuts(i))[0] for i in indexes])}
+    return {"cuts, index made by hand": spread([_timed(partial(choose_cuts, index))[0] for index in indexes])}
 
 
 def _real(options: argparse.Namespace, folder: Path) -> dict[str, Spread]:
@@ -74,11 +74,11 @@ def _real(options: argparse.Namespace, folder: Path) -> dict[str, Spread]:
     spec = TranscodeSpec(source=str(film), output=str(folder / "planned.mp4"))
     command = fleet_command(_bench(film, folder), CASES["x264"], 23, folder / "planned.mp4", "plan")
     repeats = range(options.repeats)
-    plans = [_timed(lambda: plan_transcode(spec)) for _ in repeats]
+    plans = [_timed(partial(plan_transcode, spec)) for _ in repeats]
     return {
-        "index of a real file": spread([_timed(lambda: index_track(str(film)))[0] for _ in repeats]),
+        "index of a real file": spread([_timed(partial(index_track, str(film)))[0] for _ in repeats]),
         "whole plan of it": spread([seconds for seconds, _ in plans]),
-        "work orders of all its segments": spread([_timed(lambda plan=plan: _works(plan))[0] for _, plan in plans]),
+        "work orders of all its segments": spread([_timed(partial(_works, plan))[0] for _, plan in plans]),
         "`codecfleet plan`, the whole process": spread([measure(command).wall_s for _ in repeats]),
     }
 

@@ -25,7 +25,7 @@ from .private_ray import (
     environment,
     first_line,
     reread_environment,
-    restore_default_signals,
+    sigterm_untouched,
     start_private_ray,
     without_relayed_messages,
 )
@@ -191,7 +191,8 @@ def _end() -> None:
         return
     import ray  # noqa: PLC0415 - never before it is needed
 
-    ray.shutdown()
+    with sigterm_untouched():
+        ray.shutdown()
     reread_environment()
 
 
@@ -226,12 +227,11 @@ def _join(address: str) -> None:
 
         reread_environment()
         try:
-            with without_relayed_messages():
+            with without_relayed_messages(), sigterm_untouched():
                 ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
             message = f"Ray at {address} did not let us in: {first_line(error)}"
             raise FleetUnavailable(message, _JOIN_HELP) from error
-        restore_default_signals()
 
 
 _JOIN_HELP = (

@@ -53,6 +53,8 @@ _STORE_MIN_BYTES = 80 << 20  # Ray refuses less than 75 MiB
 _SHARED_MEMORY_FLOOR_BYTES = 128 << 20
 _PRESTART_CORES_MAX = 4
 _BASE_LENGTH_MAX = 25  # a Unix socket's path ends at 107 characters, and we and Ray add up to 82
+_SIGACTION_BYTES = 512  # struct sigaction has 152 on 64-bit Linux
+_REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
 _STALE_AFTER_S = 60.0
 _PREFIX = "cf-ray-"
 
@@ -71,14 +73,15 @@ class PrivateRay:
         """Whether the processes that make up a Ray node all run."""
         from ray._private import worker  # noqa: PLC0415 - see _init
 
-        node = worker._global_node  # noqa: SLF001 - no public way
+        node: Any = worker._global_node  # noqa: SLF001 - no public way
         return node is not None and not node.dead_processes()
 
     def stop(self) -> None:
         """End every process of it, wait until they are gone, and remove what it wrote."""
         import ray  # noqa: PLC0415 - see _init
 
-        ray.shutdown(wait_for_processes=True)
+        with sigterm_untouched():
+            ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
         reread_environment()
         self.bury()
@@ -108,24 +111,31 @@ def start_private_ray() -> PrivateRay:
     except Exception as error:
         import ray  # noqa: PLC0415 - see _init
 
-        with suppress(Exception):  # it may have nothing to shut down
+        with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
             ray.shutdown()
         started.bury()
         message = f"the embedded Ray did not start: {first_line(error)}"
         raise FleetUnavailable(
             message, "Check free space, memory and process limits; RAY_TMPDIR moves its files."
         ) from error
-    restore_default_signals()
     return started
 
 
-def restore_default_signals() -> None:
-    """Put the default action of SIGTERM back where Ray replaced it: it prints C++ frames before it dies of the signal.
+@contextmanager
+def sigterm_untouched() -> Iterator[None]:
+    """Keep the disposition of SIGTERM as the kernel has it, whatever Ray does to it inside.
 
-    A handler of the user's own is left alone by Ray too. Python's ``signal`` may set handlers in the main thread only.
+    Connecting installs a C handler that prints stack frames before it calls the former one; disconnecting resets to
+    the default, so that a handler of the user's would be lost. Python's ``signal`` sees neither, and works in the main
+    thread only: hence the C library.
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        ctypes.CDLL(None).signal(signal.SIGTERM, None)
+    sigaction = ctypes.CDLL(None).sigaction
+    former = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    sigaction(int(signal.SIGTERM), None, former)
+    try:
+        yield
+    finally:
+        sigaction(int(signal.SIGTERM), former, None)
 
 
 def _hire_undertaker(directory: Path) -> "subprocess.Popen[bytes]":
@@ -146,7 +156,7 @@ def _init(directory: Path) -> None:
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
         **{knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()},
     }
-    with environment(variables):
+    with environment(variables), sigterm_untouched():
         import ray  # noqa: PLC0415 - it reads its environment when it is imported
 
         reread_environment()  # it may have been imported before
@@ -260,7 +270,7 @@ def _get_node_soon(get_node: Callable[[str, str], object], gcs_address: str, nod
 
     view = state.GlobalState()
     view._initialize_global_state(services._get_gcs_client_options(gcs_address))  # noqa: SLF001 - no public way
-    until = time.monotonic() + 30
+    until = time.monotonic() + _REGISTER_S
     while time.monotonic() < until and all(node["NodeID"] != node_id for node in view.node_table()):
         time.sleep(0.02)
     return get_node(gcs_address, node_id)
@@ -295,7 +305,7 @@ def _make_directory() -> tuple[Path, int]:
 def first_line(error: Exception) -> str:
     """Return the first line of what an error says: Ray's run over many."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _sweep() -> None:

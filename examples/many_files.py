@@ -18,10 +18,8 @@ async def convert(fleet: Fleet, source: Path, folder: Path) -> Report:
     return await (await fleet.transcode(TranscodeSpec(source=str(source), output=str(output), overwrite=True)))
 
 
-async def convert_all(inbox: Path, outbox: Path) -> int:
-    """Transcode all films of ``inbox``, three at a time; return how many failed."""
-    outbox.mkdir(exist_ok=True)
-    films = sorted(path for path in inbox.iterdir() if path.suffix.lower() in FILMS)
+async def convert_all(films: list[Path], outbox: Path) -> int:
+    """Transcode all films, three at a time; return how many failed."""
     async with Fleet(jobs_at_once=3) as fleet:
         endings = await asyncio.gather(*(convert(fleet, film, outbox) for film in films), return_exceptions=True)
     for film, ending in zip(films, endings, strict=True):
@@ -40,7 +38,9 @@ def main() -> None:
     parser.add_argument("inbox", type=Path)
     parser.add_argument("outbox", type=Path)
     arguments = parser.parse_args()
-    raise SystemExit(min(1, asyncio.run(convert_all(arguments.inbox, arguments.outbox))))
+    arguments.outbox.mkdir(exist_ok=True)
+    films = sorted(path for path in arguments.inbox.iterdir() if path.suffix.lower() in FILMS)
+    raise SystemExit(min(1, asyncio.run(convert_all(films, arguments.outbox))))
 
 
 if __name__ == "__main__":

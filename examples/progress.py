@@ -36,7 +36,7 @@ def main() -> None:
     try:
         asyncio.run(convert(arguments.source, arguments.output))
     except CodecfleetError as error:
-        raise SystemExit(f"{error.message}. {error.next_step}") from None
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

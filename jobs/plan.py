@@ -4,6 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -137,8 +138,8 @@ class Plan:
         """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
         if segment.start_ticks is None:
             return None
-        points = [p for p in self.index.access_points if p.packet <= segment.cut_packet]
-        place = len(points) - 1
+        points = self.index.access_points
+        place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
         if self.filters.has_memory:
             while place >= 0 and not self._warms_up(points[place].packet, segment.start_ticks):
                 place -= 1

@@ -107,10 +107,10 @@ class _Sampler:
         memory_due = time.monotonic()
         while not self.stop.is_set():
             processes = self._look()
-            began = time.monotonic()
-            if began >= memory_due:
+            if time.monotonic() >= memory_due:
+                began_cpu_s = time.thread_time()
                 self._weigh(processes)
-                memory_due = began + (time.monotonic() - began) * MEMORY_SHARE
+                memory_due = time.monotonic() + (time.thread_time() - began_cpu_s) * MEMORY_SHARE
             self.cpu_s = time.thread_time()
             self.stop.wait(INTERVAL_S)
 

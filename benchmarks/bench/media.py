@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
-from av.packet import Packet
-from av.stream import Stream
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
 
 __all__ = ["VideoFacts", "loop_clip", "read_video"]
 
@@ -92,7 +95,9 @@ def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
     return read_video(output)
 
 
-def _round_packets(clip: Path, tracks: Sequence[int], offset_s: Fraction, keep_s: Fraction) -> Iterator[Packet[Stream]]:
+def _round_packets(
+    clip: Path, tracks: Sequence[int], offset_s: Fraction, keep_s: Fraction
+) -> "Iterator[Packet[Stream]]":
     """Yield a clip's packets, moved to ``offset_s``, up to the first picture at or after ``keep_s``."""
     pictures_ended = False
     with av.open(str(clip)) as source:

@@ -32,6 +32,7 @@ def film_index(packets: int, duration_s: Fraction) -> TrackIndex:
     return TrackIndex(
         source="an hour of film",
         stream_index=0,
+        codec="h264",
         time_base=_TIME_BASE,
         frame_rate=rate,
         pts=pts,

@@ -1,6 +1,7 @@
 """What the documents' code is run with: a small film under the names they use, and one Ray for all of it."""
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Iterator
 from fractions import Fraction
@@ -29,20 +30,29 @@ async def _transcode(spec: TranscodeSpec) -> None:
         await (await fleet.transcode(spec))
 
 
+@pytest.fixture(scope="session")
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all: workers read relative paths from where their Ray was started."""
+    return tmp_path_factory.mktemp("work")
+
+
 @pytest.fixture
-def films(small_film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def films(small_film: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder: ``film.mkv``, and three films in ``inbox``."""
-    shutil.copy(small_film, tmp_path / "film.mkv")
-    (tmp_path / "inbox").mkdir()
+    shutil.copy(small_film, working_folder / "film.mkv")
+    (working_folder / "inbox").mkdir()
     for name in ("one", "two", "three"):
-        shutil.copy(small_film, tmp_path / "inbox" / f"{name}.mkv")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        shutil.copy(small_film, working_folder / "inbox" / f"{name}.mkv")
+    monkeypatch.chdir(working_folder)
+    yield working_folder
+    for path in working_folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(scope="session")
-def shared_ray() -> Iterator[None]:
+def shared_ray(working_folder: Path) -> Iterator[None]:
     """An embedded Ray that stays up between tests: every fleet of this process takes a share in it."""
-    connection = asyncio.run(connect())
+    with contextlib.chdir(working_folder):
+        connection = asyncio.run(connect())
     yield
     asyncio.run(connection.close())

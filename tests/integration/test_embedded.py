@@ -35,6 +35,11 @@ def listening_of(process):
 def listening(processes):
     return sorted(set().union(*(listening_of(process) for process in processes)))
 
+def dispositions():
+    with open("/proc/self/status") as status:
+        caught = next(line for line in status if line.startswith("SigCgt"))
+    return [bool(int(caught.split()[1], 16) >> (s - 1) & 1) for s in (signal.SIGTERM, signal.SIGINT)]
+
 def is_running():
     import ray
     return ray.is_initialized()
@@ -88,10 +93,16 @@ def test_a_good_guest(places: Mapping[str, str]) -> None:
     """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left."""
     facts, done = run(
         """
+        called = []
+        def state():
+            handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            return dict(os.environ), handlers, dispositions()
         async def main():
-            before = dict(os.environ), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            signal.signal(signal.SIGTERM, lambda *_: called.append("ours"))
+            before = state()
             first, second = await asyncio.gather(connect(), connect())
-            after = dict(os.environ), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            after = state()
+            os.kill(os.getpid(), signal.SIGTERM)
             await ask(first, works.Ask(job="j", label="a"))
             try:
                 await ask(first, works.Crash(job="j", label="b"))
@@ -102,14 +113,16 @@ def test_a_good_guest(places: Mapping[str, str]) -> None:
             await first.close()
             shared = await ask(second, works.Count(job="j", label="c"))
             await second.close()
+            os.kill(os.getpid(), signal.SIGTERM)
             left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
-            tell(same=before == after, lost=lost, addresses=addresses, shared=shared, left=left, count=len(processes),
-                 notes=first.notes, origin=first.origin.value)
+            tell(same=before == after == state(), called=called, lost=lost, addresses=addresses, shared=shared,
+                 left=left, count=len(processes), notes=first.notes, origin=first.origin.value)
         asyncio.run(main())
         """,
         places,
     )
     assert facts["same"]
+    assert facts["called"] == ["ours", "ours"]
     assert set(facts["addresses"]) <= LOOPBACK
     assert facts["count"] >= 5
     assert facts["lost"] == "WorkerLost"

@@ -11,7 +11,7 @@ from fractions import Fraction
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.jobs.spec import TranscodeSpec
 
-__all__ = ["SHORT", "Case", "Refusal", "assigned"]
+__all__ = ["REFUSALS", "SHORT", "Case", "Refusal", "assigned", "everything"]
 
 H264, HEVC, AV1, VP9 = Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9
 FRAGMENTED = "fragmented"
@@ -110,6 +110,11 @@ def assigned(names: Iterable[str]) -> list[Case]:
     """Return the cases of the long form: two per file, and a forced one where a force makes an output."""
     cases = [case for place, name in enumerate(sorted(names)) for case in _pair(place, name)]
     return [*cases, Case(source="hevc_dovi_p5_1080p.mp4", codec=HEVC, container="mp4", force=True)]
+
+
+def everything(names: Iterable[str]) -> list[Case]:
+    """Return every file in every codec and container, cut every second."""
+    return [Case(source=name, codec=codec, container=ext) for name in sorted(names) for codec, ext in _OUTPUTS]
 
 
 def _pair(place: int, name: str) -> tuple[Case, Case]:

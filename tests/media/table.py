@@ -26,9 +26,9 @@ from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.verify import verify
 
 if TYPE_CHECKING or __package__:
-    from .cases import SHORT, Case, assigned
+    from .cases import SHORT, Case, assigned, everything
 else:
-    from cases import SHORT, Case, assigned
+    from cases import SHORT, Case, assigned, everything
 
 if TYPE_CHECKING:
     from codecfleet.jobs.report import Report
@@ -184,15 +184,21 @@ def footage_names() -> list[str]:
     return sorted(path.name for path in FOOTAGE.iterdir() if path.name not in NOT_FOOTAGE)
 
 
-def _chosen(only: str | None, *, short: bool) -> list[Case]:
-    cases: Iterable[Case] = SHORT.values() if short else assigned(footage_names())
-    return [case for case in cases if only is None or fnmatch.fnmatch(f"{case.source} {case.name}", f"*{only}*")]
+def _chosen(options: argparse.Namespace) -> list[Case]:
+    cases: Iterable[Case] = assigned(footage_names())
+    if options.short:
+        cases = SHORT.values()
+    elif options.all:
+        cases = everything(footage_names())
+    pattern = f"*{options.only or ''}*"
+    return [case for case in cases if fnmatch.fnmatch(f"{case.source} {case.name}", pattern)]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Transcode and verify every file of the shared footage.")
     parser.add_argument("--only", metavar="GLOB", help="only cases whose 'FILE CODEC CONTAINER' has this in it")
     parser.add_argument("--short", action="store_true", help="the short form: a few small files")
+    parser.add_argument("--all", action="store_true", help="every file in every codec and container (an hour)")
     parser.add_argument("--keep", action="store_true", help="keep the outputs and their reports")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (2)")
     parser.add_argument("--workers", type=int, metavar="N", help="segments in flight in all; by default, what fits")
@@ -201,7 +207,7 @@ def _arguments() -> argparse.Namespace:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    cases = _chosen(options.only, short=options.short)
+    cases = _chosen(options)
     await asyncio.to_thread(options.output.mkdir, parents=True, exist_ok=True)
     async with Fleet(workers=options.workers, jobs_at_once=options.jobs) as fleet:
         rows = await run_cases(fleet, cases, output=options.output, jobs=options.jobs, keep=options.keep)

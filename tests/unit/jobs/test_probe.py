@@ -1,4 +1,6 @@
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,3 +237,12 @@ def test_gop_lengths_cover_every_picture_once(steps: list[int], keys: set[int]) 
         assert timeline.gop.shortest_frames <= timeline.gop.longest_frames
         assert timeline.gop.longest_frames * len(kinds) >= len(pts) - min(kinds) >= timeline.gop.shortest_frames
     assert timeline.rate.measured_fps == Fraction(len(steps) * 1000, sum(steps))
+
+
+def test_every_oddity_is_documented(repository: Path) -> None:
+    """docs/probe.md has the codes that the code has, and no others."""
+    source = (repository / "jobs" / "probe_oddities.py").read_text()
+    written = set(re.findall(r'yield \(?\s*"([a-z0-9-]+)",', source))
+    chapter = (repository / "docs" / "probe.md").read_text().partition("## Oddities")[2]
+    rows = [line.split("|")[1] for line in chapter.splitlines() if line.startswith("| `")]
+    assert {code for row in rows for code in re.findall(r"`([a-z0-9-]+)`", row)} == written

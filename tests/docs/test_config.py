@@ -1,0 +1,218 @@
+"""Spec files, the default file that ships, and docs/config.md against the code that reads them."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from codecfleet import Codec, TranscodeSpec, UsageError
+from codecfleet.cli import parse
+from codecfleet.cli_run import Transcode
+from codecfleet.jobs.spec_file import KEYS, load_spec
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIG = (REPOSITORY / "docs" / "config.md").read_text(encoding="utf-8")
+TEMPLATE = resources.files("codecfleet.configs").joinpath("transcode.toml").read_text(encoding="utf-8")
+DEFAULTS = TranscodeSpec(source="in.mkv", output="out.mp4")
+COMMENTED = re.findall(r"^# (\w+ = .*?)  +# ", TEMPLATE, re.MULTILINE)
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a spec file."""
+    path = folder / "job.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(folder: Path, text: str, **overrides: object) -> TranscodeSpec:
+    """Load a spec file for in.mkv and out.mp4."""
+    return load_spec(write(folder, text), source="in.mkv", output="out.mp4", **overrides)
+
+
+def cli_spec(*arguments: str) -> TranscodeSpec:
+    """Return the spec that a command line asks for."""
+    request = parse(["transcode", "in.mkv", "out.mp4", *arguments])
+    assert isinstance(request, Transcode)
+    return request.spec
+
+
+def test_the_keys_are_the_fields() -> None:
+    """There is a key for every field of the spec, in the same order, but for those that come with each job."""
+    assert [key.field for key in KEYS.values()] == list(TranscodeSpec.model_fields)[2:]
+
+
+def test_every_key_reaches_its_field(tmp_path: Path) -> None:
+    """Each key lands in its field, exactly, as the command line's option does."""
+    text = """
+    codec = "hevc"
+    bitrate = "4M"
+    maxrate = 6_000_000
+    bufsize = "8M"
+    preset = 7
+    encoder_options = { tune = "film", bf = 3, x265-params = "a=1:b=2" }
+    scale = "720p"
+    pix_fmt = "yuv420p10le"
+    deinterlace = "auto"
+    start = "1:30"
+    end = 120.1
+    video_track = 1
+    audio_tracks = [2, 0]
+    audio = "opus"
+    subtitles = "none"
+    segment_seconds = 2.5
+    workers = 3
+    device = "cpu"
+    fragmented = true
+    overwrite = true
+    strict = true
+    force = true
+    """
+    line = (
+        "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film --encoder-option "
+        "bf=3 --encoder-option x265-params=a=1:b=2 --scale 720p --pix-fmt yuv420p10le --deinterlace auto --start 1:30 "
+        "--end 120.1 --video-track 1 --audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds "
+        "2.5 --workers 3 --device cpu --fragmented --overwrite --strict --force"
+    )
+    spec = load(tmp_path, text)
+    assert spec == cli_spec(*line.split())
+    assert spec.end_s == Fraction(1201, 10)
+    changed = {name for name in TranscodeSpec.model_fields if getattr(spec, name) != getattr(DEFAULTS, name)}
+    assert changed == set(TranscodeSpec.model_fields) - {"source", "output", "quality"}
+
+
+def test_the_shipped_file_is_the_defaults(tmp_path: Path) -> None:
+    """configs/transcode.toml, as it stands, changes nothing."""
+    assert load(tmp_path, TEMPLATE) == DEFAULTS
+
+
+def test_the_shipped_file_names_every_key() -> None:
+    """Each key stands there once: with its default, or commented out with an example where it has none."""
+    examples = [line.partition(" = ")[0] for line in COMMENTED]
+    assert sorted([*tomllib.loads(TEMPLATE), *examples]) == sorted(KEYS)
+
+
+@pytest.mark.parametrize("line", COMMENTED)
+def test_the_shipped_examples_are_values(line: str, tmp_path: Path) -> None:
+    """What is commented out would be read, and would change something."""
+    partner = {"maxrate": 'bufsize = "8M"', "bufsize": 'maxrate = "6M"'}.get(line.partition(" = ")[0], "")
+    assert load(tmp_path, f"{line}\n{partner}") != DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("bitrat = 1", "Did you mean bitrate?"),
+        ("bitrate_bps = 1", "Did you mean bitrate?"),
+        ("segment-seconds = 2", "Did you mean segment_seconds?"),
+        ("audio_track = 2", "Did you mean audio_tracks?"),
+        ("zzz = 2", "docs/config.md"),
+        ('source = "a"', "given with each job"),
+        ("[video]\ncodec = 'hevc'", "there is no key video"),
+        ("start = 1:30", "no TOML"),
+        ("start = 00:01:30", "in quotes"),
+        ("start = nan", "not a time"),
+        ("start = -1", "not a time"),
+        ("end = 0", "not a length of time"),
+        ("bitrate = true", "not a rate"),
+        ("bitrate = 1e6", "not a rate"),
+        ("quality = 64", "out of range"),
+        ("quality = 20.5", "not a whole number"),
+        ('codec = "h265"', "h264, hevc, av1 or vp9"),
+        ("codec = 4", "h264, hevc, av1 or vp9"),
+        ('strict = "yes"', "true nor false"),
+        ("strict = 1", "true nor false"),
+        ("audio_tracks = 1", "[0, 2]"),
+        ("audio_tracks = [1, 1]", "given twice"),
+        ('audio_tracks = ["a"]', "not a whole number"),
+        ('encoder_options = "a=b"', "table"),
+        ("encoder_options = { a = [] }", "table"),
+        ("pix_fmt = 3", "in quotes"),
+        ("quality = 20\nbitrate = '4M'", "exclude each other"),
+        ("maxrate = '4M'", "bufsize"),
+        ("start = 5\nend = 3", "after the start"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_what_to_write(text: str, named: str, tmp_path: Path) -> None:
+    """Every mistake in a file is one UsageError that names the file, the key and the way out."""
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text)
+    assert named in str(caught.value)
+    assert "job.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "binary"])
+def test_a_file_that_is_none_is_named(content: bytes | None, tmp_path: Path) -> None:
+    """A missing or binary file is the caller's mistake too."""
+    if content is not None:
+        (tmp_path / "job.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=r"job\.toml"):
+        load_spec(tmp_path / "job.toml", source="a", output="b.mp4")
+
+
+def test_fields_given_in_python_count_instead(tmp_path: Path) -> None:
+    """An override wins, and a quality ends the file's bitrate, as a bitrate ends its quality."""
+    assert load(tmp_path, 'codec = "hevc"\nquality = 20', quality=30).quality == 30
+    spec = load(tmp_path, 'codec = "hevc"\nquality = 20', bitrate_bps=1_000_000)
+    assert (spec.codec, spec.quality, spec.bitrate_bps) == (Codec.HEVC, None, 1_000_000)
+    assert load(tmp_path, 'bitrate = "4M"', quality=30).bitrate_bps is None
+    with pytest.raises(UsageError, match="preset"):
+        load(tmp_path, "", preset=9)
+
+
+def test_the_command_line_counts_instead_of_the_file(tmp_path: Path) -> None:
+    """--spec is where options come from that the command line does not give."""
+    path = str(write(tmp_path, 'codec = "hevc"\npreset = 2\naudio = "opus"\nstrict = true\naudio_tracks = [1]'))
+    spec = cli_spec("--spec", path, "--preset", "4", "--audio", "copy", "--overwrite")
+    assert spec == DEFAULTS.model_copy(
+        update={"codec": Codec.HEVC, "strict": True, "overwrite": True, "audio_tracks": (1,)}
+    )
+    with pytest.raises(UsageError, match="preset"):
+        cli_spec("--spec", str(write(tmp_path, "preset = 9")))
+
+
+def test_the_reference_lists_every_key_and_its_field() -> None:
+    """docs/config.md has a row for each key, in order, with the field where its name differs and the true default."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)` )?\| (.*?) \| (.*?) \|", CONFIG, re.MULTILINE)
+    assert [(key, field or key) for key, field, _, _ in rows] == [(name, key.field) for name, key in KEYS.items()]
+    for key, _, _, default in rows:
+        true = getattr(DEFAULTS, KEYS[key].field)
+        if true is None:
+            assert not re.fullmatch(r"`.*`", default), f"{key} has no default"
+        else:
+            assert tomllib.loads(f"x = {default.strip('`')}")["x"] == ({} if true == () else true)
+
+
+def _strings(path: Path) -> Iterator[str]:
+    """Yield the names of the variables that a module reads: whatever it asks os.environ for, and settings by name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "os.environ.get",
+            "os.environ.setdefault",
+            "getenv",
+        ):
+            yield from (a.value for a in node.args[:1] if isinstance(a, ast.Constant))
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            yield from ([node.slice.value] if isinstance(node.slice, ast.Constant) else [])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\ACODECFLEET_\w+\Z", node.value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DEATH_KNOBS":
+            yield from ast.literal_eval(node.value)
+
+
+def test_the_reference_lists_every_environment_variable() -> None:
+    """docs/config.md has a row for each variable that the code reads."""
+    sources = [
+        path for floor in ("actors", "cluster", "jobs", "codecfleet") for path in (REPOSITORY / floor).rglob("*.py")
+    ]
+    read = {name for path in sources for name in _strings(path)}
+    table = CONFIG.partition("## Environment variables")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", table, re.MULTILINE))
+    ours = {name for name, reader in rows.items() if reader in ("codecfleet", "SVT-AV1")}
+    assert read == ours

@@ -1,0 +1,54 @@
+"""The examples, run as their own first lines say."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ARGUMENTS = {
+    "encoder_options.py": ["film.mkv", "film.mp4"],
+    "many_files.py": ["inbox", "outbox"],
+    "progress.py": ["film.mkv", "film.mp4"],
+    "ray_job.py": ["film.mkv", "film.mp4", "--workers", "2"],
+}
+MADE = {"many_files.py": ["outbox/one.mp4", "outbox/two.mp4", "outbox/three.mp4"]}
+
+
+def run(name: str) -> object:
+    """Run an example; return its exit code, None if it sets none."""
+    try:
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    except SystemExit as ending:
+        return ending.code
+    return None
+
+
+def test_every_example_is_run() -> None:
+    """No example is forgotten here."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(ARGUMENTS)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_an_example_does_what_it_says(name: str, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example ends well and leaves the files it was asked for."""
+    monkeypatch.setattr(sys, "argv", [name, *ARGUMENTS[name]])
+    assert run(name) in (None, 0)
+    for made in MADE.get(name, ["film.mp4"]):
+        assert (films / made).stat().st_size
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("shared_ray")
+def test_a_film_that_fails_stops_no_other(
+    films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """many_files.py names the film that cannot be read, converts the others, and ends with exit code 1."""
+    (films / "inbox" / "broken.mkv").write_bytes(b"no film at all" * 100)
+    monkeypatch.setattr(sys, "argv", ["many_files.py", "inbox", "outbox"])
+    assert run("many_files.py") == 1
+    assert "broken.mkv" in capsys.readouterr().out
+    assert len(list((films / "outbox").iterdir())) == 3
