@@ -47,6 +47,7 @@ DEATH_KNOBS = {
 }
 """Read by the driver alone: a call to a process on a crashed node fails after 0.1 s, not 2 s."""
 
+_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _NO_HELPERS: Mapping[str, Any] = {"no_monitor": True, "include_log_monitor": False}
 _STORE_MAX_BYTES = 512 << 20
 _STORE_MIN_BYTES = 80 << 20  # Ray refuses less than 75 MiB
@@ -187,7 +188,7 @@ def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables, and put them back as they were: Ray's processes inherit them, the user's do not."""
-    former = {name: os.environ.get(name) for name in variables}
+    former = {name: os.environ.get(name) for name in (*variables, *_SET_BY_RAY)}
     os.environ.update(variables)
     try:
         yield
