@@ -78,7 +78,7 @@ PROFILES = {
     Codec.AV1: EncoderProfile(
         codec=Codec.AV1,
         implementation="libsvtav1",
-        presets=_named("11", "10", "9", "8", "6", "4", "2"),
+        presets=_named("10", "9", "8", "7", "6", "4", "2"),
         default_quality=35,
         worst_quality=63,
         params_key="svtav1-params",

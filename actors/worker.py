@@ -4,7 +4,6 @@ Pure Python: the Ray actor (cluster/ray_worker.py) and the local fake (codecflee
 around the same core, so both treat errors, cancellation and progress alike.
 """
 
-import os
 import threading
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,8 +27,6 @@ class WorkerCore:
     """
 
     def __init__(self, slots: int) -> None:
-        # SVT-AV1 writes to stderr on its own account; 1 leaves only errors. It reads the variable when it is opened.
-        os.environ.setdefault("SVT_LOG", "1")
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
         self._running: dict[int, tuple[Work[Any], WorkContext]] = {}

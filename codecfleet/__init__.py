@@ -23,13 +23,14 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
-    from .jobs.events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+    from .jobs.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.fleet import Fleet, transcode
     from .jobs.job import Job
     from .jobs.plan import Plan, plan_transcode
     from .jobs.probe import ProbeReport, probe
     from .jobs.report import Report
     from .jobs.spec import TranscodeSpec
+    from .jobs.spec_file import load_spec
     from .jobs.verify import Verdict, verify
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "CodecfleetError",
     "Done",
     "Event",
+    "Failed",
     "Fleet",
     "InputError",
     "Job",
@@ -55,6 +57,7 @@ __all__ = [
     "Warned",
     "WorkError",
     "__version__",
+    "load_spec",
     "plan_transcode",
     "probe",
     "transcode",
@@ -64,13 +67,14 @@ __all__ = [
 _HOMES = {
     "actors.encoder_settings": ("Codec",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
-    "jobs.events": ("Done", "Event", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
+    "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
     "jobs.fleet": ("Fleet", "transcode"),
     "jobs.job": ("Job",),
     "jobs.plan": ("Plan", "plan_transcode"),
     "jobs.probe": ("ProbeReport", "probe"),
     "jobs.report": ("Report",),
     "jobs.spec": ("TranscodeSpec",),
+    "jobs.spec_file": ("load_spec",),
     "jobs.verify": ("Verdict", "verify"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -105,8 +105,7 @@ def _transcode(
         typer.Option(
             "--address",
             metavar="RAY_ADDRESS",
-            help="Use this Ray cluster (host:port, or ray://host:port). "
-            "Default: the environment's RAY_ADDRESS, else a private Ray.",
+            help="Use this Ray cluster (host:port). Default: the environment's RAY_ADDRESS, else a private Ray.",
             rich_help_panel="How the work is done",
         ),
     ] = None,

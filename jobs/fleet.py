@@ -5,12 +5,14 @@ import secrets
 from types import TracebackType
 from typing import Self
 
+from pydantic import ValidationError
+
 from ..cluster.pool import Pool
 from ..errors import UsageError
 from .channel import EventChannel
 from .job import Job, JobRun
 from .report import Report
-from .spec import TranscodeSpec
+from .spec import TranscodeSpec, first_objection
 
 __all__ = ["Fleet", "transcode"]
 
@@ -81,7 +83,8 @@ class Fleet:
         if not self._open or self._pool is None:
             message = "the fleet is not open"
             raise UsageError(message, "Use it as `async with Fleet() as fleet:`.")
-        name = f"{secrets.token_hex(4)}"
+        name = secrets.token_hex(4)
+        spec = spec.resolved()
         job = Job(name, spec, lambda channel: self._run(name, spec, channel))
         self._jobs.add(job)
         job.on_end(self._jobs.discard)
@@ -101,9 +104,13 @@ def transcode(source: str, output: str, *, address: str | None = None, **options
     ``options`` are those of ``TranscodeSpec``.
 
     Raises:
-        CodecfleetError: whatever went wrong; nothing is left under the output's name.
+        CodecfleetError: whatever went wrong; nothing is left under the output's name. ``UsageError`` for options that
+            make no sense.
     """
-    spec = TranscodeSpec.model_validate({"source": source, "output": output, **options})
+    try:
+        spec = TranscodeSpec.model_validate({"source": source, "output": output, **options})
+    except ValidationError as error:
+        raise UsageError(first_objection(error), "docs/config.md lists every option.") from error
     return asyncio.run(_transcode(spec, address))
 
 

@@ -3,11 +3,12 @@
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..actors.encoder_settings import Codec
+from ..actors.opening import is_local, local_path
 
-__all__ = ["TranscodeSpec"]
+__all__ = ["TranscodeSpec", "first_objection"]
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -61,6 +62,12 @@ class TranscodeSpec(BaseModel):
     force: bool = False
     """Encode Dolby Vision profile 5 although its colours cannot be right without its metadata."""
 
+    def resolved(self) -> Self:
+        """Return the same with local paths made absolute: a worker may stand in another folder, today or tomorrow."""
+        paths = {"source": self.source, "output": self.output}
+        local = {name: str(local_path(url).absolute()) for name, url in paths.items() if is_local(url)}
+        return self.model_copy(update=local)
+
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.quality is not None and self.bitrate_bps is not None:
@@ -76,3 +83,10 @@ class TranscodeSpec(BaseModel):
             message = f"the size to scale to must be positive: {self.scale}"
             raise ValueError(message)
         return self
+
+
+def first_objection(error: ValidationError) -> str:
+    """Return the first thing that validation objected to, as one line that begins with the field's name."""
+    first = error.errors()[0]
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return ": ".join([*(str(part) for part in first["loc"][:1]), f"{message[:1].lower()}{message[1:]}"])

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..actors.encoder_settings import Codec
 from ..errors import UsageError
-from .spec import TranscodeSpec
+from .spec import TranscodeSpec, first_objection
 from .values import parse_choice, parse_count, parse_counts, parse_rate, parse_size, parse_time, refusal
 
 __all__ = ["KEYS", "Key", "load_spec"]
@@ -50,14 +50,8 @@ def load_spec(path: str | Path, *, source: str, output: str, **overrides: object
     try:
         return TranscodeSpec.model_validate({**fields, **overrides, "source": source, "output": output})
     except ValidationError as error:
-        message = f"{path}: {_first_objection(error)}"
+        message = f"{path}: {first_objection(error)}"
         raise UsageError(message, _HELP) from None
-
-
-def _first_objection(error: ValidationError) -> str:
-    first = error.errors()[0]
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return ": ".join([*(str(part) for part in first["loc"][:1]), f"{message[:1].lower()}{message[1:]}"])
 
 
 def _read_fields(path: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The core of a worker process."""
 
-import os
 import threading
 from dataclasses import dataclass, field
 
@@ -98,13 +97,3 @@ def test_errors() -> None:
         core.submit(1, works.Raise(job="j", label="b", error=ZeroDivisionError)).result(10)
     assert "works.py" in caught.value.__notes__[0]
     core.close()
-
-
-def test_quiet_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVT-AV1 is told to keep quiet, unless the user told it otherwise."""
-    monkeypatch.delenv("SVT_LOG", raising=False)
-    WorkerCore(1).close()
-    assert os.environ["SVT_LOG"] == "1"
-    monkeypatch.setenv("SVT_LOG", "4")
-    WorkerCore(1).close()
-    assert os.environ["SVT_LOG"] == "4"
