@@ -217,7 +217,7 @@ def _parameter_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
     units = _annex_b(extradata)
     if extradata[0] == 1:
         units = _hvcc_units(extradata) if hevc else _avcc_units(extradata)
-    for unit in units:
+    for unit in filter(None, units):
         if (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS:
             yield unit
 

@@ -80,7 +80,7 @@ def library_version(implementation: str) -> str:
     Where the library does not tell, libavcodec's version alone stands for both: a wheel fixes the pair.
     """
     around = "libavcodec " + ".".join(map(str, av.library_versions["libavcodec"]))
-    own = {
+    own: Callable[[], str] | None = {
         "libx264": _x264_version,
         "libx265": lambda: _text_symbol("x265_version_str"),
         "libsvtav1": lambda: _text_function("svt_av1_get_version"),

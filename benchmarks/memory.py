@@ -5,7 +5,6 @@
 
 import argparse
 import sys
-import tempfile
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 from bench.codecs import CASES, CodecCase
 from bench.contenders import Bench, run_fleet
 from bench.machine import describe_run, described_lines
-from bench.measure import CommandFailed, Role
+from bench.measure import Role
 from bench.media import VideoFacts, loop_clip, read_video
+from bench.program import FILM, run_in_folder
 from bench.table import number, save_results, table_lines
 
-FILM = Path(__file__).resolve().parents[1] / "examples" / "media" / "bunny.mp4"
 _MIB = 2**20
 
 
@@ -27,13 +26,7 @@ def main() -> int:
     options = _parser().parse_args()
     if not options.clip.is_file():
         sys.exit(f"there is no file {options.clip}")
-    with tempfile.TemporaryDirectory(prefix="codecfleet-bench-", dir=options.work) as folder:
-        try:
-            _compare(options, Path(folder))
-        except CommandFailed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    return 0
+    return run_in_folder(lambda folder: _compare(options, folder), options.work)
 
 
 def _parser() -> argparse.ArgumentParser:

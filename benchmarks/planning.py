@@ -6,7 +6,6 @@
 import argparse
 import gc
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -16,11 +15,13 @@ from typing import Any, TypeVar
 
 from bench.codecs import CASES
 from bench.contenders import Bench, fleet_command
+from bench.failures import CommandFailed
 from bench.ffmpeg import find_ffmpeg, run_ffmpeg
 from bench.machine import describe_run, described_lines
-from bench.measure import CommandFailed, measure
+from bench.measure import measure
 from bench.media import read_video
 from bench.planning_index import film_index
+from bench.program import run_in_folder
 from bench.table import Spread, number, save_results, spread, table_lines
 
 from codecfleet.jobs.cuts import choose_cuts
@@ -34,21 +35,19 @@ ResultT = TypeVar("ResultT")
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args()
+    return run_in_folder(lambda folder: _time(options, folder), options.work)
+
+
+def _time(options: argparse.Namespace, folder: Path) -> None:
     document = describe_run(None)
     for line in described_lines(document):
         print(line)
-    with tempfile.TemporaryDirectory(prefix="codecfleet-bench-", dir=options.work) as folder:
-        try:
-            rows = _synthetic(options) | _real(options, Path(folder))
-        except CommandFailed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
+    rows = _synthetic(options) | _real(options, folder)
     document |= {"packets": options.packets, "seconds": float(options.seconds), "planning_s": rows}
     print(f"\n{options.packets} packets, {float(options.seconds):g} s of film; {options.repeats} runs each.\n")
     print("\n".join(_lines(rows)))
     if options.save:
         print(f"\nsaved: {save_results(options.save, document)}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

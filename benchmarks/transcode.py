@@ -6,7 +6,6 @@ number means.
 
 import argparse
 import sys
-import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,28 +15,20 @@ from bench.codecs import CASES, CodecCase
 from bench.contenders import Bench, Contender
 from bench.ffmpeg import find_ffmpeg
 from bench.machine import describe_run, described_lines
-from bench.measure import CommandFailed
 from bench.media import VideoFacts, loop_clip, read_video
+from bench.program import FILM, run_in_folder
 from bench.rates import compare_rates, rate_lines
 from bench.speed import SpeedOptions, compare_speed, ratio_lines, ratios, speed_lines
 from bench.table import save_results
 
 from codecfleet.cluster.machine import cores
 
-FILM = Path(__file__).resolve().parents[1] / "examples" / "media" / "bunny.mp4"
-
 
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args()
     ffmpeg = find_ffmpeg()
-    with tempfile.TemporaryDirectory(prefix="codecfleet-bench-", dir=options.work) as folder:
-        try:
-            _compare(options, ffmpeg, Path(folder))
-        except CommandFailed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    return 0
+    return run_in_folder(lambda folder: _compare(options, ffmpeg, folder), options.work)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +61,7 @@ def _compare(options: argparse.Namespace, ffmpeg: str, folder: Path) -> None:
         print(line)
     cases = [_case(name, options) for name in options.cases]
     if options.quality_grid:
-        _compare_quality(bench, cases, document)
+        _compare_quality(bench, cases, document, options.save)
     else:
         _compare_speed(bench, cases, document, options)
     if options.save:
@@ -86,17 +77,29 @@ def _compare_speed(bench: Bench, cases: list[CodecCase], document: dict[str, Any
         threads=cores(),
         with_quality=not options.no_quality,
     )
-    records = [record for case in cases for record in compare_speed(bench, case, settings, _say)]
-    document |= {"speed": records, "ratios": ratios(records), "vmaf_every": options.vmaf_every}
+    records: list[dict[str, Any]] = []
+    for case in cases:
+        records += compare_speed(bench, case, settings, _say)
+        document |= {"speed": records, "ratios": ratios(records), "fan_out_threads": options.fan_out_threads}
+        _save(options.save, document)
     memory_kind = "/".join(sorted({record["memory_kind"] for record in records}))
     print(f"\nMedians of {options.repeats} runs; memory is the peak {memory_kind} of all processes together.\n")
     print("\n".join([*speed_lines(records), "", *ratio_lines(document["ratios"])]))
 
 
-def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, Any]) -> None:
-    document["rates"] = [compare_rates(bench, case, cores(), _say) for case in cases]
+def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, Any], save: str | None) -> None:
+    document["rates"] = []
+    for case in cases:
+        document["rates"].append(compare_rates(bench, case, cores(), _say))
+        _save(save, document)
     print("\nRates are the video's alone, PSNR is over all planes and pictures.\n")
     print("\n".join(rate_lines(document["rates"])))
+
+
+def _save(name: str | None, document: dict[str, Any]) -> None:
+    """Keep what there is: a long comparison may be interrupted."""
+    if name:
+        save_results(name, document)
 
 
 def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from .failures import command_failed
+
 __all__ = ["QUIET", "ffmpeg_version", "find_ffmpeg", "has_filter", "run_ffmpeg"]
 
 QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
@@ -27,12 +29,12 @@ def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = N
     """Run FFmpeg to its end and return what it said on stderr.
 
     Raises:
-        subprocess.CalledProcessError: it failed.
+        CommandFailed: it failed.
     """
     command = [ffmpeg, *QUIET, "-loglevel", log_level, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", cwd=folder)
     if done.returncode != 0:
-        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+        raise command_failed(command, done.returncode, done.stderr)
     return done.stderr
 
 

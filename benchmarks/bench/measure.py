@@ -25,6 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
+from .failures import command_failed
 from .processes import (
     Memory,
     ProcessKey,
@@ -35,7 +36,7 @@ from .processes import (
     read_memory,
 )
 
-__all__ = ["CommandFailed", "Measurement", "Role", "measure", "role_of"]
+__all__ = ["Measurement", "Role", "measure", "role_of"]
 
 INTERVAL_S = 0.1
 MEMORY_SHARE = 50
@@ -44,10 +45,6 @@ LINGER_S = 15.0
 """How long daemons may take to end after the command has."""
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-
-
-class CommandFailed(Exception):
-    """A measured command did not end with exit status 0."""
 
 
 class Role(StrEnum):
@@ -178,7 +175,7 @@ def measure(
             sampler.stop.set()
             thread.join()
         if process.returncode != 0:
-            raise CommandFailed(_failure(command, process.returncode, _text(errors)))
+            raise command_failed(command, process.returncode, _text(errors))
         return _measurement(sampler, reaped, wall_s, killed, _text(output))
 
 
@@ -252,8 +249,3 @@ def _adopting_orphans() -> Iterator[None]:
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
-
-
-def _failure(command: Sequence[str], code: int, errors: str) -> str:
-    last = errors.strip().splitlines()[-5:]
-    return f"{Path(command[0]).name} ended with status {code}: {' | '.join(last)}\n  {' '.join(command)}"

@@ -8,6 +8,7 @@ from typing import Any
 from .bd_rate import RatePoint, bd_psnr_db, bd_rate_percent, psnr_at_rate_db
 from .codecs import CodecCase, as_arguments
 from .contenders import Bench, Cut, Run, read_plan, run_ffmpeg_once, run_fleet
+from .failures import CommandFailed
 from .media import read_video
 from .quality import compare_pictures
 from .table import number, table_lines
@@ -72,7 +73,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
     facts = read_video(run.output)
     if facts.frames != bench.facts.frames:
         message = f"{run.output.name} has {facts.frames} frames of {bench.facts.frames}: no comparison is possible"
-        raise ValueError(message)
+        raise CommandFailed(message)
     quality = compare_pictures(bench.ffmpeg, run.output, bench.source, vmaf_every=0, threads=threads)
     # Over the source's own length: an output's last frame may be said to last a tick more or less.
     return RatePoint(float(facts.video_bytes * 8 / bench.facts.duration_s), quality.psnr_db)
@@ -82,20 +83,25 @@ def summarise(case: CodecCase, curves: dict[str, RateCurve]) -> dict[str, Any]:
     """Return the curves as plain values, with codecfleet's place among them.
 
     ``psnr_difference_db`` is at equal rate, averaged over the rates both cover; ``at_default_db`` at the rate that
-    codecfleet takes at the case's own quality, None where the peer's curve does not reach it.
+    codecfleet takes at the case's own quality, None where the peer's curve does not reach it. All are None where the
+    points make no curve.
     """
     ours = curves[_FLEET]
     default = ours.points[ours.qualities.index(case.quality)]
-    against = {}
-    for way in (_SAME_GRID, _OWN_GRID):
-        peer = curves[way].points
+    against = {way: _differences(curves[way].points, ours.points, default) for way in (_SAME_GRID, _OWN_GRID)}
+    return {"case": case.name, "curves": [asdict(curve) for curve in curves.values()], "codecfleet_against": against}
+
+
+def _differences(peer: Sequence[RatePoint], ours: Sequence[RatePoint], default: RatePoint) -> dict[str, float | None]:
+    try:
         there = psnr_at_rate_db(peer, default.rate_bps)
-        against[way] = {
-            "bd_rate_percent": bd_rate_percent(peer, ours.points),
-            "psnr_difference_db": bd_psnr_db(peer, ours.points),
+        return {
+            "bd_rate_percent": bd_rate_percent(peer, ours),
+            "psnr_difference_db": bd_psnr_db(peer, ours),
             "at_default_db": None if there is None else default.psnr_db - there,
         }
-    return {"case": case.name, "curves": [asdict(curve) for curve in curves.values()], "codecfleet_against": against}
+    except ValueError:
+        return dict.fromkeys(("bd_rate_percent", "psnr_difference_db", "at_default_db"))
 
 
 def rate_lines(found: Sequence[dict[str, Any]]) -> list[str]:

@@ -123,7 +123,7 @@ async def test_cancelled_while_running_frees_its_slot(make_pool: MakePool) -> No
     began = time.monotonic()
     running.cancel()
     assert await pool.submit(works.Count(job="j", label="b")) == 1
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < BUSY_S
     assert running.cancelled()
 
 
@@ -169,7 +169,7 @@ async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
     await until_it_runs(pool, "a")
     began = time.monotonic()
     await pool.aclose()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < BUSY_S
     for task in (running, queued):
         with pytest.raises(Cancelled):
             await task

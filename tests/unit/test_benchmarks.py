@@ -18,7 +18,8 @@ from bench import ffmpeg as ffmpeg_module  # noqa: E402 - found through the line
 from bench.bd_rate import RatePoint, bd_psnr_db, bd_rate_percent, psnr_at_rate_db  # noqa: E402
 from bench.codecs import CASES  # noqa: E402
 from bench.contenders import Bench, Cut, fan_out_part, fleet_command  # noqa: E402
-from bench.measure import CommandFailed, Role, measure, role_of  # noqa: E402
+from bench.failures import CommandFailed  # noqa: E402
+from bench.measure import Role, measure, role_of  # noqa: E402
 from bench.media import VideoFacts, loop_clip, read_video  # noqa: E402
 from bench.planning_index import film_index  # noqa: E402
 from bench.processes import parse_stat  # noqa: E402

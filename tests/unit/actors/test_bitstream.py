@@ -68,10 +68,13 @@ def test_numbers_read_back_as_written(values: list[tuple[str, int]]) -> None:
 @given(st.binary(max_size=40))
 def test_reading_past_the_end_is_an_eof_error(data: bytes) -> None:
     """Whatever the bytes, a reader ends with EOFError and never invents bits."""
-    reader = BitReader(data)
     with pytest.raises(EOFError):
-        while True:
-            reader.ue()
+        _read_on(BitReader(data))
+
+
+def _read_on(reader: BitReader) -> None:
+    while True:
+        reader.ue()
 
 
 units = st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\x00", b"\x07")), min_size=1, max_size=6)

@@ -42,7 +42,7 @@ def test_a_track_may_be_simulated_in_parts(sizes: list[int], cut: int, fullness:
 
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=60), st.integers(0, 900_000), st.integers(0, 100_000))
 def test_a_fuller_buffer_is_never_worse(sizes: list[int], fullness: int, more: int) -> None:
-    """What fits from a level fits from any higher one: so an encode that assumed less is safe after one that left more."""
+    """What fits from one level fits from any higher one: so an encode that assumed less is always safe."""
     low = BUCKET.pass_through(Fraction(fullness), sizes, [FRAME_S] * len(sizes))
     high = BUCKET.pass_through(Fraction(fullness + more), sizes, [FRAME_S] * len(sizes))
     assert high.underflows <= low.underflows
