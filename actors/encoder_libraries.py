@@ -8,6 +8,7 @@ it is the library that will encode.
 
 import ctypes
 import re
+from collections.abc import Callable
 from ctypes import c_char_p, c_void_p
 from fractions import Fraction
 from functools import cache

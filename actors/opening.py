@@ -7,10 +7,12 @@ FFmpeg never opens a socket.
 """
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self, TypeVar
 
 import av
 import av.container
@@ -18,7 +20,7 @@ import av.error
 import fsspec
 from fsspec.core import split_protocol
 
-from ..errors import CodecfleetError, InputNotFound, InputRefused, InputUnreadable
+from ..errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 
 __all__ = ["FORMATS", "is_local", "local_path", "open_source"]
 
@@ -29,8 +31,20 @@ FORMATS = (
 """Demuxers that may open a source: each reads one file and nothing else."""
 
 _OPTIONS = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
-_PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"[playlist]", b"<smil", b"v=0")
+_PLAYLISTS = (
+    *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
+    *(b"<asx", b"rtsptext", b"v=0"),
+)
+"""How they begin, in small letters."""
+_BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
+_HEAD_BYTES = 512
 _REMOTE_BUFFER_BYTES = 1 << 20
+_READ_ATTEMPTS, _READ_PAUSE_S = 3, 0.2
+_NOT_THERE = (404, 410)
+_HTTP_SILENCE_S = 9
+"""How long a web server may send nothing; fsspec asks twice before it gives an address up."""
+
+ResultT = TypeVar("ResultT")
 
 
 def is_local(url: str) -> bool:
@@ -51,6 +65,7 @@ def open_source(url: str) -> Iterator[av.container.InputContainer]:
         InputNotFound: there is nothing at ``url``.
         InputRefused: it is a playlist, a script, or a format that names other files.
         InputUnreadable: it is no media file, or may not be read.
+        StorageFailed: a remote source could not be read any further; inside the context, from whatever demuxes it.
     """
     if is_local(url):
         with _open_local(local_path(url)) as container:
@@ -76,48 +91,118 @@ def _open_local(path: Path) -> Iterator[av.container.InputContainer]:
 
 def _check_local(path: Path) -> None:
     try:
-        if path.is_dir():
-            message = f"{path} is a directory, not a media file"
-            raise InputUnreadable(message, "Name one file inside it.")
+        _check_kind(path, path.stat().st_mode)
         with path.open("rb") as stream:
             empty = not stream.read(1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         message = f"there is no file {path}"
         raise InputNotFound(message, "Check the path.") from None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise InputUnreadable(message, "Check its permissions.") from None
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be read: {_reason(error)}"
+        raise InputUnreadable(message, "Check the path, its permissions and the disk.") from None
     if empty:
-        message = f"{path} is empty"
-        raise InputUnreadable(message, "Copy or download it again.")
+        raise _empty(str(path))
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        message = f"{path} is a directory, not a media file"
+        raise InputUnreadable(message, "Name one file inside it.")
+    if not stat.S_ISREG(mode):
+        # Opening a pipe that nobody writes to never returns, and every worker reads the source anew.
+        message = f"{path} is a pipe or a device, not a media file"
+        raise InputUnreadable(message, "Write it to a file first: a source is read more than once.")
+
+
+def _empty(name: str) -> InputUnreadable:
+    message = f"{name} is empty"
+    return InputUnreadable(message, "Copy or download it again.")
 
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return stream.read(512)
+        return stream.read(_HEAD_BYTES)
+
+
+class _RemoteFile:
+    """A remote file as FFmpeg reads it: fsspec's, with whatever a store may raise mapped once.
+
+    After its first failure it only says that the file has ended: PyAV prints the traceback of an error that another
+    one follows before FFmpeg returns.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._failed = False
+        self._stream = _opened_remote(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A store's own file may fail on its way out; what was read is read.
+        with suppress(Exception):
+            self._stream.close()
+
+    def read(self, size: int = -1) -> bytes:
+        return b"" if self._failed else bytes(self._tried(lambda: self._stream.read(size)))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return 0 if self._failed else int(self._tried(lambda: self._stream.seek(offset, whence)))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def _tried(self, call: Callable[[], ResultT]) -> ResultT:
+        for _ in range(_READ_ATTEMPTS - 1):
+            with suppress(Exception):
+                return call()
+            time.sleep(_READ_PAUSE_S)
+        try:
+            return call()
+        except Exception as error:
+            self._failed = True
+            message = f"{self._url} could not be read any further: {_reason(error)}"
+            raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
+
+
+def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    try:
+        return fsspec.open(url, "rb", **_store_options(url)).open()
+    except FileNotFoundError as error:
+        # For fsspec's web support whatever goes wrong is a file that is not there.
+        cause = error.__cause__
+        if cause is None or getattr(cause, "status", None) in _NOT_THERE:
+            message = f"there is nothing at {url}"
+            raise InputNotFound(message, "Check the address.") from None
+        message = f"{url} cannot be opened: {_reason(cause)}"
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+        message = f"{url} cannot be opened: {_reason(error)}"
+    raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
+
+
+def _store_options(url: str) -> dict[str, Any]:
+    if split_protocol(url)[0] not in ("http", "https"):
+        return {}
+    try:
+        import aiohttp  # noqa: PLC0415 - comes with fsspec's web support, or not
+    except ImportError:
+        return {}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_HTTP_SILENCE_S, sock_read=_HTTP_SILENCE_S)
+    return {"client_kwargs": {"timeout": timeout}}
 
 
 @contextmanager
 def _open_remote(url: str) -> Iterator[av.container.InputContainer]:
-    try:
-        opened = fsspec.open(url, "rb")
-        stream = opened.open()
-    except CodecfleetError:
-        raise
-    except FileNotFoundError:
-        message = f"there is nothing at {url}"
-        raise InputNotFound(message, "Check the address.") from None
-    except (OSError, ValueError, ImportError) as error:
-        message = f"{url} cannot be opened: {error}"
-        raise InputUnreadable(
-            message, "Check the address, the credentials and that its fsspec package is installed."
-        ) from None
-    with stream:
-        head = stream.read(512)
+    with _RemoteFile(url) as stream:
+        head = stream.read(_HEAD_BYTES)
+        if not head:
+            raise _empty(url)
         stream.seek(0)
         try:
             container = av.open(
                 stream,
+                "r",
                 options=_OPTIONS,
                 metadata_errors="replace",
                 buffer_size=_REMOTE_BUFFER_BYTES,
@@ -145,12 +230,12 @@ def _close(container: av.container.InputContainer) -> None:
 
 
 def _refuse(name: str, head: bytes, error: Exception) -> NoReturn:
-    if head.lstrip().startswith(_PLAYLISTS):
+    if head.lstrip(_BEFORE_TEXT).lower().startswith(_PLAYLISTS):
         message = f"{name} is a playlist or a script that names other files"
         raise InputRefused(message, "Name the media file itself.") from error
     message = f"{name} is not a media file codecfleet can read ({_reason(error)})"
     raise InputUnreadable(message, "Check that it is complete, and that it is video.") from error
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__

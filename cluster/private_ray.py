@@ -3,7 +3,7 @@
 ``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
 share /tmp/ray with strangers, start three processes nobody here needs, and talk on stdout and stderr. This module
 starts the same Ray without that. Most of it has public switches; ``_lean`` names the others and what each buys
-(measured on 2 cores: 3.9 s to start and 1.2 s to stop became 1.8 s and 0.3 s, and 9 processes became 6).
+(measured on 2 cores: 2.7 s to start and 1.1 s to stop became 1.4 s and 0.35 s, and 9 processes became 6).
 """
 
 import ctypes

@@ -192,8 +192,11 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
     Raises:
         NoVideoTrack: there is none, or not that many.
-        InputUnreadable: its codec is unknown here.
+        InputUnreadable: there is no track of any kind, or the codec is unknown here.
     """
+    if not container.streams:
+        message = f"{source} holds no track at all"
+        raise InputUnreadable(message, "It is cut short, or only refers to other files; name a complete media file.")
     tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
     if not tracks:
         message = f"{source} has no video to encode"
@@ -255,7 +258,7 @@ def index_packets(
     """
     if not rows:
         message = f"the video track of {source} has no packets"
-        raise InputUnreadable(message, "The file is cut short or empty; get it again.")
+        raise InputUnreadable(message, "It is cut short, empty, or keeps its media in another file; get a complete one.")
     time_base = Fraction(stream.time_base or 1)
     columns = np.array([row[:5] for row in rows], dtype=np.int64)
     pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)

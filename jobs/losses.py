@@ -64,6 +64,8 @@ def _container_losses(
         if codec is Codec.VP9 and output.colour != Colour():
             yield "primaries-dropped", f"the colour primaries are lost: neither VP9 nor {name} has a place for them"
             yield "transfer-dropped", f"the transfer function is lost: neither VP9 nor {name} has a place for it"
+    if container.muxer == "webm" and (output.width * output.sample_aspect_ratio).denominator != 1:
+        yield "aspect-rounded", f"the sample aspect ratio is rounded: {name} states the shape in whole pixels"
     if codec in (Codec.H264, Codec.HEVC) and not _fits_sei(output):
         yield "bitstream-luminance", "the mastering display's luminance is outside what HEVC and H.264 can state"
     if not container.carries_times:

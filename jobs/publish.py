@@ -2,20 +2,21 @@
 
 import os
 import secrets
-import shutil
 import tempfile
 from pathlib import Path
 
-import fsspec
 from fsspec.core import split_protocol, url_to_fs
 
 from ..actors.opening import is_local, local_path
-from ..errors import OutputExists, OutputUnwritable, RequestError, UsageError
+from ..errors import CodecfleetError, OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
 __all__ = ["check_output", "publish", "work_folder"]
 
-_REMOTE_ERRORS = (OSError, ValueError, ImportError)
+_NAME_BYTES = 255
+"""The longest name that Linux's file systems take."""
+_READ_ONLY = frozenset({"data", "github", "http", "https"})
+"""Stores that fsspec can only read."""
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -36,7 +37,8 @@ def work_folder(output: str, job: str) -> Path:
     """Return where a job keeps its unfinished work: hidden, beside a local output; else among the temporary files."""
     if is_local(output):
         path = local_path(output).absolute()
-        return path.parent / f".{path.name}.{job}"
+        name = os.fsdecode(os.fsencode(path.name)[: _NAME_BYTES - len(job) - 2])
+        return path.parent / f".{name}.{job}"
     return Path(tempfile.gettempdir()) / f"codecfleet-{job}-{secrets.token_hex(4)}"
 
 
@@ -45,40 +47,58 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
 
     Raises:
         OutputExists: something took the name meanwhile, and ``overwrite`` is not given.
+        OutputUnwritable: the store forbids it.
         StorageFailed: the file system or the store failed.
     """
     if is_local(output):
         _publish_local(finished, local_path(output), overwrite=overwrite)
     else:
-        _publish_remote(finished, output)
+        _publish_remote(finished, output, overwrite=overwrite)
 
 
 def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
+    try:
+        _check_name(source, path, overwrite=overwrite)
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OutputUnwritable(message, "Choose another name or folder.") from None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        message = f"there is no folder {path.parent}"
+        raise OutputUnwritable(message, "Create it first.")
+    if not os.access(folder, os.W_OK):
+        message = f"{folder} may not be written"
+        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
+
+
+def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         message = f"{path} is a folder"
         raise OutputUnwritable(message, "Name a file in it.")
     if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
         message = f"output and input are the same file: {path}"
         raise UsageError(message, "Choose another output.")
-    if path.exists() and not overwrite:
+    # A link to nowhere has the name too.
+    if os.path.lexists(path) and not overwrite:
         raise _exists(str(path))
-    if not path.absolute().parent.is_dir():
-        message = f"there is no folder {path.parent}"
-        raise OutputUnwritable(message, "Create it first.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        message = f"{path.absolute().parent} may not be written"
-        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
+    if path.exists() and not path.is_file():
+        message = f"{path} is a pipe or a device, which is not to be replaced by a file"
+        raise OutputUnwritable(message, "Choose another name.")
 
 
 def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
-    if source == output:
-        message = f"output and input are the same: {output}"
-        raise UsageError(message, "Choose another output.")
+    if split_protocol(output)[0] in _READ_ONLY:
+        message = f"{output} cannot be written: that store can only be read"
+        raise OutputUnwritable(message, "Write to a local file, or to a store that takes files.")
     try:
         store, path = url_to_fs(output)
         taken = store.exists(path)
-    except _REMOTE_ERRORS as error:
+        same = taken and not is_local(source) and url_to_fs(source) == (store, path)
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
         raise _unwritable(output, error) from None
+    if same:
+        message = f"output and input are the same: {output}"
+        raise UsageError(message, "Choose another output.")
     if taken and not overwrite:
         raise _exists(output)
 
@@ -120,10 +140,17 @@ def _flush(finished: Path) -> None:
         os.fsync(stream.fileno())
 
 
-def _publish_remote(finished: Path, output: str) -> None:
+def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
-        # Object stores show an object only once its upload is complete.
-        with finished.open("rb") as stream, fsspec.open(output, "wb") as target:
-            shutil.copyfileobj(stream, target, 1 << 20)
-    except _REMOTE_ERRORS as error:
+        store, path = url_to_fs(output)
+        if not overwrite and store.exists(path):
+            raise _exists(output)
+        # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
+        store.put_file(str(finished), path)
+    except CodecfleetError:
+        raise
+    except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
+    except Exception as error:
+        message = f"{output} could not be written: {error}"
+        raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error

@@ -36,6 +36,9 @@ _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
     | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
+    # What FLV's writers say about the file itself.
+    | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
+    | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
 )
 _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
@@ -118,7 +121,7 @@ def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: 
                 _check_covers(left, right),
                 _check_tags(left, right, alignment),
             ]
-            checks += [_check_attachments(left, right, alignment)]
+            checks += [_check_attachments(left, right, alignment), *_check_timecode(left, right, alignment)]
     return checks
 
 
@@ -177,8 +180,11 @@ def _check_matrix(was: Facts, now: Facts, alignment: Alignment) -> Check:
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return how a display matrix turns and scales; players ignore where it moves the picture to."""
-    return None if matrix is None else (*matrix[:2], *matrix[3:5])
+    """Return how a display matrix turns and flips; players ignore where it moves the picture, and how it scales it."""
+    if matrix is None:
+        return None
+    turn = tuple((value > 0) - (value < 0) for value in (*matrix[:2], *matrix[3:5]))
+    return None if turn == (1, 0, 0, 1) else turn
 
 
 def _check_opaque(name: str, before: bytes | None, after: bytes | None) -> Iterator[Check]:
@@ -249,6 +255,19 @@ def _check_tracks(left: InputContainer, right: InputContainer) -> Iterator[Check
         yield check("tracks.video", before, after)
     if data := len(data_tracks(left)):
         yield check("tracks.data", data, len(data_tracks(right)))
+
+
+def _check_timecode(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
+    before, after = _timecode(left), _timecode(right)
+    if before is not None and alignment.output_is_ts:
+        yield not_applicable("metadata.timecode", "a transport stream has no place for it")
+    elif before is not None:
+        yield check("metadata.timecode", before, after)
+
+
+def _timecode(container: InputContainer) -> str | None:
+    stated = (metadata.get("timecode") for metadata in (container.metadata, *(s.metadata for s in container.streams)))
+    return next((value for value in stated if value), None)
 
 
 def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
@@ -348,7 +367,9 @@ def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignmen
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
+    tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
+    # FFmpeg reads an mp4 tag that names its language twice: as "location", and as "location-eng".
+    return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}
 
 
 def _check_attachments(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:

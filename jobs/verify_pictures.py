@@ -201,12 +201,13 @@ class PictureComparison:
         best, best_ratio = own.number, CLEARLY
         for other in near:
             apart = _tile_errors(other.source, own.source)
+            theirs = _tile_errors(own.output, other.source)
             moved = apart >= MOVED
-            if not moved.any():
+            # Over the whole picture too: an encoder that skips a few tiles leaves a neighbour's there, and only there.
+            if not (moved.any() and _resembles(theirs, mine, apart)):
                 continue
-            theirs = float(_tile_errors(own.output, other.source)[moved].sum())
-            ratio = theirs / max(float(mine[moved].sum()), 1e-9)
-            if ratio < best_ratio and theirs < FAITHFULLY * float(apart[moved].sum()):
+            ratio = _ratio(theirs[moved], mine[moved])
+            if ratio < best_ratio and _resembles(theirs[moved], mine[moved], apart[moved]):
                 best, best_ratio = other.number, ratio
         if best != own.number:
             self.misplaced.append((own.number, best))
@@ -241,6 +242,15 @@ class PictureComparison:
             return []
         outlier = min(OUTLIER_DB, median(self.coarse_db) - OUTLIER_BELOW_MEDIAN_DB)
         return [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
+
+
+def _ratio(theirs: _Plane, mine: _Plane) -> float:
+    return float(theirs.sum()) / max(float(mine.sum()), 1e-9)
+
+
+def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
+    """Tell whether a picture matches a neighbour clearly better than its own source, and matches it well."""
+    return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
 
 
 def _fits(other: _Held, own: _Held) -> bool:

@@ -88,7 +88,7 @@ def data_tracks(container: InputContainer) -> list[Stream]:
 
 
 def _is_timecode(stream: Stream) -> bool:
-    return getattr(stream, "codec_tag", "") == "tmcd"
+    return "timecode" in stream.metadata
 
 
 def _is_text(stream: Stream) -> bool:

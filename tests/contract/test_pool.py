@@ -23,6 +23,9 @@ from codecfleet.testing import works
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
+BUSY_S = 10
+"""What takes far less than a second may take this long where the machine does much else besides."""
+
 
 async def until_it_runs(pool: Pool, *labels: str) -> None:
     """Wait until work with these labels reports frames."""

@@ -18,6 +18,9 @@ from codecfleet.testing import works
 
 pytestmark = pytest.mark.ray
 
+BUSY_S = 10
+"""What takes far less than a second may take this long where the machine does much else besides."""
+
 
 class Rests:
     """A clock for the pool: it never waits, and remembers how long it was asked to."""

@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Clip, set[str]]] = {
         Clip(times=[FRAME_TICKS * n + 300 * (n == 30) for n in range(FRAMES)]),
         {"times.equal"},
     ),
-    "another film": (Clip(pictures=[n + 100 for n in range(FRAMES)]), {"pictures.order", "pictures.alike"}),
+    "another film": (Clip(pictures=[n + 100 for n in range(FRAMES)]), {"pictures.alike"}),
     "wrong colour": (Clip(primaries=9), {"metadata.primaries"}),
     "late sound": (Clip(audio_late_s=Fraction(1, 20)), {"audio.0.times", "audio.0.offset"}),
     "short sound": (Clip(audio_s=Fraction(1)), {"audio.0.payload"}),

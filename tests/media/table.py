@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOOTAGE = REPOSITORY.parent / "shared" / "media"
 OUTPUT = REPOSITORY / "media-output"
+DOCUMENT = REPOSITORY / "docs" / "media-matrix.md"
+RESULTS = "## Results\n"
 NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 CASE_LIMIT_S = 900
 """No case takes this long on two busy cores; one that does hangs."""
@@ -179,6 +181,27 @@ def _print(console: Console, row: Row) -> None:
     console.print(f"{row.file:50} {row.case:19} {numbers} [{colour}]{row.outcome:9}[/] {story}", soft_wrap=True)
 
 
+def write_document(path: Path, rows: Sequence[Row]) -> None:
+    """Replace the results in the document at ``path`` by these rows, a line per file."""
+    by_file: dict[str, list[Row]] = {}
+    for row in rows:
+        by_file.setdefault(row.file, []).append(row)
+    lines = [
+        f"| {name} | {group[0].frames or '-'} | {'; '.join(map(_cell, group))} |" for name, group in by_file.items()
+    ]
+    counts = Counter(row.outcome.value for row in rows)
+    summary = f"{len(rows)} cases: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + "."
+    table = ["| file | frames | outputs |", "|---|---|---|", *lines]
+    head, _, _ = path.read_text().partition(RESULTS)
+    path.write_text("\n".join([head + RESULTS, summary, "", *table, ""]))
+
+
+def _cell(row: Row) -> str:
+    segments = f", {row.segments} segments" if row.segments > 1 else ""
+    changed = f", changed as announced: {', '.join(row.declared)}" if row.declared else ""
+    return f"{row.case}: {row.outcome}{segments}{changed}"
+
+
 def footage_names() -> list[str]:
     """Return the names of the footage, sorted."""
     return sorted(path.name for path in FOOTAGE.iterdir() if path.name not in NOT_FOOTAGE)
@@ -202,6 +225,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the outputs and their reports")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (2)")
     parser.add_argument("--workers", type=int, metavar="N", help="segments in flight in all; by default, what fits")
+    parser.add_argument("--document", action="store_true", help="write the result into docs/media-matrix.md")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help="where outputs and table.json go")
     return parser.parse_args()
 
@@ -213,6 +237,8 @@ async def _main(options: argparse.Namespace) -> int:
         rows = await run_cases(fleet, cases, output=options.output, jobs=options.jobs, keep=options.keep)
     document = {"schema": 1, "rows": [asdict(row) for row in rows]}
     await asyncio.to_thread((options.output / "table.json").write_text, json.dumps(document, indent=1))
+    if options.document:
+        await asyncio.to_thread(write_document, DOCUMENT, rows)
     return 0 if rows and all(row.outcome.is_right for row in rows) else 1
 
 
