@@ -8,16 +8,19 @@ it is the library that will encode.
 
 import ctypes
 import re
-from collections.abc import Callable
 from ctypes import c_char_p, c_void_p
 from fractions import Fraction
 from functools import cache
+from typing import TYPE_CHECKING
 
 import av
 import av.error
 import av.stream
 
 from ..errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["check_parameter", "library_version"]
 

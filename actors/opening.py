@@ -41,7 +41,7 @@ _HEAD_BYTES = 512
 _REMOTE_BUFFER_BYTES = 1 << 20
 _READ_ATTEMPTS, _READ_PAUSE_S = 3, 0.2
 _NOT_THERE = (404, 410)
-_HTTP_SILENCE_S = 9
+_HTTP_SILENCE_S = 8
 """How long a web server may send nothing; fsspec asks twice before it gives an address up."""
 
 ResultT = TypeVar("ResultT")

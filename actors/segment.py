@@ -1,7 +1,8 @@
 """Encoding one segment: decode its range, keep the frames inside it, filter, encode, and say what went in and out."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,11 +15,14 @@ from .decoding import DecodeRange, DecodeTally, PictureHash, decode_range, pictu
 from .encoder_settings import EncoderSettings
 from .encoding import EncodedPacket, SoftwareEncoder
 from .filtering import FilterChain, FilterSettings
+from .read_ahead import read_ahead
 from .timeline import Mended
 from .work import Work, WorkContext
 
 __all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
+READ_AHEAD_FRAMES = 4
+"""Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
 SEAM_FRAMES = 2
 """How many pictures past a cut both of its sides hash."""
 
@@ -114,14 +118,15 @@ class _Run:
         began = time.perf_counter()
         chain = FilterChain(self._work.filters, self._work.decode.time_base)
         with SoftwareEncoder(self._work.encoder) as encoder:
-            for ticks, frame in self._filtered(chain):
-                self._encode(encoder, ticks, frame)
+            with closing(self._filtered(chain)) as frames:
+                for ticks, frame in frames:
+                    self._encode(encoder, ticks, frame)
             self._packets += self._timed(encoder.finish)
             extradata = encoder.extradata
         self._check_count()
         return self._packed(extradata, chain.resized_frames, time.perf_counter() - began)
 
-    def _filtered(self, chain: FilterChain) -> Iterator[tuple[int, VideoFrame]]:
+    def _filtered(self, chain: FilterChain) -> Generator[tuple[int, VideoFrame]]:
         """Yield the filtered frames of the segment alone; its neighbours only pass through filters with memory."""
         for ticks, frame in self._source():
             for moment, picture in chain.push(ticks, frame):
@@ -134,7 +139,13 @@ class _Run:
     def _source(self) -> Iterator[tuple[int, VideoFrame]]:
         """Yield the source frames that filters must see, and hash the pictures at both seams."""
         with_neighbours = self._work.filters.has_memory
-        for ticks, frame in decode_range(self._work.decode, self._tally):
+        with closing(read_ahead(decode_range(self._work.decode, self._tally), READ_AHEAD_FRAMES)) as decoded:
+            yield from self._sorted_out(decoded, with_neighbours=with_neighbours)
+
+    def _sorted_out(
+        self, decoded: Iterable[tuple[int, VideoFrame]], *, with_neighbours: bool
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        for ticks, frame in decoded:
             self._context.advance(0)
             if not self._work.is_past_start(ticks):
                 if with_neighbours:

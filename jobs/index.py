@@ -258,7 +258,7 @@ def index_packets(
     """
     if not rows:
         message = f"the video track of {source} has no packets"
-        raise InputUnreadable(message, "It is cut short, empty, or keeps its media in another file; get a complete one.")
+        raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
     time_base = Fraction(stream.time_base or 1)
     columns = np.array([row[:5] for row in rows], dtype=np.int64)
     pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)

@@ -27,6 +27,7 @@ from .publish import check_output, publish, work_folder
 from .rate_guard import RateGuard
 from .report import Proof, Report, Warning_
 from .reporting import damage_warnings, make_report
+from .source import SourceStamp
 from .spec import TranscodeSpec
 from .spool import Spool, SpooledSegment
 
@@ -107,6 +108,7 @@ class JobRun:
         self._joined: list[int] = []
         self._late_warnings: list[Warning_] = []
         self._workers = 1
+        self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
         """Do everything; leave either the complete output or nothing.
@@ -117,6 +119,7 @@ class JobRun:
         """
         spec = self._spec
         await _in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        self._stamp = await _in_thread(SourceStamp.of, spec.source)
         await _in_thread(check_request, spec)
         # Workers start while the source is read; whatever is plainly wrong was refused before they were asked for.
         start = asyncio.create_task(self._pool.start())
@@ -126,9 +129,13 @@ class JobRun:
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         spool = Spool(work_folder(spec.output, self._job))
-        await _in_thread(spool.open)
         try:
+            await _to_its_end(spool.open)
             return await self._work(plan, spool)
+        except Exception:
+            # Whatever else went wrong, a source that changed explains it.
+            await _in_thread(self._stamp.check)
+            raise
         finally:
             # The files must go even while the job is being cancelled.
             await asyncio.shield(_in_thread(spool.remove))
@@ -182,6 +189,7 @@ class JobRun:
             result = task.result()
         except CodecfleetError as error:
             return Lost(run.segment, error)
+        await _in_thread(self._stamp.check)
         if self._spec.strict and result.damaged:
             message = f"{self._spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
@@ -262,7 +270,8 @@ class JobRun:
         for warning in warnings[len(plan.warnings) :]:
             await self._say(Warned, code=warning.code, message=warning.message)
         size = await _in_thread(lambda: path.stat().st_size)
-        await self._staged("publish", _to_its_end(publish, path, spec.output, overwrite=spec.overwrite))
+        await _in_thread(self._stamp.check)
+        await self._staged("publish", _come_what_may(publish, path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
             job=self._job,
@@ -326,8 +335,8 @@ class JobRun:
         return result
 
 
-def _heard(task: asyncio.Task[None]) -> None:
-    """Take note of a start's failure, which whoever still waits for it hears too."""
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Take note of a task's failure, which whoever still waits for it hears too."""
     if not task.cancelled():
         task.exception()
 
@@ -355,11 +364,25 @@ async def _in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -
 async def _to_its_end(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
     task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    task.add_done_callback(_heard)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+async def _come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
+    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    task.add_done_callback(_heard)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None:
+                current.uncancel()
+    return task.result()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -3,13 +3,19 @@
 from dataclasses import replace
 from fractions import Fraction
 
+from av.video.format import VideoFormat as PixelFormat
+
 from ..actors.encoder_pix_fmt import choose_pix_fmt
 from ..actors.encoder_settings import Codec
 from ..actors.media import VideoFormat
+from ..errors import Unsupported
 from .report import Warning_
 from .spec import TranscodeSpec
 
 __all__ = ["settle_picture"]
+
+SVT_NARROW, SVT_SHORT = 24, 64
+"""SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
 
 
 def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tuple[VideoFormat, list[Warning_]]:
@@ -19,10 +25,14 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         Unsupported: the encoder cannot take that size or format.
     """
     width, height = _size(source, spec)
+    _check_narrow(codec, width, height)
     changes = []
     pix_fmt, reason = choose_pix_fmt(
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
     )
+    if spec.pix_fmt is not None and not PixelFormat(spec.pix_fmt).components:
+        message = f"{spec.pix_fmt} stands for a device's memory, not for a layout of samples"
+        raise Unsupported(message, "yuv420p is what nearly every player takes.")
     if reason is not None:
         changes.append(Warning_(code="pixel-format", message=reason))
     colour = source.colour
@@ -41,6 +51,12 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         interlaced=interlaced,
     )
     return settled, changes
+
+
+def _check_narrow(codec: Codec, width: int, height: int) -> None:
+    if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
+        message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
+        raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
 
 
 def _size(source: VideoFormat, spec: TranscodeSpec) -> tuple[int, int]:

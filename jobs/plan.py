@@ -312,7 +312,9 @@ def _clock_warnings(index: TrackIndex) -> list[Warning_]:
 
 def _segments(index: TrackIndex, spec: TranscodeSpec) -> tuple[PlannedSegment, ...]:
     start, end = _interval(index, spec)
-    cuts = choose_cuts(index, spec.segment_s, start, end)
+    # Half of a segment must be a tick at least, or cutting would not get on.
+    asked_s = None if spec.segment_s is None else max(spec.segment_s, 2 * index.time_base)
+    cuts = choose_cuts(index, asked_s, start, end)
     head = (start, _first_packet(index, start), CutReason.START.value)
     starts = [head, *((cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts)]
     ends = [cut.ticks for cut in cuts] + [end]
@@ -330,6 +332,9 @@ def _interval(index: TrackIndex, spec: TranscodeSpec) -> tuple[int | None, int |
     if start is not None and start >= index.end_ticks:
         message = f"the start at {float(spec.start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
         raise UsageError(message, "Give a smaller --start.")
+    if not index.frames_between(start, end):
+        message = f"no picture of {spec.source} is presented in the asked-for part"
+        raise UsageError(message, "Give a smaller --start or a larger --end.")
     return start, end
 
 

@@ -3,12 +3,13 @@
 import os
 import secrets
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from fsspec.core import split_protocol, url_to_fs
 
 from ..actors.opening import is_local, local_path
-from ..errors import CodecfleetError, OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
+from ..errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 
 __all__ = ["check_output", "publish", "work_folder"]
@@ -72,6 +73,8 @@ def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
 
 
 def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()
     if path.is_dir():
         message = f"{path} is a folder"
         raise OutputUnwritable(message, "Name a file in it.")
@@ -126,6 +129,8 @@ def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
             except FileExistsError:
                 raise
             except OSError:
+                if os.path.lexists(path):
+                    raise FileExistsError from None
                 finished.replace(path)
             else:
                 finished.unlink()
@@ -143,14 +148,14 @@ def _flush(finished: Path) -> None:
 def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = url_to_fs(output)
-        if not overwrite and store.exists(path):
-            raise _exists(output)
+        taken = not overwrite and store.exists(path)
         # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
-        store.put_file(str(finished), path)
-    except CodecfleetError:
-        raise
+        if not taken:
+            store.put_file(str(finished), path)
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
     except Exception as error:
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
+    if taken:
+        raise _exists(output)

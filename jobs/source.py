@@ -1,15 +1,52 @@
-"""Describing a source's video: what the container says, completed by the first picture that decodes."""
+"""A source's video, described: what the container says, completed by the first picture that decodes.
+
+And whether the source is still the same: its index, its segments and its sound are read at different times.
+"""
 
 from contextlib import closing
+from dataclasses import dataclass
+from typing import Self
 
 from ..actors.decoding import DecodeRange, DecodeTally, decode_range, open_track
 from ..actors.describe import StreamExtras, describe_extras, describe_video
 from ..actors.media import VideoFormat
-from ..actors.opening import open_source
+from ..actors.opening import is_local, local_path, open_source
 from ..errors import InputUnreadable
 from .index import TrackIndex
 
-__all__ = ["describe_source"]
+__all__ = ["SourceStamp", "describe_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStamp:
+    """What tells whether a local source was replaced or written to: device, inode, bytes, time of the last change.
+
+    A remote source has none; what it is read through holds on to one version, or does not.
+    """
+
+    source: str
+    facts: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, source: str) -> Self:
+        """Take the stamp of a source as it is now; one that is not there has no facts."""
+        if not is_local(source):
+            return cls(source, None)
+        try:
+            found = local_path(source).stat()
+        except (OSError, ValueError):
+            return cls(source, None)
+        return cls(source, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+    def check(self) -> None:
+        """Make sure that the source is what it was.
+
+        Raises:
+            InputUnreadable: it was changed, replaced or removed.
+        """
+        if self.facts is not None and SourceStamp.of(self.source).facts != self.facts:
+            message = f"{self.source} was changed or removed while it was read"
+            raise InputUnreadable(message, "Start again once nothing writes to it any more.")
 
 
 def describe_source(source: str, index: TrackIndex) -> tuple[VideoFormat, StreamExtras]:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import codecfleet
 from codecfleet.cluster import machine
 
 from .ffmpeg import ffmpeg_version
@@ -34,7 +35,8 @@ def describe_run(ffmpeg: str | None) -> dict[str, Any]:
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("codecfleet", "ray", "av")},
+            "codecfleet": codecfleet.__version__,
+            **{name: version(name) for name in ("ray", "av")},
             **peer,
         },
     }
