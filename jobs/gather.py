@@ -256,7 +256,6 @@ class Gather:
 
     def _failed(self, error: Exception) -> WorkError:
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-            mapped = storage_error(error, self._path)
-            return mapped if isinstance(mapped, WorkError) else StorageFailed(str(mapped))
+            return storage_error(error, self._path)
         message = f"{self._plan.container.name} could not be written: {error}"
         return StorageFailed(message, "Try another container, and please report it with the input.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..actors.segment import EncodedSegment
-from ..errors import CodecfleetError, OutputUnwritable, StorageFailed
+from ..errors import OutputUnwritable, StorageFailed
 
 __all__ = ["Spool", "SpooledSegment", "storage_error"]
 
@@ -84,7 +84,7 @@ class Spool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def storage_error(error: OSError, path: Path | str) -> CodecfleetError:
+def storage_error(error: OSError, path: Path | str) -> StorageFailed:
     """Map an operating system's error at ``path`` to what the user should do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message = f"no space left at {path}"

@@ -1,0 +1,104 @@
+import ast
+import inspect
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codecfleet import errors
+from codecfleet.errors import CodecfleetError, InputError, RequestError, Retry, WorkError
+
+CLASSES = sorted(
+    (item for item in vars(errors).values() if inspect.isclass(item) and issubclass(item, CodecfleetError)),
+    key=lambda item: item.__name__,
+)
+TOLD_WHAT_TO_DO = {
+    item.__name__
+    for item in CLASSES
+    if issubclass(item, InputError | RequestError | WorkError) and item.retry is Retry.NEVER
+}
+"""Errors that a user may be shown as the last word; those that are tried again before count when they are wrapped."""
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("arguments", [("it broke",), ("it broke: 'ü' \n", "Mend it.")])
+def test_every_error_survives_pickling(kind: type[CodecfleetError], arguments: tuple[str, ...]) -> None:
+    """Type, arguments, both texts and notes are the same on the other side of a process boundary."""
+    error = kind(*arguments)
+    error.add_note("where it happened")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert type(again) is kind
+    assert (again.args, str(again), again.message, again.next_step) == (
+        error.args,
+        str(error),
+        error.message,
+        error.next_step,
+    )
+    assert (again.exit_code, again.retry, again.__notes__) == (error.exit_code, error.retry, error.__notes__)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_reads_as_one_text(kind: type[CodecfleetError]) -> None:
+    """``str`` gives what went wrong and then what to do; without the second, just the first."""
+    assert str(kind("it broke", "Mend it.")) == "it broke. Mend it."
+    assert str(kind("it broke")) == "it broke"
+
+
+@pytest.mark.parametrize(
+    ("family", "code"),
+    [("UsageError", 2), ("InputError", 3), ("RequestError", 4), ("WorkError", 5), ("Cancelled", 130)],
+)
+def test_exit_codes_go_by_family(family: str, code: int) -> None:
+    """Whose act broke it decides the exit code; no subclass has one of its own."""
+    members = [kind for kind in CLASSES if issubclass(kind, getattr(errors, family))]
+    assert members
+    assert {kind.exit_code for kind in members} == {code}
+
+
+def test_everything_public_is_in_the_tree() -> None:
+    """``__all__`` is exactly the classes there are, and each is documented."""
+    assert set(errors.__all__) == {kind.__name__ for kind in CLASSES} | {"Retry"}
+    assert all(kind.__name__ in (errors.__doc__ or "") and kind.__doc__ for kind in CLASSES)
+
+
+def test_only_what_may_succeed_is_tried_again() -> None:
+    """Neither a bad input nor a bad request gets better by repeating it."""
+    assert {kind.__name__ for kind in CLASSES if kind.retry is not Retry.NEVER} == {"WorkerLost", "EncoderFailed"}
+
+
+def test_the_page_on_errors_knows_every_one(repository: Path) -> None:
+    """docs/errors.md names each error a user can meet with its exit code, and no other."""
+    page = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, flags=re.MULTILINE))
+    families = {"CodecfleetError", "InputError", "RequestError"}
+    assert rows == {kind.__name__: str(kind.exit_code) for kind in CLASSES if kind.__name__ not in families}
+
+
+def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
+    """Yield (place, class, call) of every place in the product that makes one of our errors."""
+    names = {kind.__name__ for kind in CLASSES}
+    for folder in ("actors", "cluster", "jobs", "codecfleet"):
+        for path in sorted((repository / folder).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                    yield f"{path.relative_to(repository)}:{node.lineno}", node.func.id, node
+
+
+def test_errors_are_made_of_positional_arguments(repository: Path) -> None:
+    """Keyword arguments would not survive pickling, so nobody uses them."""
+    assert [place for place, _, call in raised(repository) if call.keywords] == []
+
+
+def test_errors_say_what_to_do_next(repository: Path) -> None:
+    """Whoever is shown an error as the last word is told what to do, wherever in the product it comes from.
+
+    Not so where the message is the whole story: a wrong use of the API, a cancellation, and what is tried again.
+    """
+    silent = [
+        f"{place} {name}"
+        for place, name, call in raised(repository)
+        if name in TOLD_WHAT_TO_DO and len(call.args) < 2 and not any(isinstance(a, ast.Starred) for a in call.args)
+    ]
+    assert silent == []
