@@ -21,8 +21,9 @@ import fsspec
 from fsspec.core import split_protocol
 
 from ..errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
+from .location import is_local, local_path
 
-__all__ = ["FORMATS", "is_local", "local_path", "open_source"]
+__all__ = ["FORMATS", "open_source"]
 
 FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,avi,flv,ivf,obu,av1,h264,hevc,vvc,m4v,mpegvideo,vc1,asf,mxf,"
@@ -45,16 +46,6 @@ _HTTP_SILENCE_S = 8
 """How long a web server may send nothing; fsspec asks twice before it gives an address up."""
 
 ResultT = TypeVar("ResultT")
-
-
-def is_local(url: str) -> bool:
-    """Tell whether ``url`` names a file of this machine."""
-    return split_protocol(url)[0] in (None, "file", "local")
-
-
-def local_path(url: str) -> Path:
-    """Return the path of a local ``url``, with or without its ``file://``."""
-    return Path(split_protocol(url)[1])
 
 
 @contextmanager

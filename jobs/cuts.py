@@ -65,7 +65,8 @@ def choose_cuts(
     last = index.end_ticks if end is None else end
     length_s = target_length_s((last - first) * index.time_base, asked_s)
     shortest_s = length_s / 2 if asked_s is not None else max(length_s / 2, SHORT_S)
-    target, shortest = (round(s / index.time_base) for s in (length_s, shortest_s))
+    # A tick at least: a length that rounds to nothing would never get past its first cut.
+    target, shortest = (max(1, round(s / index.time_base)) for s in (length_s, shortest_s))
     candidates = _candidates(index, first + shortest, last - shortest)
     return tuple(_walk(candidates, first, last, target, shortest))
 

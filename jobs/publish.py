@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsspec.core import split_protocol, url_to_fs
 
-from ..actors.opening import is_local, local_path
+from ..actors.location import is_local, local_path
 from ..errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
 from .spool import storage_error
 

@@ -9,8 +9,9 @@ from typing import Self
 
 from ..actors.decoding import DecodeRange, DecodeTally, decode_range, open_track
 from ..actors.describe import StreamExtras, describe_extras, describe_video
+from ..actors.location import is_local, local_path
 from ..actors.media import VideoFormat
-from ..actors.opening import is_local, local_path, open_source
+from ..actors.opening import open_source
 from ..errors import InputUnreadable
 from .index import TrackIndex
 

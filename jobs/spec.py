@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..actors.encoder_settings import Codec
-from ..actors.opening import is_local, local_path
+from ..actors.location import is_local, local_path
 
 __all__ = ["TranscodeSpec", "first_objection"]
 
