@@ -19,9 +19,10 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from ..actors.audio import EncodedTrack
-from ..actors.av_stream import add_side_data, set_extradata, set_video_parameters
+from ..actors.av_stream import FieldOrder, add_side_data, set_extradata, set_video_parameters
 from ..actors.describe import container_side_data
 from ..actors.encoder_settings import Codec
+from ..actors.encoder_tables import codes_interlaced
 from ..actors.encoding import reorder_depth
 from ..errors import ProofFailed, StorageFailed, WorkError
 from .output_times import OutputTimes, PacketTimes
@@ -87,6 +88,11 @@ class Gather:
             offset += int(size)
             self._mux_video(data, moment, is_keyframe=bool(is_keyframe))
         self.joined.payload_bytes += len(payload)
+
+    @property
+    def _codes_fields(self) -> bool:
+        """Whether the pictures keep their fields apart, and so their order."""
+        return codes_interlaced(self._plan.encoder.codec, self._plan.encoder.format)
 
     @property
     def _repeats_parameter_sets(self) -> bool:
@@ -187,6 +193,7 @@ class Gather:
             sample_aspect_ratio=picture.sample_aspect_ratio,
             video_delay=reorder_depth(plan.encoder, extradata),
             frame_rate=picture.frame_rate,
+            field_order=plan.extras.field_order if self._codes_fields else FieldOrder.PROGRESSIVE,
             codec_tag=_HVC1 if plan.encoder.codec is Codec.HEVC and plan.container.is_isobmff else 0,
         )
         if extradata:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ..actors.describe import StreamExtras
 from ..actors.encoder_settings import Codec, EncoderSettings
+from ..actors.encoder_tables import codes_interlaced
 from ..actors.media import Colour, VideoFormat
 from .containers import Container
 from .report import Warning_
@@ -21,23 +22,19 @@ LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 _SECOND_VIEW = "VIEW_ID"
 
 
-def picture_losses(
-    source: VideoFormat, extras: StreamExtras, encoder: EncoderSettings, container: Container
-) -> tuple[Warning_, ...]:
+def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> tuple[Warning_, ...]:
     """Return a warning for everything on the video track that the output cannot hold."""
-    return tuple(Warning_(code=code, message=message) for code, message in _losses(source, extras, encoder, container))
+    return tuple(Warning_(code=code, message=message) for code, message in _losses(extras, encoder, container))
 
 
-def _losses(
-    source: VideoFormat, extras: StreamExtras, encoder: EncoderSettings, container: Container
-) -> Iterator[tuple[str, str]]:
+def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, str]]:
     codec, output = encoder.codec, encoder.format
     boxed = container.is_isobmff or container.is_matroska
     if extras.captions and codec not in _WITH_CAPTIONS:
         yield "captions-dropped", f"closed captions are lost: {codec} has no place for them here"
     if "AFD" in extras.frame_kinds:
         yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it"
-    if source.interlaced and output.interlaced:
+    if output.interlaced and not codes_interlaced(codec, output):
         yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
     if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
         yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it"

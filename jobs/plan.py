@@ -231,7 +231,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         time_base=index.time_base,
         dolby_vision=_keeps_dolby_vision(extras, codec, picture, container),
     )
-    losses = (*carry.losses, *picture_losses(source_format, extras, encoder, container))
+    losses = (*carry.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
