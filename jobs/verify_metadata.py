@@ -266,8 +266,9 @@ def _check_timecode(left: InputContainer, right: InputContainer, alignment: Alig
 
 
 def _timecode(container: InputContainer) -> str | None:
-    stated = (metadata.get("timecode") for metadata in (container.metadata, *(s.metadata for s in container.streams)))
-    return next((value for value in stated if value), None)
+    # Matroska shouts its keys.
+    places = (container.metadata, *(stream.metadata for stream in container.streams))
+    return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
 
 
 def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
