@@ -27,7 +27,6 @@ __all__ = [
     "FieldOrder",
     "VideoParameters",
     "add_side_data",
-    "clear_codec_tag",
     "copy_parameters",
     "extradata",
     "set_audio_padding",
@@ -291,15 +290,6 @@ def add_side_data(stream: "Stream", kind: str, data: bytes) -> None:
         message = f"FFmpeg could not allocate {len(data)} bytes of {kind}"
         raise MemoryError(message)
     ctypes.memmove(entry.contents.data, data, len(data))
-
-
-def clear_codec_tag(stream: "Stream") -> None:
-    """Let the muxer choose the codec tag: a tag copied from another container makes most headers fail.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
-    structures(stream)[1].codec_tag = 0
 
 
 def copy_parameters(target: "Stream", source: "Stream") -> None:

@@ -42,11 +42,6 @@ class BitReader:
         self._bits = int.from_bytes(data, "big")
         self._left = len(data) * 8
 
-    @property
-    def bits_left(self) -> int:
-        """How many bits have not been read."""
-        return self._left
-
     def bits(self, count: int) -> int:
         """Read ``count`` bits as an unsigned number (u(n))."""
         if count > self._left:

@@ -46,9 +46,9 @@ class AccessPoint:
     dts: int | None
 
     @property
-    def seek_ticks(self) -> int:
+    def seek_ticks(self) -> int | None:
         """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it looks at."""
-        return min(ticks for ticks in (self.pts, self.dts) if ticks is not None)
+        return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,8 @@ class DecodeRange:
     """What to decode, in demux order, and what the index knows about it.
 
     ``entry`` None decodes from the first packet. ``last_packet`` is the last packet to send before flushing, None
-    for the end of the file. ``expected_ticks`` are the sorted times the index promises from ``entry`` on.
+    for the end of the file. ``expected_ticks`` are the sorted times the index promises from ``entry`` on, and
+    ``expected_packets`` is how many packets it saw there; None where nobody counted.
     """
 
     source: str
@@ -67,6 +68,7 @@ class DecodeRange:
     last_packet: int | None = None
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()
+    expected_packets: int | None = None
     untimed: bool = False
 
 
@@ -123,14 +125,14 @@ def decode_range(range_: DecodeRange, tally: DecodeTally) -> Generator[tuple[int
             packets = _seek(container, stream, range_.entry)
             if packets is not None:
                 found = True
-                yield from _in_time(_decoded(stream, packets, range_.last_packet, tally), range_, tally)
+                yield from _in_time(_decoded(stream, packets, range_, tally), range_, tally)
     if not found:
         with open_source(range_.source) as container:
             stream = open_track(container, range_)
             packets = enumerate(_demux(container, stream))
             if range_.entry is not None:
                 packets = islice(packets, range_.entry.packet, None)
-            yield from _in_time(_decoded(stream, packets, range_.last_packet, tally), range_, tally)
+            yield from _in_time(_decoded(stream, packets, range_, tally), range_, tally)
 
 
 def _sample_bytes(bits: int) -> int:
@@ -167,17 +169,21 @@ def _in_time(
 
 
 def _decoded(
-    stream: VideoStream, packets: "Iterator[tuple[int, _VideoPacket]]", last_packet: int | None, tally: DecodeTally
+    stream: VideoStream, packets: "Iterator[tuple[int, _VideoPacket]]", range_: DecodeRange, tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     """Decode packet by packet and yield (packet the frame came from, frame) in the decoder's output order."""
     number = 0
     for number, packet in packets:
-        if last_packet is not None and number > last_packet:
+        if range_.last_packet is not None and number > range_.last_packet:
             break
         tally.packets += 1
         # A fresh list, never a bare int: PyAV keys the table by object identity.
         packet.opaque = [number]
         yield from _tallied(stream, number, packet, tally)
+    if range_.expected_packets is not None and tally.packets < range_.expected_packets:
+        # A read that failed, or another file by now: what is missing here, nothing else would miss.
+        message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
+        raise InputUnreadable(message, "Check the disk or the network it lies on, then start the job again.")
     yield from _tallied(stream, number, None, tally)
 
 
@@ -220,6 +226,8 @@ def _seek(
     container: InputContainer, stream: VideoStream, entry: AccessPoint
 ) -> "Iterator[tuple[int, _VideoPacket]] | None":
     """Return the packets from ``entry`` on with their numbers, or None where seeking does not lead to it."""
+    if entry.seek_ticks is None:
+        return None
     try:
         container.seek(entry.seek_ticks, stream=stream)
     except av.error.FFmpegError:

@@ -4,20 +4,22 @@ Every filter keeps a frame's time. Filters with memory (deinterlacing) get ``WAR
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeVar
 
 import av.error
 import av.filter
 from av.filter.context import FilterContext
 from av.video.frame import VideoFrame
 
-from ..errors import EncoderFailed
+from ..errors import Unsupported
 from .media import VideoFormat
 
 __all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings"]
+
+ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2
 
@@ -56,32 +58,38 @@ class FilterChain:
         """Take a source frame and yield what is ready: (ticks, frame), in order.
 
         Raises:
-            EncoderFailed: FFmpeg cannot convert this picture.
+            Unsupported: FFmpeg cannot convert this picture.
         """
         shape = (frame.width, frame.height, frame.format.name)
         if shape != self._shape:
             yield from self.finish()
             self._shape = shape
-            self._graph = self._build(frame) if self._is_needed(frame) else None
+            self._graph = self._mapped(lambda: self._build(frame)) if self._is_needed(frame) else None
         output = self._settings.output
         self.resized_frames += (frame.width, frame.height) != (output.width, output.height)
         frame.pts, frame.time_base = ticks, self._time_base
         if self._graph is None:
             yield ticks, frame
             return
-        try:
-            self._graph.push(frame)
-        except (av.error.FFmpegError, ValueError) as error:
-            message = f"a picture of {shape[0]}x{shape[1]} {shape[2]} cannot be converted: {error}"
-            raise EncoderFailed(message, "Try another --pix-fmt or --scale.") from error
+        graph = self._graph
+        self._mapped(lambda: graph.push(frame))
         yield from self._pull()
 
     def finish(self) -> Iterator[tuple[int, VideoFrame]]:
         """Yield what the filters still hold."""
         if self._graph is not None:
-            self._graph.push(None)
+            graph = self._graph
+            self._mapped(lambda: graph.push(None))
             yield from self._pull()
         self._graph, self._shape = None, None
+
+    def _mapped(self, call: Callable[[], ResultT]) -> ResultT:
+        try:
+            return call()
+        except (av.error.FFmpegError, ValueError, NotImplementedError) as error:
+            shape = "x".join(str(part) for part in self._shape or ())
+            message = f"a picture of {shape} cannot be converted: {error}"
+            raise Unsupported(message, "Try another --pix-fmt or --scale, or leave them out.") from error
 
     def _is_needed(self, frame: VideoFrame) -> bool:
         return self._settings.has_memory or self._converts(frame)

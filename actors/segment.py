@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -14,17 +13,17 @@ from ..errors import EncoderFailed
 from .decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
 from .encoder_settings import EncoderSettings
 from .encoding import EncodedPacket, SoftwareEncoder
-from .filtering import FilterChain, FilterSettings
+from .filtering import LOOK_AHEAD_FRAMES, FilterChain, FilterSettings
 from .read_ahead import read_ahead
-from .timeline import Mended
+from .timeline import Mended, is_increasing
 from .work import Work, WorkContext
 
 __all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
 READ_AHEAD_FRAMES = 4
 """Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
-SEAM_FRAMES = 2
-"""How many pictures past a cut both of its sides hash."""
+SEAM_FRAMES = LOOK_AHEAD_FRAMES
+"""How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,7 +179,7 @@ class _Run:
         if given != self._taken:
             message = f"segment {self._work.segment}: {len(self._taken)} frames went in and {len(given)} came out"
             raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
-        if not all(a < b for a, b in pairwise(given)):
+        if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EncoderFailed(message, "Please report it with the input.")
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 from math import floor
 from typing import Generic, TypeVar
 
-__all__ = ["Mended", "Mender", "TimeShift", "nominal_ticks", "spread"]
+__all__ = ["Mended", "Mender", "TimeShift", "is_increasing", "nominal_ticks", "spread"]
 
 FrameT = TypeVar("FrameT")
 

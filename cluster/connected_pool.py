@@ -59,7 +59,9 @@ class ConnectedPool(Pool):
                 from .ray_pool import RayPool  # noqa: PLC0415
 
                 self._pool = RayPool(self._connection, self._asked_slots)
-            await self._pool.start()
+            pool = self._pool
+        # Outside the lock: closing must not wait for workers that do not come.
+        await pool.start()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result."""

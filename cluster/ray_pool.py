@@ -286,8 +286,8 @@ class RayPool(Pool):
         self._feed(Finished(task))
 
     async def _ask_progress(self, actor: Actor, job: str) -> Mapping[str, int]:
-        ref = actor.progress.options(concurrency_group=CONTROL).remote(job)
         try:
+            ref = actor.progress.options(concurrency_group=CONTROL).remote(job)
             return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
         except Exception:  # noqa: BLE001 - progress is never worth an error; a lost process is told elsewhere
             return {}

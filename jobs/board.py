@@ -183,6 +183,9 @@ class Board:
         """Return the board with these slots in the places of their segments."""
         changed = list(self.slots)
         for slot in slots:
+            if changed[slot.segment].state.is_final:
+                message = f"segment {slot.segment} is {changed[slot.segment].state.value} and cannot change: {slot}"
+                raise ValueError(message)
             changed[slot.segment] = slot
         return Board(tuple(changed))
 
@@ -275,7 +278,8 @@ def _check_seam(board: Board, left: Slot | None, right: Slot | None) -> Board:
 def _move_entry(board: Board, slot: Slot, *, give_up: bool) -> Board:
     """Have a segment decoded from further back; or give its cut up and decode it as one with its left neighbour."""
     left = board.left_of(slot)
-    if not give_up or left is None:
+    # What was joined is never taken back: then the entry goes on moving, to the track's start if it must.
+    if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(slot.to(SegmentState.WAITING), entry_moves=slot.entry_moves + 1))
     grown = replace(left, until=slot.until, frames=left.frames + slot.frames)
     # Whatever the left neighbour is doing, it does it for its old end: if it runs, its result will not count.

@@ -12,14 +12,19 @@ class EventChannel:
     """One writer, any number of listeners. Progress that newer progress overtook is skipped; nothing else is."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[tuple[int, Event]] = []
+        self._sent = 0
         self._closed = False
         self._changed = asyncio.Condition()
 
     async def send(self, event: Event) -> None:
         """Add an event and wake the listeners."""
         async with self._changed:
-            self._events.append(event)
+            if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
+                # Overtaken before anything else happened: the memory of a job does not grow with its duration.
+                self._events.pop()
+            self._sent += 1
+            self._events.append((self._sent, event))
             self._changed.notify_all()
 
     async def close(self) -> None:
@@ -33,10 +38,10 @@ class EventChannel:
         heard = 0
         while True:
             async with self._changed:
-                while heard == len(self._events) and not self._closed:
+                while heard == self._sent and not self._closed:
                     await self._changed.wait()
-                fresh = self._events[heard:]
-                heard = len(self._events)
+                fresh = [event for number, event in self._events if number > heard]
+                heard = self._sent
             if not fresh:
                 return
             latest = max((n for n, event in enumerate(fresh) if isinstance(event, Progress)), default=-1)

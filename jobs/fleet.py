@@ -43,7 +43,10 @@ class Fleet:
     ) -> None:
         if workers is not None and workers < 1:
             message = f"a fleet needs at least one worker: {workers}"
-            raise UsageError(message)
+            raise UsageError(message, "Leave it out to use every core.")
+        if jobs_at_once < 1:
+            message = f"a fleet must run at least one job at a time: {jobs_at_once}"
+            raise UsageError(message, "Leave it out for the default.")
         self._address = address
         self._workers = workers
         self._pool = pool
@@ -111,7 +114,12 @@ def transcode(source: str, output: str, *, address: str | None = None, **options
         spec = TranscodeSpec.model_validate({"source": source, "output": output, **options})
     except ValidationError as error:
         raise UsageError(first_objection(error), "docs/config.md lists every option.") from error
-    return asyncio.run(_transcode(spec, address))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_transcode(spec, address))
+    message = "transcode() waits, and an event loop is running here"
+    raise UsageError(message, "Use `async with Fleet() as fleet` and `await fleet.transcode(spec)`.")
 
 
 async def _transcode(spec: TranscodeSpec, address: str | None) -> Report:

@@ -177,6 +177,11 @@ class TrackIndex:
         wanted = self.timed & (self.pts <= self.times[cut])
         return int(np.flatnonzero(wanted)[-1])
 
+    def packets_from(self, entry: AccessPoint | None, last_packet: int | None) -> int:
+        """Return how many packets lie from ``entry`` through ``last_packet``."""
+        stop = self.packets if last_packet is None else last_packet + 1
+        return stop - (0 if entry is None else entry.packet)
+
     def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
         """Return the sorted times of the pictures that decoding from ``entry`` through ``last_packet`` should give."""
         stop = self.packets if last_packet is None else last_packet + 1

@@ -5,7 +5,6 @@ Decisions are made elsewhere: what to run next and when to join in ``board``, wh
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from dataclasses import replace
@@ -45,6 +44,7 @@ class Job:
         self.id = job
         self.spec = spec
         self._channel = EventChannel()
+        self._cancelling = False
         self._task = asyncio.create_task(self._run(run), name=f"codecfleet {job}")
 
     async def _run(self, run: "Callable[[EventChannel], Awaitable[Report]]") -> Report:
@@ -63,9 +63,11 @@ class Job:
 
     async def cancel(self) -> None:
         """Stop the job: its work is cancelled, its files are removed. Returns when that is done. Idempotent."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, CodecfleetError):
-            await asyncio.wait([self._task])
+        # Once: a second cancellation would break into the clean-up of the first.
+        if not self._cancelling:
+            self._cancelling = True
+            self._task.cancel()
+        await asyncio.wait([self._task])
 
     @property
     def done(self) -> bool:
@@ -245,7 +247,8 @@ class JobRun:
                 await _to_its_end(gather.join, self._spooled[segment], following)
                 spool.drop(self._spooled[segment])
                 self._joined.append(segment)
-            check_manifest([self._spooled[number] for number in self._joined])
+            runs = [self._latest[number] for number in self._joined]
+            check_manifest([self._spooled[number] for number in self._joined], runs, len(plan.segments))
             joined = await _to_its_end(gather.finish)
         except BaseException:
             gather.abandon()

@@ -131,6 +131,7 @@ class Plan:
             last_packet=last_packet,
             shifts=self.index.shifts,
             expected_ticks=self.index.expected_from(entry, last_packet),
+            expected_packets=self.index.packets_from(entry, last_packet),
             untimed=self.index.untimed,
         )
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import av.error
 
 from ..actors.opening import open_source
-from ..errors import ProofFailed
-from .board import seams_agree
+from ..errors import InputError, ProofFailed
+from .board import Run, seams_agree
 from .containers import Container
 from .gather import JoinedTrack
 from .report import Proof
@@ -22,12 +22,17 @@ __all__ = ["check_manifest", "prove"]
 _REPORT_IT = "Nothing was published. Please report it with the input and the options."
 
 
-def check_manifest(segments: Sequence[SpooledSegment]) -> None:
-    """Check what the segments say of themselves, before they are joined.
+def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
+    """Check what the segments say of themselves, and that together they are the whole plan, before the file is closed.
 
     Raises:
-        ProofFailed: a segment gave another number of pictures than it took, or two overlap in time.
+        ProofFailed: a planned segment is missing or there twice; a segment gave another number of pictures than it
+            took; or two overlap in time.
     """
+    covered = [number for run in runs for number in range(run.segment, run.until + 1)]
+    if covered != list(range(planned)):
+        message = f"{len(covered)} of {planned} planned segments were joined, or not in their order"
+        raise ProofFailed(message, _REPORT_IT)
     for segment in segments:
         facts = segment.facts
         if facts.frames_in != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
@@ -95,7 +100,7 @@ def _read_back(path: Path, container: Container) -> _ReadBack:
             stream = opened.streams.video[0]
             pts = [p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None]
             return _ReadBack(pts, Fraction(stream.time_base or 1))
-    except av.error.FFmpegError as error:
+    except (InputError, av.error.FFmpegError, IndexError) as error:
         message = f"the joined file cannot be read back: {error}"
         raise ProofFailed(message, _REPORT_IT) from error
 

@@ -34,7 +34,6 @@ class RateGuard:
             self._bucket = LeakyBucket(rate.bufsize_bits, rate.maxrate_bps)
         self._fullness_bits = Fraction(0) if self._bucket is None else self._bucket.start(INITIAL_FULLNESS)
         self._tries = 0
-        self.reencoded = 0
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
@@ -56,7 +55,6 @@ class RateGuard:
             return work
         expected = self._bucket.fraction(self._fullness_bits) / 2**self._tries
         self._tries += 1
-        self.reencoded += 1
         fullness = Fraction(floor(expected * STEPS), STEPS)
         return replace(work, encoder=with_initial_fullness(self._plan.encoder, fullness))
 

@@ -33,7 +33,6 @@ __all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ti
 _MAX_TICKS = (1 << 31) - 1
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
-_OPUS_RATE = 48_000
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 

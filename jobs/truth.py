@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import cast
 
 import av
@@ -345,8 +345,3 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
             position += 1
         if position == len(order):
             return
-
-
-def is_strictly_increasing(times: Sequence[int]) -> bool:
-    """Tell whether every time is after the one before it."""
-    return all(earlier < later for earlier, later in pairwise(times))

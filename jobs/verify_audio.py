@@ -34,7 +34,6 @@ LIKENESS = 0.4
 """The least correlation of two encodings of one sound."""
 _SILENCE = 1e-3
 _GRID_HZ = 16_000
-_DIGEST_BYTES = 8
 
 
 @dataclass(slots=True)

@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 _UNTIMED = frozenset({"h264", "hevc", "vvc", "obu", "m4v", "mpegvideo"})
-_FREE_START = frozenset({"mpegts", "mpeg"})
 _ACCESS_POINTS = 8
 _ACCESS_FRAMES = 3
 _PICTURE_BUFFER = 16

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -100,6 +101,32 @@ def test_dense_damage_is_decoded_across_the_cut() -> None:
     assert (run.segment, run.until) == (0, 1)
 
 
+def test_what_was_joined_is_never_taken_back() -> None:
+    """A damaged segment whose left neighbour is joined already goes on moving its entry instead of merging into it."""
+    board, _ = start_next(Board.of([1, 1, 1]), 3)
+    board, _ = decide(board, finish(0, at_start=True))
+    board, effects = decide(board, finish(1))
+    assert effects == [Join(0)]
+    board, _ = decide(board, finish(2, before=b"other", at_start=True))
+    for moves in range(UNSOUND_MOVES + 2):
+        board, (run,) = start_next(board, 3)
+        assert (run.segment, run.until, run.entry_moves) == (1, 2, moves)
+        board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=False, sound=False))
+        assert effects == []
+    board, _ = start_next(board, 3)
+    board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=True))
+    assert effects == [Join(1)]
+    assert board.is_done
+
+
+def test_a_joined_segment_cannot_be_changed() -> None:
+    """The board itself refuses to touch what is written."""
+    board, _ = start_next(Board.of([1]), 1)
+    board, _ = decide(board, Finished(0, 0, (), (), at_start=True))
+    with pytest.raises(ValueError, match="cannot change"):
+        board.put(board.slots[0])
+
+
 def test_a_lost_worker_is_tried_again_and_then_given_up() -> None:
     """A segment may fail a few times; then the job does, and says how often and why."""
     board = Board.of([1])
@@ -195,6 +222,16 @@ class BoardMachine(RuleBasedStateMachine):
         for segment in self.joined:
             assert segment == following
             following = self.board.slots[segment].until + 1
+
+    @invariant()
+    def work_goes_on(self) -> None:
+        """Until all is joined, something runs or can start; at the end, every planned segment is in the output."""
+        if not hasattr(self, "board"):
+            return
+        if self.board.is_done:
+            assert sum(self.board.slots[n].until - n + 1 for n in self.joined) == len(self.board.slots)
+        else:
+            assert self.running or start_next(self.board, self.at_once)[1]
 
     @invariant()
     def never_more_at_once_than_allowed(self) -> None:
