@@ -29,6 +29,7 @@ from .reporting import damage_warnings, make_report
 from .source import SourceStamp
 from .spec import TranscodeSpec
 from .spool import Spool, SpooledSegment
+from .threads import come_what_may, heard, in_thread, to_its_end
 
 __all__ = ["Job", "JobRun"]
 
@@ -120,27 +121,27 @@ class JobRun:
             asyncio.CancelledError: it was cancelled.
         """
         spec = self._spec
-        await _in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
-        self._stamp = await _in_thread(SourceStamp.of, spec.source)
-        await _in_thread(check_request, spec)
+        await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        self._stamp = await in_thread(SourceStamp.of, spec.source)
+        await in_thread(check_request, spec)
         # Workers start while the source is read; whatever is plainly wrong was refused before they were asked for.
         start = asyncio.create_task(self._pool.start())
-        start.add_done_callback(_heard)
-        plan = await self._staged("plan", _in_thread(plan_transcode, spec))
+        start.add_done_callback(heard)
+        plan = await self._staged("plan", in_thread(plan_transcode, spec))
         await self._staged("startup", asyncio.shield(start))
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         spool = Spool(work_folder(spec.output, self._job))
         try:
-            await _to_its_end(spool.open)
+            await to_its_end(spool.open)
             return await self._work(plan, spool)
         except Exception:
             # Whatever else went wrong, a source that changed explains it.
-            await _in_thread(self._stamp.check)
+            await in_thread(self._stamp.check)
             raise
         finally:
             # The files must go even while the job is being cancelled.
-            await asyncio.shield(_in_thread(spool.remove))
+            await asyncio.shield(in_thread(spool.remove))
 
     async def _work(self, plan: Plan, spool: Spool) -> Report:
         path = spool.folder / f"output.{plan.container.name}"
@@ -156,7 +157,7 @@ class JobRun:
         except BaseExceptionGroup as group_error:
             raise _first(group_error) from None
         segments = [self._spooled[number] for number in self._joined]
-        proof = await self._staged("proof", _in_thread(prove, path, plan.container, segments, joined))
+        proof = await self._staged("proof", in_thread(prove, path, plan.container, segments, joined))
         return await self._publish(plan, path, segments, proof)
 
     async def _encode_all(self, plan: Plan, spool: Spool) -> None:
@@ -170,7 +171,7 @@ class JobRun:
                 done, _ = await asyncio.wait(self._runs, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     board, effects = decide(board, await self._fact(plan, task, spool))
-                    self._apply(board, effects)
+                    self._apply(plan, board, effects)
         finally:
             for task in self._runs:
                 task.cancel()
@@ -191,12 +192,12 @@ class JobRun:
             result = task.result()
         except CodecfleetError as error:
             return Lost(run.segment, error)
-        await _in_thread(self._stamp.check)
+        await in_thread(self._stamp.check)
         if self._spec.strict and result.damaged:
             message = f"{self._spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
         earlier = self._spooled.get(run.segment)
-        self._spooled[run.segment] = await _to_its_end(spool.put, result, run.attempt)
+        self._spooled[run.segment] = await to_its_end(spool.put, result, run.attempt)
         self._latest[run.segment] = run
         if earlier is not None:
             spool.drop(earlier)
@@ -217,14 +218,19 @@ class JobRun:
             sound=plan.index.is_sound(entry, result.first_damaged_packet),
         )
 
-    def _apply(self, board: Board, effects: list[Effect]) -> None:
+    def _apply(self, plan: Plan, board: Board, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Fail):
                 raise effect.error
             if isinstance(effect, Join):
                 right = board.right_of(board.slots[effect.segment])
-                following = None if right is None else self._spooled[right.segment].facts.first_ticks
+                following = None if right is None else self._begin_ticks(plan, right.segment)
                 self._joins.put_nowait((effect.segment, following))
+
+    def _begin_ticks(self, plan: Plan, segment: int) -> int | None:
+        """Return when a segment's first picture is shown; where it holds none, when it was planned to begin."""
+        first = self._spooled[segment].facts.first_ticks
+        return plan.segments[segment].start_ticks if first is None else first
 
     async def _encode_audio(self, plan: Plan) -> dict[int, EncodedTrack]:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
@@ -244,12 +250,12 @@ class JobRun:
                 segment, following = join
                 while not guard.judge(self._spooled[segment].facts, following):
                     await self._encode_again(plan, segment, guard, spool)
-                await _to_its_end(gather.join, self._spooled[segment], following)
+                await to_its_end(gather.join, self._spooled[segment], following)
                 spool.drop(self._spooled[segment])
                 self._joined.append(segment)
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(plan.segments))
-            joined = await _to_its_end(gather.finish)
+            joined = await to_its_end(gather.finish)
         except BaseException:
             gather.abandon()
             raise
@@ -263,7 +269,7 @@ class JobRun:
         result = await _with_retries(lambda: self._pool.submit(work))
         self._latest[segment] = replace(run, attempt=run.attempt + 1)
         earlier = self._spooled[segment]
-        self._spooled[segment] = await _to_its_end(spool.put, result, run.attempt + 1)
+        self._spooled[segment] = await to_its_end(spool.put, result, run.attempt + 1)
         spool.drop(earlier)
 
     async def _publish(self, plan: Plan, path: Path, segments: list[SpooledSegment], proof: Proof) -> Report:
@@ -272,9 +278,9 @@ class JobRun:
         warnings += [Warning_(code="runtime", message=note) for note in self._pool.notes]
         for warning in warnings[len(plan.warnings) :]:
             await self._say(Warned, code=warning.code, message=warning.message)
-        size = await _in_thread(lambda: path.stat().st_size)
-        await _in_thread(self._stamp.check)
-        await self._staged("publish", _come_what_may(publish, path, spec.output, overwrite=spec.overwrite))
+        size = await in_thread(lambda: path.stat().st_size)
+        await in_thread(self._stamp.check)
+        await self._staged("publish", come_what_may(publish, path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
             job=self._job,
@@ -338,12 +344,6 @@ class JobRun:
         return result
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
-    """Take note of a task's failure, which whoever still waits for it hears too."""
-    if not task.cancelled():
-        task.exception()
-
-
 async def _with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
     """Submit work until it succeeds, its error says that no retry can help, or it has failed too often."""
     for _ in range(ATTEMPTS - 1):
@@ -357,35 +357,6 @@ async def _with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
 
 async def _settled(task: asyncio.Task[ResultT]) -> ResultT:
     return await task
-
-
-async def _in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
-    """Run a blocking call in a thread; when cancelled, leave it to end on its own."""
-    return await asyncio.to_thread(call, *args, **options)
-
-
-async def _to_its_end(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
-    """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
-    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(_heard)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
-async def _come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
-    """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
-    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(_heard)
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            if (current := asyncio.current_task()) is not None:
-                current.uncancel()
-    return task.result()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,0 +1,44 @@
+"""Running blocking calls in threads, with three answers to "and if the job is cancelled meanwhile?"."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["come_what_may", "heard", "in_thread", "to_its_end"]
+
+ResultT = TypeVar("ResultT")
+
+
+async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    """Run a blocking call in a thread; when cancelled, leave it to end on its own."""
+    return await asyncio.to_thread(call, *args, **options)
+
+
+async def to_its_end(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
+    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    task.add_done_callback(heard)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
+    task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    task.add_done_callback(heard)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None:
+                current.uncancel()
+    return task.result()
+
+
+def heard(task: asyncio.Task[Any]) -> None:
+    """Take note of a task's failure, which whoever still waits for it hears too."""
+    if not task.cancelled():
+        task.exception()
