@@ -1,0 +1,1 @@
+"""Where work goes: demands, inventory, rates, policy, and the pure function that joins them."""

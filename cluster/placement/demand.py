@@ -1,0 +1,69 @@
+"""What jobs ask for: frozen values, a pure function of plans and of what is left to do."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+
+from ..probes.engines import CodecCase
+
+__all__ = ["Demand", "EncoderChoice", "EncoderKind", "Rendition"]
+
+
+class EncoderChoice(Enum):
+    """Which encoders a job allows for its tracks."""
+
+    AUTO = "auto"  #: whichever kind finishes first
+    SOFTWARE = "software"
+    NVENC = "nvenc"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderKind:
+    """What decides about an encoded track's bytes: one kind per track, on every worker that helps with it.
+
+    For software ``implementation`` is enough. For NVENC the architecture and the driver branch count too.
+    """
+
+    implementation: str
+    architecture: str = ""
+    driver_branch: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendition:
+    """One output track: how it is to be encoded, and what size it has."""
+
+    case: CodecCase
+    width: int
+    height: int
+    software: str
+    """The software encoder that would do it (libx264 ...), "" for none."""
+    preset: str = ""
+    kind: EncoderKind | None = None
+    """Set once the track has begun: only workers that can do this kind may help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """One job's wish.
+
+    ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
+    against other jobs of the same ``priority`` (higher goes first). ``at_node`` is the node that holds a node-local
+    input: no other can read it; "" where every node can. ``tolerates`` names taints that do not keep it away.
+    ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
+    """
+
+    job: str
+    segments: tuple[int, ...]
+    decode: CodecCase
+    width: int
+    height: int
+    renditions: tuple[Rendition, ...]
+    encoder: EncoderChoice = EncoderChoice.AUTO
+    has_filters: bool = False
+    priority: int = 0
+    weight: Fraction = Fraction(1)
+    at_node: str = ""
+    tolerates: frozenset[str] = frozenset()
+    needs_labels: dict[str, str] = field(default_factory=dict)
+    workers_max: int | None = None

@@ -1,0 +1,75 @@
+"""What there is to place work on: frozen values, made from node reports or from a simulated fleet."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..probes.device_report import DeviceKind
+from ..probes.engines import CodecCase, Engine, Trial
+
+__all__ = ["Device", "DeviceState", "Inventory", "Node"]
+
+
+class DeviceState(Enum):
+    """Whether a device takes new work."""
+
+    OPEN = "open"  #: takes work
+    CORDONED = "cordoned"  #: a user asked for no new work; what runs goes on
+    DRAINING = "draining"  #: the node is leaving; what runs may finish
+    QUARANTINED = "quarantined"  #: it broke, and has not earned its way back by passing a probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor.
+
+    ``device`` is unique in the inventory (the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a
+    processor). ``engines`` are counts by kind; a processor has {CPU: cores}. ``trials`` say what its engines can do,
+    and are shared by all devices of a kind. ``encoder_sessions_max`` is a cap learnt from an error, or documented;
+    None is none known. ``parent`` is the GPU of a MIG slice: caps of the GPU hold for its slices together.
+    ``free_memory_bytes`` is what sessions may use. ``architecture`` and ``driver_branch`` are part of NVENC's encoder kind.
+    """
+
+    device: str
+    node: str
+    kind: DeviceKind
+    name: str
+    engines: dict[Engine, int]
+    trials: tuple[Trial, ...] = ()
+    architecture: str = ""
+    driver_branch: str = ""
+    max_video_clock_mhz: int | None = None
+    free_memory_bytes: int | None = None
+    encoder_sessions_max: int | None = None
+    parent: str = ""
+    share: float = 1.0
+    """The part of its physical engines that is its own: below 1 on a vGPU with a fixed or equal share."""
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+
+    def can(self, case: CodecCase, engine: Engine) -> bool:
+        """Tell whether ``engine`` of this device was found to do ``case``."""
+        return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together."""
+
+    node: str
+    name: str
+    devices: tuple[Device, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    preemptible: bool = False
+    memory_bytes: int | None = None
+    speed: float = 1.0
+    system_encoder_sessions_max: int | None = None
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Every node, in a fixed order."""
+
+    nodes: tuple[Node, ...]

@@ -1,0 +1,55 @@
+"""What ``place`` answers: frozen values, each with its reason."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .demand import EncoderKind
+
+__all__ = ["Lane", "Placement", "Refusal", "Route"]
+
+
+class Route(Enum):
+    """Which way the frames of a segment go; all of it on one host."""
+
+    GPU = "gpu"  #: decoded by NVDEC, processed and encoded by NVENC, on one device
+    HYBRID = "hybrid"  #: decoded by a GPU's NVDEC, encoded by its host's processor
+    CPU = "cpu"  #: decoded and encoded by the processor
+    UPLOAD = "upload"  #: decoded by the processor, encoded by NVENC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """``sessions`` segments of one job at a time, on one device (and, where the route needs it, its host's cores).
+
+    ``fps`` is what all its sessions together are expected to give, in source frames a second. ``cores`` is what it takes
+    of the host's processor. ``reason`` reads as a sentence.
+    """
+
+    job: str
+    node: str
+    device: str
+    route: Route
+    sessions: int
+    fps: float
+    cores: float
+    memory_bytes: int
+    kinds: tuple[EncoderKind, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job does not get something: ``device`` is "" where nothing at all could be placed for it."""
+
+    job: str
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where every job's segments run. Same input, same placement."""
+
+    lanes: tuple[Lane, ...]
+    refusals: tuple[Refusal, ...]
+    """For each job and device that it does not run on, why."""

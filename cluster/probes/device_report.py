@@ -1,0 +1,171 @@
+"""One device as NVML and the CUDA driver describe it: values only. Who fills them in: ``nvml.py``, ``mig.py``.
+
+Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period, times in the unit of their name.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .absence import Maybe
+from .engines import EngineCount
+
+__all__ = [
+    "CodecSession",
+    "DeviceKind",
+    "DeviceProcess",
+    "DeviceReport",
+    "DeviceUse",
+    "Health",
+    "MemoryUse",
+    "MigProfile",
+    "MigReport",
+    "MigSlice",
+]
+
+
+class DeviceKind(Enum):
+    """What sort of device work can be pinned to."""
+
+    GPU = "gpu"  #: a whole GPU: bare metal, or passed through to this machine
+    MIG = "mig"  #: one MIG instance; its GPU is named by ``parent_uuid``
+    VGPU = "vgpu"  #: a vGPU seen from its guest
+    IGPU = "igpu"  #: the GPU of a Tegra SoC
+    CPU = "cpu"  #: the host's processor
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Device memory in bytes."""
+
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProcess:
+    """A process that uses the device; utilisation in percent, memory None where the driver keeps it to itself."""
+
+    pid: int
+    memory_bytes: int | None = None
+    sm_percent: int | None = None
+    encoder_percent: int | None = None
+    decoder_percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSession:
+    """An encoder session that somebody has open."""
+
+    session: int
+    pid: int
+    codec: str
+    width: int
+    height: int
+    fps: int
+    latency_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What goes on on a device just now.
+
+    ``encoder_capacity_percent`` maps "h264", "hevc", "av1" to what the driver calls capacity: it is reported on GPUs
+    without any encoder too, so it proves nothing. ``gpm_percent`` maps an engine's name ("nvdec0") to its use.
+    """
+
+    gpu_percent: Maybe[int]
+    memory_percent: Maybe[int]
+    encoder_percent: Maybe[int]
+    decoder_percent: Maybe[int]
+    jpeg_percent: Maybe[int]
+    ofa_percent: Maybe[int]
+    encoder_capacity_percent: dict[str, Maybe[int]]
+    encoder_sessions_open: Maybe[int]
+    encoder_fps: Maybe[int]
+    encoder_latency_us: Maybe[int]
+    encoder_sessions: Maybe[tuple[CodecSession, ...]]
+    processes: Maybe[tuple[DeviceProcess, ...]]
+    gpm_percent: Maybe[dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Whether a device can be trusted.
+
+    ``xids`` are those raised since the watch began; ``recovery_action`` is the driver's own advice ("none", "reset",
+    "reboot", "drain"). ``lost`` says that the GPU has fallen off the bus or needs a reset.
+    """
+
+    ecc_enabled: Maybe[bool]
+    ecc_uncorrected: Maybe[int]
+    retired_pages: Maybe[int]
+    retirement_pending: Maybe[bool]
+    remapped_rows_pending: Maybe[bool]
+    recovery_action: Maybe[str]
+    xids: tuple[int, ...] = ()
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigSlice:
+    """One MIG instance; ``uuid`` is what CUDA_VISIBLE_DEVICES takes."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+    profile: str
+    memory: Maybe[MemoryUse]
+    engines: tuple[EngineCount, ...]
+    gpm_percent: Maybe[dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """A kind of GPU instance that the GPU can be cut into, with the engines each would get."""
+
+    profile_id: int
+    name: str
+    memory_bytes: int
+    engines: tuple[EngineCount, ...]
+    instances_max: int
+    instances_free: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigReport:
+    """MIG on one GPU. ``enabled`` is what holds now, ``pending`` what holds after the next reset."""
+
+    enabled: bool
+    pending: bool
+    slices_max: int
+    slices: tuple[MigSlice, ...]
+    profiles: tuple[MigProfile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """One physical GPU, vGPU or iGPU of a node, with its MIG instances inside.
+
+    ``uuid`` is stable except on a vGPU guest (``uuid_is_stable``), where the PCI bus id and the host identify it.
+    ``engines`` holds only counts that were asked or tried; an engine that is missing was not counted.
+    ``max_video_clock_mhz`` scales documented rates. ``facts`` maps a property's name to its value or absence: the
+    long tail of NVML (serial, VBIOS, PCIe, power, temperature, ...), for people.
+    """
+
+    index: int
+    kind: DeviceKind
+    uuid: Maybe[str]
+    uuid_is_stable: bool
+    pci_bus_id: Maybe[str]
+    name: str
+    architecture: Maybe[str]
+    compute_capability: Maybe[str]
+    memory: Maybe[MemoryUse]
+    max_video_clock_mhz: Maybe[int]
+    virtualization: Maybe[str]
+    engines: tuple[EngineCount, ...]
+    use: DeviceUse
+    health: Health
+    mig: Maybe[MigReport]
+    facts: dict[str, Maybe[str | int | float | bool]]

@@ -1,0 +1,98 @@
+"""Engines, codecs and what was found out about them: the words that probes, inventory and placement share."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Codec", "CodecCase", "Direction", "Engine", "EngineCount", "How", "Trial"]
+
+
+class Engine(Enum):
+    """A fixed-function unit of a device, or the processor where software codecs run."""
+
+    NVDEC = "nvdec"
+    NVENC = "nvenc"
+    NVJPG = "nvjpg"
+    OFA = "ofa"
+    DLA = "dla"
+    CPU = "cpu"
+
+
+class Direction(Enum):
+    """Which way a codec works."""
+
+    DECODE = "decode"
+    ENCODE = "encode"
+
+
+class How(Enum):
+    """How something came to be known, the surest first."""
+
+    TRIED = "tried"  #: a real frame went through
+    ASKED = "asked"  #: the driver said so (GetDecoderCaps, MIG attributes)
+    DOCUMENTED = "documented"  #: a table says so; nobody asked this machine
+    SIMULATED = "simulated"  #: a simulated fleet says so
+
+
+class Codec(Enum):
+    """A codec that some engine of ours decodes or encodes."""
+
+    H264 = "h264"
+    HEVC = "hevc"
+    AV1 = "av1"
+    VP9 = "vp9"
+    VP8 = "vp8"
+    MPEG2 = "mpeg2"
+    MPEG4 = "mpeg4"
+    VC1 = "vc1"
+    JPEG = "jpeg"
+
+
+@dataclass(frozen=True, slots=True)
+class CodecCase:
+    """What is asked of an engine: one way, one codec, one sample format.
+
+    ``chroma`` is "4:2:0", "4:2:2", "4:4:4" or "4:0:0"; ``bit_depth`` is of the samples.
+    """
+
+    codec: Codec
+    direction: Direction
+    chroma: str = "4:2:0"
+    bit_depth: int = 8
+
+    @property
+    def name(self) -> str:
+        """Return it as people write it: ``hevc 10-bit 4:2:0 decode``."""
+        return f"{self.codec.value} {self.bit_depth}-bit {self.chroma} {self.direction.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCount:
+    """How many engines of a kind a device (or slice) has, and how that is known."""
+
+    engine: Engine
+    count: int
+    how: How
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of asking one engine for one case.
+
+    ``implementation`` names who answered: "nvdec", "nvenc", or the software codec (libx264, libdav1d, h264 ...).
+    ``profile`` is the codec profile that was tried ("main10"), "" where the case implies it.
+    ``max_width`` and ``max_height`` are in pixels, None where nothing says. ``reason`` and ``mend`` are one sentence
+    each, "" where it works or nothing can be done. ``took_s`` is how long the trial took.
+    """
+
+    case: CodecCase
+    engine: Engine
+    implementation: str
+    works: bool
+    how: How
+    profile: str = ""
+    max_width: int | None = None
+    max_height: int | None = None
+    engines: int | None = None
+    reason: str = ""
+    mend: str = ""
+    took_s: float = 0.0

@@ -1,0 +1,95 @@
+"""A machine that does not exist: what a simulated fleet says of each node, resolved to the last number.
+
+``cluster/fleet_file.py`` reads ``configs/fleets/*.toml`` into these values; ``codecfleet.testing.FakeNvml`` answers NVML's
+calls from them, so that the real probes report on machines that nobody has at hand.
+"""
+
+from dataclasses import dataclass, field
+
+from .device_report import DeviceKind
+from .engines import Engine, Trial
+
+__all__ = ["SimulatedDevice", "SimulatedFleet", "SimulatedNode", "SimulatedSlice", "SimulatedVgpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSlice:
+    """One MIG instance of a simulated GPU."""
+
+    uuid: str
+    gpu_instance: int
+    profile: str
+    memory_bytes: int
+    engines: dict[Engine, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedVgpu:
+    """One vGPU that runs on a simulated host GPU."""
+
+    instance: int
+    type_id: int
+    type_name: str
+    uuid: str
+    vm_id: str
+    framebuffer_bytes: int
+    licensed: bool = True
+    frame_rate_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedDevice:
+    """One device of a simulated node.
+
+    ``engines`` are its own engine counts; ``trials`` what its engines would do with every codec case.
+    ``faults`` maps an NVML function's name to the NVML return code that it answers with ("nvmlDeviceGetUUID": 15), and
+    ``xids`` are events that are waiting to be told. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
+    3 host of vGPUs.
+    """
+
+    kind: DeviceKind
+    uuid: str
+    name: str
+    architecture: str
+    compute_capability: str
+    pci_bus_id: str
+    memory_bytes: int
+    max_video_clock_mhz: int | None
+    engines: dict[Engine, int]
+    trials: tuple[Trial, ...] = ()
+    mig_enabled: bool = False
+    mig_capable: bool = False
+    slices: tuple[SimulatedSlice, ...] = ()
+    virtualization: int = 0
+    vgpus: tuple[SimulatedVgpu, ...] = ()
+    vgpu_scheduler: str = "best effort"
+    encoder_sessions_max: int | None = None
+    faults: dict[str, int] = field(default_factory=dict)
+    xids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedNode:
+    """One machine of a simulated fleet. ``taints`` keep work away that does not tolerate them by name."""
+
+    name: str
+    cores: int
+    memory_bytes: int
+    driver: str
+    devices: tuple[SimulatedDevice, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    preemptible: bool = False
+    tegra: str = ""
+    speed: float = 1.0
+    """How fast its cores are, as a multiple of the reference core that documented software rates are for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedFleet:
+    """A fleet that does not exist. ``source`` says where its figures are from: "documents" or "measured ..."."""
+
+    name: str
+    description: str
+    source: str
+    nodes: tuple[SimulatedNode, ...]
