@@ -26,7 +26,8 @@ class Device:
     processor). ``engines`` are counts by kind; a processor has {CPU: cores}. ``trials`` say what its engines can do,
     and are shared by all devices of a kind. ``encoder_sessions_max`` is a cap learnt from an error, or documented;
     None is none known. ``parent`` is the GPU of a MIG slice: caps of the GPU hold for its slices together.
-    ``free_memory_bytes`` is what sessions may use. ``architecture`` and ``driver_branch`` are part of NVENC's encoder kind.
+    ``free_memory_bytes`` is what sessions may use. ``architecture`` and ``driver_branch`` are part of NVENC's encoder
+    kind.
     """
 
     device: str

@@ -21,8 +21,8 @@ class Route(Enum):
 class Lane:
     """``sessions`` segments of one job at a time, on one device (and, where the route needs it, its host's cores).
 
-    ``fps`` is what all its sessions together are expected to give, in source frames a second. ``cores`` is what it takes
-    of the host's processor. ``reason`` reads as a sentence.
+    ``fps`` is what all its sessions together are expected to give, in source frames a second. ``cores`` is what it
+    takes of the host's processor. ``reason`` reads as a sentence.
     """
 
     job: str

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 __all__ = ["Absence", "Maybe", "NotApplicable", "known"]
 
@@ -17,7 +17,7 @@ class Absence(Enum):
     FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is older than the question
     NOT_FOUND = "not found"  #: nothing there just now: no sample, no session, no such index
     DOES_NOT_APPLY = (
-        "does not apply"  #: known to be meaningless here, so it was not asked (a vGPU guest's serial number)
+        "does not apply"  #: known to be meaningless here, so not asked (a vGPU's serial number)
     )
     NO_LIBRARY = "no library"  #: the library or package that would answer is not there
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit
@@ -32,7 +32,7 @@ class NotApplicable:
     reason: str
 
 
-Maybe = T | NotApplicable
+Maybe: TypeAlias = T | NotApplicable
 """A value, or why there is none."""
 
 
