@@ -22,17 +22,18 @@ _EARLY_CANCELS_KEPT = 1024
 class WorkerCore:
     """Runs up to ``slots`` pieces of work at once, one thread each; every method may be called from any thread.
 
-    A piece of work is named by its *run*, a number the caller never uses twice: the (job, label) of work that was
+    A piece of work is named by its *run*, a name the caller never uses twice: the (job, label) of work that was
     cancelled may come back while the cancelled run is still on its way out.
     """
 
     def __init__(self, slots: int) -> None:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
-        self._running: dict[int, tuple[Work[Any], WorkContext]] = {}
-        self._cancelled_early: dict[int, None] = {}
+        self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
+        self._cancelled_early: dict[str, None] = {}
+        self._frames_finished = 0
 
-    def submit(self, run: int, work: Work[ResultT]) -> Future[ResultT]:
+    def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
         """Start ``work`` in the next free thread.
 
         The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
@@ -40,13 +41,13 @@ class WorkerCore:
         """
         return self._threads.submit(self._run, run, work)
 
-    def cancel(self, run: int) -> None:
+    def cancel(self, run: str) -> None:
         """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
         with self._lock:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # The request to run may be overtaken by this one. A run that is over leaves a number here: keep few.
+            # The request to run may be overtaken by this one. A run that is over leaves its name here: keep few.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
@@ -57,6 +58,17 @@ class WorkerCore:
             # In order of start: a new run of a label hides the cancelled one that has not ended yet.
             return {work.label: context.frames_done for work, context in self._running.values() if work.job == job}
 
+    def running(self) -> dict[str, int]:
+        """Return the frames done by each running piece of work, by job and label."""
+        with self._lock:
+            return {f"{work.job} {work.label}": context.frames_done for work, context in self._running.values()}
+
+    @property
+    def frames_done(self) -> int:
+        """All frames done so far, by work that has ended and by work that runs."""
+        with self._lock:
+            return self._frames_finished + sum(context.frames_done for _, context in self._running.values())
+
     def close(self) -> None:
         """Cancel everything and take no more; does not wait for the threads."""
         with self._lock:
@@ -64,7 +76,7 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, run: int, work: Work[ResultT]) -> ResultT:
+    def _run(self, run: str, work: Work[ResultT]) -> ResultT:
         context = self._enter(run, work)
         try:
             return work.run(context)
@@ -74,9 +86,10 @@ class WorkerCore:
             raise _as_work_error(work, error) from error
         finally:
             with self._lock:
+                self._frames_finished += context.frames_done
                 del self._running[run]
 
-    def _enter(self, run: int, work: Work[ResultT]) -> WorkContext:
+    def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
         context = WorkContext()
         with self._lock:
             if run in self._cancelled_early:

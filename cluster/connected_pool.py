@@ -1,24 +1,32 @@
-"""A pool that brings its own connection: what a fleet runs on unless it is given a pool."""
+"""A pool that brings its own connection and supervisor: what a fleet runs on unless it is given a pool.
+
+On a private Ray the supervisor runs in this process; on any other, it is the cluster's own.
+"""
 
 import asyncio
+import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ..actors.work import Work
 from ..errors import FleetUnavailable
 from .embedded import Connection, connect
+from .placement.demand import Demand
+from .placement.policy import BUILT_ENGINES
 from .pool import Pool
+from .supervisor.settings import SupervisorSettings, settings_from
 
 if TYPE_CHECKING:
-    from .ray_pool import RayPool
+    from .leased_pool import LeasedPool
 
-__all__ = ["ConnectedPool"]
+__all__ = ["ConnectedPool", "leased_pool"]
 
 ResultT = TypeVar("ResultT")
 
 
 class ConnectedPool(Pool):
-    """Connects to Ray when it starts, runs a ``RayPool`` there, and gives the connection back when it closes.
+    """Connects to Ray when it starts, runs a ``LeasedPool`` there, and gives the connection back when it closes.
 
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
@@ -29,7 +37,7 @@ class ConnectedPool(Pool):
         self._address = address
         self._asked_slots = slots
         self._connection: Connection | None = None
-        self._pool: RayPool | None = None
+        self._pool: LeasedPool | None = None
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -55,13 +63,27 @@ class ConnectedPool(Pool):
                 raise FleetUnavailable(message, "Open a new fleet.")
             if self._pool is None:
                 self._connection = await connect(self._address)
-                # Only now: the embedded Ray's settings are read when Ray is imported.
-                from .ray_pool import RayPool  # noqa: PLC0415
-
-                self._pool = RayPool(self._connection, self._asked_slots)
+                self._pool = leased_pool(self._connection, self._asked_slots)
             pool = self._pool
         # Outside the lock: closing must not wait for workers that do not come.
         await pool.start()
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now."""
+        return 0 if self._pool is None else self._pool.slots_for(job)
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run."""
+        await self._started().more_slots(job, beyond)
+
+    def expect(self, demand: Demand) -> None:
+        """Say what a job wants from now on."""
+        self._started().expect(demand)
+
+    def forget(self, job: str) -> None:
+        """Say that a job wants nothing any more."""
+        if self._pool is not None:
+            self._pool.forget(job)
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result."""
@@ -72,7 +94,7 @@ class ConnectedPool(Pool):
         return {} if self._pool is None else await self._pool.progress(job)
 
     async def aclose(self) -> None:
-        """Stop the workers and give the connection back. Idempotent."""
+        """Stop or return the workers and give the connection back. Idempotent."""
         self._closed = True
         async with self._lock:
             pool, connection = self._pool, self._connection
@@ -82,8 +104,34 @@ class ConnectedPool(Pool):
             if connection is not None:
                 await connection.close()
 
-    def _started(self) -> "RayPool":
+    def _started(self) -> "LeasedPool":
         if self._pool is None:
             message = "the pool is not started"
             raise FleetUnavailable(message, "Start it first.")
         return self._pool
+
+
+PRIVATE = SupervisorSettings(idle_release_s=None)
+"""Nobody else could use what a private Ray's workers hold."""
+
+
+def leased_pool(connection: Connection, slots: int | None) -> "LeasedPool":
+    """Return a pool on an open connection, which must outlive it.
+
+    Args:
+        connection: a private Ray gets a supervisor in this process; any other has its own, or is given one.
+        slots: pieces of work at a time; None means one per core. A private Ray has as many as are asked for.
+    """
+    # Only now: the embedded Ray's settings are read when Ray is imported.
+    from .leased_pool import LeasedPool  # noqa: PLC0415
+    from .supervisor.link import ActorLink, LocalLink  # noqa: PLC0415
+
+    if not connection.is_private:
+        return LeasedPool(ActorLink(settings_from(os.environ)), slots, notes=connection.notes)
+    from .supervisor.ray_hands import PrivateHands  # noqa: PLC0415
+    from .supervisor.shell import Shell  # noqa: PLC0415
+    from .supervisor.wiring import make_core  # noqa: PLC0415
+
+    core = make_core(PRIVATE, BUILT_ENGINES, 1, time.monotonic())
+    shell = Shell(PrivateHands(slots, connection.is_alive), core, PRIVATE)
+    return LeasedPool(LocalLink(shell), slots, eager=True, notes=connection.notes)

@@ -1,15 +1,17 @@
 """Where work runs: the one seam between jobs and the machines.
 
-Jobs know only ``Pool``. ``cluster/ray_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in
+Jobs know only ``Pool``. ``cluster/leased_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in
 threads of this process and passes the same contract tests.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ..actors.work import Work
+from .placement.demand import Demand
 
 __all__ = ["Pool"]
 
@@ -28,6 +30,26 @@ class Pool(ABC):
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how this pool came to be, a line each; it goes into the report."""
         return ()
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
+        del job
+        return self.slots
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run; for ever, where that never changes.
+
+        Raises:
+            FleetUnavailable: the job has no slots, and nothing will ever come.
+        """
+        del job, beyond
+        await asyncio.Event().wait()
+
+    def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
+        """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
+
+    def forget(self, job: str) -> None:  # noqa: B027 - as above
+        """Say that a job wants nothing any more."""
 
     @abstractmethod
     async def start(self) -> None:

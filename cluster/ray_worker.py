@@ -7,16 +7,23 @@ reads at import is settled.
 import asyncio
 import os
 import pickle
+import threading
+import time
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..actors.worker import WorkerCore
 from ..errors import CodecfleetError, UsageError, WorkError
+from .supervisor.hands import Pulse
+from .supervisor.messages import WorkerFacts
+from .visible_device import narrow, open_nvml
 
-__all__ = ["CONTROL", "Outcome", "RayWorker"]
+__all__ = ["CONTROL", "FENCED_CODE", "Outcome", "RayWorker"]
 
 ResultT = TypeVar("ResultT")
 
+FENCED_CODE = 75
+"""The exit code of a worker that fenced itself: EX_TEMPFAIL."""
 CONTROL = "control"
 """The concurrency group of everything but work: it has its own thread and event loop, so it always answers."""
 
@@ -33,12 +40,24 @@ class Outcome(Generic[ResultT]):
 
 
 class RayWorker:
-    """One worker process with ``slots`` slots."""
+    """One worker process with ``slots`` slots.
 
-    def __init__(self, slots: int) -> None:
+    Args:
+        slots: pieces of work at once.
+        takes_gpu: take the GPU that Ray has given this process, and see no other.
+        fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
+            its supervisor would else hold its device for ever, and perhaps work against its own replacement.
+    """
+
+    def __init__(self, slots: int, *, takes_gpu: bool = False, fence_s: float | None = None) -> None:
+        self._slots = slots
+        self._device = _take_device() if takes_gpu else ""
         self._core = WorkerCore(slots)
+        self._renewed_s = time.monotonic()
+        if fence_s is not None:
+            threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
-    async def run(self, run: int, pickled_work: bytes) -> Outcome[object]:
+    async def run(self, run: str, pickled_work: bytes) -> Outcome[object]:
         """Run the pickled work to its end and return how it ended; never raises for what the work does."""
         try:
             work = pickle.loads(pickled_work)  # noqa: S301 - from our own driver, over Ray's authenticated channel
@@ -49,7 +68,7 @@ class RayWorker:
         except CodecfleetError as error:
             return Outcome(error=_portable(error))
 
-    async def cancel(self, run: int) -> None:
+    async def cancel(self, run: str) -> None:
         """Cancel ``run``; see ``WorkerCore.cancel``."""
         self._core.cancel(run)
 
@@ -57,13 +76,33 @@ class RayWorker:
         """Return the frames done by each running piece of work of ``job``, by label."""
         return self._core.progress(job)
 
-    async def answer(self) -> int:
-        """Return the process id: the process is up and our code is importable in it."""
-        return os.getpid()
+    async def facts(self) -> WorkerFacts:
+        """Say who this is: the process is up, and our code is importable in it."""
+        self._renewed_s = time.monotonic()
+        return WorkerFacts(os.getpid(), self._slots, self._device)
+
+    async def pulse(self) -> Pulse:
+        """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
+        self._renewed_s = time.monotonic()
+        return Pulse(self._core.frames_done, self._core.running())
 
     async def watch(self) -> None:
         """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
         await asyncio.Event().wait()
+
+    def _fence(self, fence_s: float) -> None:
+        while time.monotonic() - self._renewed_s < fence_s:
+            time.sleep(min(1.0, fence_s / 4))
+        # At once, without clean-up: what runs here may be running elsewhere by now.
+        os._exit(FENCED_CODE)
+
+
+def _take_device() -> str:
+    """Narrow this process to the GPU that Ray gave it, before anything of NVIDIA's is imported; return its UUID."""
+    import ray  # noqa: PLC0415 - inside an actor it is there
+
+    given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return narrow(given, os.environ, open_nvml())
 
 
 def _unreadable(error: Exception) -> UsageError:

@@ -113,7 +113,7 @@ class MigSlice:
 
     uuid: str
     gpu_instance: int
-    compute_instance: int
+    compute_instance: Maybe[int]
     profile: str
     memory: Maybe[MemoryUse]
     engines: tuple[EngineCount, ...]
@@ -138,7 +138,7 @@ class MigReport:
 
     enabled: bool
     pending: bool
-    slices_max: int
+    slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
 

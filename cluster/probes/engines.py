@@ -45,6 +45,7 @@ class Codec(Enum):
     MPEG4 = "mpeg4"
     VC1 = "vc1"
     JPEG = "jpeg"
+    OTHER = "other"  #: any other codec: libavcodec may decode it, no engine does
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class LocalPool(Pool):
 
     async def _in_turn(self, work: Work[ResultT]) -> ResultT:
         await self._wait_for_slot()
-        run = next(self._runs)
+        run = str(next(self._runs))
         ended = asyncio.wrap_future(self._core.submit(run, work))
         # The slot is free when the thread is, not when the submitter stops waiting.
         ended.add_done_callback(self._end)

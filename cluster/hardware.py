@@ -1,0 +1,247 @@
+"""What is known of video engines before anybody asked a machine: ``configs/hardware.toml`` as frozen values.
+
+Everything here is a start value. Probes replace counts and capabilities, workers' measurements replace rates.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
+
+__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "load_hardware"]
+
+MIB = 1 << 20
+_GEFORCE = "GeForce"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Capability(_Frozen):
+    """A row of a capability table: what an engine takes, up to which size in pixels."""
+
+    codec: Codec
+    chroma: str
+    bit_depths: tuple[int, ...]
+    max_width: int
+    max_height: int
+
+
+class DecoderRates(_Frozen):
+    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, by "<codec> <bit depth>"."""
+
+    reference_clock_mhz: int
+    fps: dict[str, float]
+
+
+class MigProfileFacts(_Frozen):
+    """What one instance of a MIG profile has: [NVDEC, NVENC, NVJPG, OFA], its memory, how many fit at most."""
+
+    engines: tuple[int, int, int, int]
+    memory_mib: int
+    most: int
+
+    def engine_counts(self) -> dict[Engine, int]:
+        """Return the engines by kind, without those it has none of."""
+        kinds = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA)
+        return {kind: count for kind, count in zip(kinds, self.engines, strict=True) if count}
+
+
+class Architecture(_Frozen):
+    """Which generation of engines an architecture has; "" for none. ``names`` are NVML's."""
+
+    nvdec: str
+    nvenc: str
+    names: tuple[str, ...]
+    compute_capability: str
+
+
+class GpuModel(_Frozen):
+    """One GPU model; ``confidence`` says of each figure how it is known."""
+
+    names: tuple[str, ...]
+    architecture: str
+    memory_mib: int
+    engines: dict[Engine, int]
+    confidence: dict[str, str]
+    source: str
+    video_clock_mhz: int | None = None
+    mig: str = ""
+    geforce: bool = False
+    igpu: bool = False
+
+
+class Measured(_Frozen):
+    """Rates measured on a model: pairs of sessions open and frames a second of all of them together."""
+
+    model: str
+    case: str
+    direction: Direction
+    width: int
+    height: int
+    curve: tuple[tuple[int, float], ...]
+    source: str
+
+
+class Sessions(_Frozen):
+    """How sessions share engines, how long they take to open (s), and what is documented of caps."""
+
+    efficiency: tuple[tuple[int, float], ...]
+    start_s: float
+    first_start_s: float
+    encoder_sessions_geforce_system: int
+    source: str
+
+
+class DeviceMemory(_Frozen):
+    """Device memory of a process and of a session."""
+
+    context_mib: int
+    session_mib: int
+    session_1080p_frames: int
+    session_most_mib: int
+    source: str
+
+
+class SoftwareRates(_Frozen):
+    """Frames a second of one reference core at 1080p 8 bits; encoders by preset 1 to 7, without decoding."""
+
+    reference_core: str
+    encode_threads: int
+    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
+    decode: dict[Codec, float]
+    ten_bits: float
+    host_frames: int
+    host_session_mib: int
+    source: str
+
+
+class _CapabilityNames(_Frozen):
+    decodes: str
+    encodes: str
+
+
+class Hardware(_Frozen):
+    """All tables. ``nvenc`` holds frames a second of one NVENC at 1080p for the presets P1, P3, P5 and P7."""
+
+    schema_version: int = Field(alias="schema")
+    sources: dict[str, str]
+    nvdec: dict[str, DecoderRates]
+    nvenc: dict[str, dict[Codec, tuple[float, float, float, float]]]
+    architectures: dict[str, Architecture]
+    decodes: dict[str, tuple[Capability, ...]]
+    encodes: dict[str, tuple[Capability, ...]]
+    capabilities_of: dict[str, _CapabilityNames]
+    sessions: Sessions
+    memory: DeviceMemory
+    software: SoftwareRates
+    measured: tuple[Measured, ...]
+    gpus: dict[str, GpuModel]
+    mig: dict[str, dict[str, MigProfileFacts]]
+
+    def model_of(self, name: str) -> tuple[str, GpuModel] | None:
+        """Return the model with this NVML name and what we call it; None for one we do not know.
+
+        A MIG slice or vGPU that is named after its GPU ("NVIDIA H200 MIG 1g.18gb") is that GPU.
+        """
+        named = [(len(spelt), key) for key, model in self.gpus.items() for spelt in model.names if _begins(name, spelt)]
+        return (max(named)[1], self.gpus[max(named)[1]]) if named else None
+
+    def architecture_of(self, name: str, architecture: str) -> str:
+        """Return our word for an architecture: of a known model its own, else by what NVML calls it, else ""."""
+        known = self.model_of(name)
+        if known is not None:
+            return known[1].architecture
+        spoken = architecture.lower()
+        for key, entry in self.architectures.items():
+            if spoken == key or spoken in entry.names:
+                return key
+        return ""
+
+    def is_geforce(self, name: str) -> bool:
+        """Tell whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
+        return _GEFORCE in name
+
+    def trials_of(self, architecture: str, engines: dict[Engine, int]) -> tuple[Trial, ...]:
+        """Return what engines of an architecture would answer to every case in the tables, as a simulated fleet has it.
+
+        Engines that the device has none of answer no, as the driver would.
+        """
+        entry = self.architectures[architecture]
+        trials = [
+            *self._trials(self._rows(entry.nvdec, Direction.DECODE), Direction.DECODE, Engine.NVDEC, "nvdec", engines),
+            *self._trials(self._rows(entry.nvenc, Direction.ENCODE), Direction.ENCODE, Engine.NVENC, "nvenc", engines),
+        ]
+        return tuple(trials)
+
+    def _rows(self, generation: str, direction: Direction) -> tuple[Capability, ...]:
+        if not generation:
+            return ()
+        names = self.capabilities_of[generation]
+        return self.decodes[names.decodes] if direction is Direction.DECODE else self.encodes[names.encodes]
+
+    def _trials(
+        self,
+        rows: tuple[Capability, ...],
+        direction: Direction,
+        engine: Engine,
+        implementation: str,
+        engines: dict[Engine, int],
+    ) -> list[Trial]:
+        table = self.decodes if direction is Direction.DECODE else self.encodes
+        able = {(row.codec, row.chroma, depth): row for row in rows for depth in row.bit_depths}
+        asked = {
+            (row.codec, row.chroma, depth): None for rows in table.values() for row in rows for depth in row.bit_depths
+        }
+        count = engines.get(engine, 0)
+        return [
+            _trial(
+                CodecCase(codec, direction, chroma, depth),
+                engine,
+                implementation,
+                able.get((codec, chroma, depth)),
+                count,
+            )
+            for codec, chroma, depth in asked
+        ]
+
+
+def _trial(case: CodecCase, engine: Engine, implementation: str, row: Capability | None, count: int) -> Trial:
+    works = row is not None and count > 0
+    reason = ""
+    if not works:
+        reason = f"the device has no {engine.name}" if count == 0 else f"its {engine.name} does not {case.name}"
+    return Trial(
+        case=case,
+        engine=engine,
+        implementation=implementation,
+        works=works,
+        how=How.SIMULATED,
+        max_width=row.max_width if row is not None and works else None,
+        max_height=row.max_height if row is not None and works else None,
+        engines=count if works else None,
+        reason=reason,
+    )
+
+
+def _begins(name: str, spelt: str) -> bool:
+    return name == spelt or name.startswith(f"{spelt} ")
+
+
+@cache
+def load_hardware() -> Hardware:
+    """Return the tables that come with the package."""
+    text = files(f"{__name__.split('.')[0]}.configs").joinpath("hardware.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    for name in ("decodes", "encodes"):
+        document[name] = {key: [_row(row) for row in rows] for key, rows in document[name].items()}
+    return Hardware.model_validate(document)
+
+
+def _row(row: list[object]) -> dict[str, object]:
+    return dict(zip(("codec", "chroma", "bit_depths", "max_width", "max_height"), row, strict=True))

@@ -1,0 +1,379 @@
+"""The pool on Ray: work goes to workers that a supervisor has leased to this client.
+
+The pool keeps telling the supervisor what its jobs want and hold, and is told what they may use. Work goes straight
+from here to the workers: a supervisor that dies for a while is not missed by what runs, nor by what starts on slots that
+are leased already.
+
+This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
+"""
+
+import asyncio
+import itertools
+import os
+import pickle
+import secrets
+import socket
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+from ..actors.work import Work
+from ..errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost, WorkError
+from .leases import Effect, Leases, Lose, Run, Stop
+from .placement.assumed import plain_demand
+from .placement.demand import Demand
+from .pool import Pool
+from .ray_failures import Failure, classify, first_line
+from .ray_worker import CONTROL, Outcome
+from .supervisor.link import Link
+from .supervisor.messages import ClientReport, Grants, JobReport
+
+__all__ = ["LeasedPool"]
+
+ResultT = TypeVar("ResultT")
+
+RENEW_S = 1.0
+"""How long the supervisor may keep a report waiting for news."""
+AGAIN_S = 0.2
+LOST_PATIENCE_S = 60.0
+"""How long a supervisor may be out of reach before jobs that have nothing give up."""
+FAREWELL_S = 0.5
+"""How long cancelled work may take to end before its process is killed."""
+PROGRESS_S = 1.0
+SLOTS_MAX = 1024
+"""More slots than a machine with a Ray of its own has cores."""
+WARM_UP = "warm-up"
+"""The name of the wish with which a pool of its own gets its workers before any job has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Work that somebody awaits."""
+
+    work: Work[Any]
+    pickled: bytes
+    result: asyncio.Future[Any]
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        if self.result.done():  # the submitter was cancelled
+            return
+        if outcome.error is None:
+            self.result.set_result(outcome.result)
+        else:
+            self.result.set_exception(outcome.error)
+
+
+class LeasedPool(Pool):
+    """Runs work on workers that the supervisor behind ``link`` leases.
+
+    Args:
+        link: the way to the supervisor; the pool opens and closes it.
+        workers_max: pieces of work of one job at a time; None means what the supervisor gives.
+        eager: get workers at once and keep them, rather than when the first job wants them.
+        notes: lines for every job's report.
+    """
+
+    def __init__(
+        self, link: Link, workers_max: int | None = None, *, eager: bool = False, notes: tuple[str, ...] = ()
+    ) -> None:
+        if workers_max is not None and workers_max < 1:
+            message = f"a pool needs at least one slot: {workers_max}"
+            raise UsageError(message)
+        self._link = link
+        self._workers_max = workers_max
+        self._eager = eager
+        self._notes = notes
+        self._client = secrets.token_hex(8)
+        self._leases = Leases()
+        self._tasks = itertools.count()
+        self._turns = itertools.count(1)
+        self._orders: dict[int, _Order] = {}
+        self._demands: dict[str, Demand] = {}
+        self._handles: dict[str, Any] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._told = asyncio.Event()
+        self._grants = Grants({})
+        self._heard_s = 0.0
+        self._newest_heard = 0
+        self._opening: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work of one job could run at the same time; known once the pool has started."""
+        capacity = self._grants.capacity_slots
+        return capacity if self._workers_max is None else min(capacity, self._workers_max)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about how this pool came to be."""
+        return self._notes
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now."""
+        return self._leases.slots_for(job)
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run.
+
+        Raises:
+            FleetUnavailable: nothing will ever come.
+        """
+        while self._leases.slots_for(job) <= beyond:
+            if self._leases.slots_for(job) == 0:
+                self._refuse_if_hopeless()
+            self._told.clear()
+            await self._told.wait()
+
+    def expect(self, demand: Demand) -> None:
+        """Say what a job wants from now on."""
+        limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
+        self._demands[demand.job] = _limited(demand, min(limits, default=None))
+        self._changed.set()
+
+    def forget(self, job: str) -> None:
+        """Say that a job wants nothing any more."""
+        self._demands.pop(job, None)
+        self._leases.forget([job])
+        self._changed.set()
+
+    async def start(self) -> None:
+        """Reach the supervisor; an eager pool also waits for its first worker.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+        """
+        self._refuse_if_closed()
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        try:
+            await self._link.open()
+        except CodecfleetError:
+            raise
+        except Exception as error:
+            message = f"the supervisor cannot be reached: {first_line(error)}"
+            raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
+        self._heard_s = asyncio.get_running_loop().time()
+        self._renewing = asyncio.create_task(self._renew_for_ever())
+        if self._eager:
+            self.expect(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
+            await self.more_slots(WARM_UP, 0)
+            del self._demands[WARM_UP]
+        else:
+            await self._heard()
+        self._refuse_if_hopeless()
+
+    async def _heard(self) -> None:
+        self._told.clear()
+        self._changed.set()
+        await self._told.wait()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker and return its result.
+
+        Large NumPy arrays in the result are read-only views of Ray's object store, not copies.
+
+        Raises:
+            WorkerLost: the process or its node died.
+            FleetUnavailable: nothing is left to run on.
+            UsageError: the work does not pickle, or the pool is closed.
+            Cancelled: the pool was closed while the work waited or ran.
+            CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
+        """
+        self._refuse_if_closed()
+        order = _Order(work, _pickle(work), asyncio.get_running_loop().create_future())
+        task = next(self._tasks)
+        self._orders[task] = order
+        try:
+            self._refuse_if_hopeless()
+            self._carry_out(self._leases.submitted(task, work.job))
+            self._changed.set()
+            return cast("ResultT", await order.result)
+        except BaseException:
+            self._carry_out(self._leases.withdrawn(task))
+            raise
+        finally:
+            del self._orders[task]
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done by the running work of ``job``, by label; a process that does not answer in 1 s says nothing."""
+        workers = self._leases.held(job)
+        answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
+        return {label: frames for answer in answers for label, frames in answer.items()}
+
+    async def aclose(self) -> None:
+        """Cancel what runs, give it half a second to end, and give the workers back."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    # The conversation with the supervisor
+
+    async def _renew_for_ever(self) -> None:
+        calls: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._changed.clear()
+                call = asyncio.create_task(self._renew())
+                calls.add(call)
+                call.add_done_callback(calls.discard)
+                changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                # Whatever changes in the same breath goes into one report.
+                await asyncio.sleep(0)
+        finally:
+            for call in calls:
+                call.cancel()
+
+    async def _renew(self) -> None:
+        report = self._report()
+        loop = asyncio.get_running_loop()
+        try:
+            grants = await self._link.renew(report, RENEW_S)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever keeps us from the supervisor may pass
+            if loop.time() - self._heard_s > LOST_PATIENCE_S:
+                self._hear(Grants({}, hopeless=f"the supervisor has been out of reach: {first_line(error)}"))
+            await asyncio.sleep(AGAIN_S)
+            with suppress(Exception):  # the next report tells
+                await self._link.open()
+            return
+        self._heard_s = loop.time()
+        if report.turn > self._newest_heard:
+            self._newest_heard = report.turn
+            self._hear(grants)
+
+    def _report(self) -> ClientReport:
+        outstanding = self._leases.outstanding()
+        demands = {
+            name: plain_demand(name, count, self._workers_max)
+            for name, count in outstanding.items()
+            if name not in self._demands
+        }
+        demands |= self._demands
+        jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
+        where = f"{socket.gethostname()} process {os.getpid()}"
+        return ClientReport(self._client, where, next(self._turns), jobs)
+
+    def _hear(self, grants: Grants) -> None:
+        self._grants = grants
+        self._carry_out(self._leases.granted(grants))
+        if grants.hopeless:
+            waiting = [task for task, order in self._orders.items() if not order.result.done()]
+            for task in waiting:
+                self._fail(task, FleetUnavailable(grants.hopeless, _AFTER_A_CRASH_LOOP))
+        self._told.set()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Run(task, worker):
+                    run = asyncio.create_task(self._run(task, worker, self._orders[task]))
+                    self._running.add(run)
+                    run.add_done_callback(self._running.discard)
+                case Stop(task, worker):
+                    self._stop(task, worker)
+                case Lose(task, worker, reason):
+                    self._fail(task, WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH))
+
+    def _fail(self, task: int, error: CodecfleetError) -> None:
+        if task in self._orders:
+            self._orders[task].settle(Outcome(error=error))
+
+    def _stop(self, task: int, worker: str) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None:
+            handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+
+    def _run_name(self, task: int) -> str:
+        # Unique among all clients of a worker.
+        return f"{self._client}:{task}"
+
+    async def _run(self, task: int, worker: str, order: _Order) -> None:
+        try:
+            if worker not in self._handles:
+                self._handles[worker] = await self._link.handle(worker)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
+            self._lose(worker, first_line(error))
+            return
+        try:
+            run = self._handles[worker].run.remote(self._run_name(task), order.pickled)
+            order.settle(await _settled(run))
+        except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
+            failure = classify(error)
+            if failure is Failure.PROCESS:
+                self._lose(worker, first_line(error))
+                return
+            order.settle(Outcome(error=_failed(order.work, failure, first_line(error))))
+        self._carry_out(self._leases.finished(task))
+        self._changed.set()
+
+    def _lose(self, worker: str, reason: str) -> None:
+        self._handles.pop(worker, None)
+        self._carry_out(self._leases.died(worker, reason))
+        self._changed.set()
+
+    async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
+        try:
+            ref = self._handles[worker].progress.options(concurrency_group=CONTROL).remote(job)
+            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
+        except Exception:  # noqa: BLE001 - progress is never worth an error; a lost process is told elsewhere
+            return {}
+
+    async def _close(self) -> None:
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+        for task in list(self._orders):
+            self._fail(task, Cancelled("the pool was closed"))
+            self._carry_out(self._leases.withdrawn(task))
+        if self._running:
+            await asyncio.wait(self._running, timeout=FAREWELL_S)
+        rest = [task for task in (self._opening, self._renewing, *self._running) if task is not None]
+        for task_left in rest:
+            task_left.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        with suppress(Exception):  # a supervisor that is out of reach notices that nobody renews
+            await asyncio.wait_for(self._link.depart(self._client), FAREWELL_S)
+        await self._link.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing is not None:
+            message = "the pool is closed"
+            raise UsageError(message)
+
+    def _refuse_if_hopeless(self) -> None:
+        if self._grants.hopeless:
+            raise FleetUnavailable(self._grants.hopeless, _AFTER_A_CRASH_LOOP)
+
+
+_AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
+_AFTER_A_CRASH_LOOP = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
+
+
+def _limited(demand: Demand, workers_max: int | None) -> Demand:
+    return replace(demand, workers_max=workers_max)
+
+
+async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
+    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
+    return await ref
+
+
+def _pickle(work: Work[ResultT]) -> bytes:
+    try:
+        return pickle.dumps(work, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
+        raise UsageError(message, "Work must be a value of importable classes.") from error
+
+
+def _failed(work: Work[ResultT], failure: Failure, reason: str) -> WorkError:
+    if failure is Failure.RESULT:
+        return WorkerLost(f"the result of {work.label} was lost: {reason}", _AFTER_A_DEATH)
+    return WorkError(f"{work.label} failed on its way: {reason}", "Its result must pickle.")

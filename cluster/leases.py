@@ -1,0 +1,161 @@
+"""Which piece of work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
+
+The supervisor says how many slots of which workers each job may use; each job's work waits in a queue of its own and
+goes, in order, to the least loaded of them. What was begun on a slot that is taken back is finished there.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from .supervisor.messages import Grants
+
+__all__ = ["Effect", "Leases", "Lose", "Run", "Stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Hand ``task`` to ``worker``."""
+
+    task: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Ask ``worker`` to stop ``task``; ``Leases.finished`` is called once it has."""
+
+    task: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Tell whoever waits for ``task`` that its worker died."""
+
+    task: int
+    worker: str
+    reason: str
+
+
+Effect: TypeAlias = Run | Stop | Lose
+
+
+@dataclass(slots=True)
+class _Job:
+    slots: dict[str, int] = field(default_factory=dict)
+    waiting: deque[int] = field(default_factory=deque)
+    running: dict[int, str] = field(default_factory=dict)
+
+    def load(self, worker: str) -> int:
+        return sum(where == worker for where in self.running.values())
+
+
+class Leases:
+    """The work of a client's jobs, and the slots they may use."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+        self._job_of: dict[int, str] = {}
+        self._dead: set[str] = set()
+
+    def slots_for(self, job: str) -> int:
+        """Return how many pieces of work of ``job`` may run now."""
+        found = self._jobs.get(job)
+        return 0 if found is None else sum(found.slots.values())
+
+    def held(self, job: str) -> dict[str, int]:
+        """Return what runs of ``job``: {worker: pieces}."""
+        found = self._jobs.get(job)
+        if found is None:
+            return {}
+        return {worker: found.load(worker) for worker in sorted(set(found.running.values()))}
+
+    def outstanding(self) -> dict[str, int]:
+        """Return how many pieces of work of each job wait or run; jobs without any are left out."""
+        counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    def workers(self) -> list[str]:
+        """Return every worker that runs something."""
+        return sorted({worker for job in self._jobs.values() for worker in job.running.values()})
+
+    def submitted(self, task: int, job: str) -> list[Effect]:
+        """Take in a new piece of work."""
+        self._job_of[task] = job
+        self._jobs.setdefault(job, _Job()).waiting.append(task)
+        return self._hand_out(job)
+
+    def withdrawn(self, task: int) -> list[Effect]:
+        """Nobody waits for ``task`` any more. Its slot stays taken until its worker has stopped."""
+        name = self._job_of.get(task)
+        if name is None:
+            return []
+        job = self._jobs[name]
+        if task in job.running:
+            return [Stop(task, job.running[task])]
+        job.waiting.remove(task)
+        del self._job_of[task]
+        return []
+
+    def finished(self, task: int) -> list[Effect]:
+        """A worker came to an end with ``task``, well or badly."""
+        name = self._job_of.pop(task, None)
+        if name is None:
+            return []
+        self._jobs[name].running.pop(task, None)
+        return self._hand_out(name)
+
+    def died(self, worker: str, reason: str) -> list[Effect]:
+        """A worker is gone: what it ran is lost, and its slots with it."""
+        effects: list[Effect] = []
+        # The supervisor may not know yet, and offer it again; its name never comes back.
+        self._dead.add(worker)
+        for job in self._jobs.values():
+            job.slots.pop(worker, None)
+            for task in [task for task, where in job.running.items() if where == worker]:
+                del job.running[task]
+                del self._job_of[task]
+                effects.append(Lose(task, worker, reason))
+        return effects
+
+    def granted(self, grants: Grants) -> list[Effect]:
+        """Take in what may be used from now on."""
+        effects: list[Effect] = []
+        for worker in sorted(grants.dead):
+            effects += self.died(worker, "the supervisor found it dead")
+        for name in {**self._jobs, **grants.slots}:
+            job = self._jobs.setdefault(name, _Job())
+            offered = grants.slots.get(name, {})
+            job.slots = {worker: slots for worker, slots in offered.items() if worker not in self._dead}
+            effects += self._hand_out(name)
+        return effects
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget jobs that are over, unless something of theirs still runs."""
+        for name in names:
+            job = self._jobs.get(name)
+            if job is not None and not job.running and not job.waiting:
+                del self._jobs[name]
+
+    def _hand_out(self, name: str) -> list[Effect]:
+        job = self._jobs[name]
+        effects: list[Effect] = []
+        while job.waiting:
+            worker = _least_loaded(job)
+            if worker is None:
+                break
+            task = job.waiting.popleft()
+            job.running[task] = worker
+            effects.append(Run(task, worker))
+        return effects
+
+
+def _least_loaded(job: _Job) -> str | None:
+    loads: Mapping[str, Fraction] = {
+        worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0
+    }
+    free = [worker for worker, load in loads.items() if load < 1]
+    return min(free, key=lambda worker: (loads[worker], worker), default=None)

@@ -1,0 +1,143 @@
+"""Asks the CUDA driver, in a process of its own: initialising it may hang, crash or end the process.
+
+It calls libcuda through ctypes of its own and not through ``cuda.bindings``: it has to judge the driver the same way
+whichever binding is installed, or none. Everything is yielded as soon as it is known, as plain values, so that a crash
+leaves what came before it.
+"""
+
+import ctypes
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = ["ATTRIBUTES", "CODEC_LIBRARIES", "ask"]
+
+CODEC_LIBRARIES = ("libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-ml.so.1")
+
+ATTRIBUTES = {
+    "integrated": 18,
+    "compute_capability_major": 75,
+    "compute_capability_minor": 76,
+    "managed_memory": 83,
+    "pageable_memory_access": 88,
+    "concurrent_managed_access": 89,
+    "can_use_host_pointer_for_registered_memory": 91,
+    "host_register_supported": 99,
+    "virtual_address_management_supported": 102,
+    "handle_type_posix_file_descriptor_supported": 103,
+}
+"""The driver API's CU_DEVICE_ATTRIBUTE_* that say what a device's memory can do, by our names."""
+
+Item: TypeAlias = tuple[str | int | None, ...]
+_NAME_BYTES = 256
+
+
+def ask(*, every_device: bool = False, libcuda: str = "libcuda.so.1") -> Iterator[Item]:
+    """Yield ``(key, *values)`` for everything that can be asked, the riskiest last.
+
+    Args:
+        every_device: ask about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
+        libcuda: the library's name, as the linker resolves it, or its path.
+    """
+    if every_device:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    try:
+        cuda = ctypes.CDLL(libcuda)
+    except OSError as error:
+        yield "no library", str(error)
+        cuda = None
+    if cuda is not None:
+        yield "library", _mapped("libcuda.so")
+        version = ctypes.c_int()
+        yield "cuda version", _call(cuda, "cuDriverGetVersion", ctypes.byref(version)), version.value
+    for name in CODEC_LIBRARIES:
+        yield from _ask_codec_library(name)
+    if cuda is not None:
+        yield from _ask_devices(cuda)
+
+
+def _ask_codec_library(name: str) -> Iterator[Item]:
+    yield "step", f"loading {name}"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        yield "not loaded", name, str(error)
+        return
+    yield "loaded", name, _mapped(name.removesuffix(".1"))
+    if name == "libnvidia-encode.so.1":
+        version = ctypes.c_uint32()
+        yield "nvenc", _call(library, "NvEncodeAPIGetMaxSupportedVersion", ctypes.byref(version)), version.value
+
+
+def _ask_devices(cuda: ctypes.CDLL) -> Iterator[Item]:
+    yield "step", "cuInit"
+    code = _call(cuda, "cuInit", 0)
+    yield "init", code
+    if code != 0:
+        return
+    count = ctypes.c_int()
+    yield "count", _call(cuda, "cuDeviceGetCount", ctypes.byref(count)), count.value
+    for ordinal in range(count.value):
+        yield from _ask_device(cuda, ordinal)
+    # Contexts last: each takes memory and time, and may be what ends us.
+    for ordinal in range(count.value):
+        yield "step", f"retaining the primary context of device {ordinal}"
+        yield ("context", ordinal, *_context(cuda, ordinal))
+
+
+def _ask_device(cuda: ctypes.CDLL, ordinal: int) -> Iterator[Item]:
+    yield "step", f"asking about device {ordinal}"
+    device = _device(cuda, ordinal)
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    code = _call(cuda, "cuDeviceGetName", name, _NAME_BYTES, device)
+    yield "device", ordinal, code, name.value.decode(errors="replace")
+    code = _call(cuda, "cuDeviceGetPCIBusId", name, _NAME_BYTES, device)
+    yield "pci", ordinal, code, name.value.decode(errors="replace")
+    raw = (ctypes.c_ubyte * 16)()
+    # The second version names a MIG instance, the first the GPU under it.
+    code = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
+    if code is None:
+        code = _call(cuda, "cuDeviceGetUuid", raw, device)
+    yield "uuid", ordinal, code, str(uuid.UUID(bytes=bytes(raw)))
+    for attribute, number in ATTRIBUTES.items():
+        value = ctypes.c_int()
+        code = _call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        yield "attribute", ordinal, attribute, code, value.value
+
+
+def _context(cuda: ctypes.CDLL, ordinal: int) -> Item:
+    """Retain the device's primary context and ask for its memory: code, code of asking, free and total bytes."""
+    device = _device(cuda, ordinal)
+    context = ctypes.c_void_p()
+    code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    if code != 0:
+        return code, None, 0, 0
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    asked = _call(cuda, "cuCtxSetCurrent", context)
+    if asked == 0:
+        asked = _call(cuda, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    _call(cuda, "cuDevicePrimaryCtxRelease_v2", device)
+    return code, asked, free.value, total.value
+
+
+def _device(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
+    device = ctypes.c_int(ordinal)
+    _call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
+    return device
+
+
+def _call(library: ctypes.CDLL, function: str, *arguments: object) -> int | None:
+    """Return the call's code, or None where the library is older than the function."""
+    found = getattr(library, function, None)
+    return None if found is None else int(found(*arguments))
+
+
+def _mapped(beginning: str) -> str:
+    """Return the file of ours whose name begins so, as the kernel has mapped it; "" for none."""
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        path = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) > 5 else ""  # noqa: PLR2004 - maps has six columns
+        if path.rpartition("/")[2].startswith(beginning):
+            return path
+    return ""

@@ -1,0 +1,102 @@
+"""Many cases tried in child processes, one after the other: a case that ends its child ends nothing else.
+
+A child is told the cases and yields, for each, ``{"case": name}`` when it begins with it and a map with more keys when
+it is done. So the values that a dead child leaves behind tell which case it died of; the others go on in a new child.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .child import ChildEnd, ChildOutcome, run_in_child
+
+__all__ = ["CaseResult", "CasesOutcome", "RunChild", "try_cases"]
+
+CHILDREN_MAX = 8
+"""A machine on which more cases than this kill their process has one fault, not many."""
+_LEAST_S = 0.5
+
+
+class RunChild(Protocol):
+    """``run_in_child``, or what stands in for it."""
+
+    def __call__(
+        self,
+        probe: str,
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildOutcome:
+        """Run ``probe`` and return what came of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What the children said of one case: the map they yielded, or how the child ended that tried it."""
+
+    case: str
+    values: Mapping[str, Any] | None
+    death: ChildOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CasesOutcome:
+    """What came of all cases. ``problem`` is why some were not reached, "" when all were."""
+
+    results: tuple[CaseResult, ...]
+    untried: tuple[str, ...]
+    problem: str
+
+
+def try_cases(
+    probe: str,
+    cases: Sequence[str],
+    arguments: Callable[[tuple[str, ...], float], Mapping[str, Any]],
+    limit_s: float,
+    *,
+    environment: Mapping[str, str] | None = None,
+    run: RunChild = run_in_child,
+    clock: Callable[[], float] = time.monotonic,
+) -> CasesOutcome:
+    """Try ``cases`` in order, in as many children as it takes, within ``limit_s``.
+
+    Args:
+        probe: the generator function for ``run_in_child``.
+        cases: their names, the worthiest first.
+        arguments: makes the child's keyword arguments from the cases that are left and the seconds that are.
+        limit_s: for all children together.
+        environment: variables for the children.
+        run: what runs a child.
+        clock: seconds.
+    """
+    results: list[CaseResult] = []
+    left, ends_s, problem = tuple(cases), clock() + limit_s, ""
+    for _ in range(CHILDREN_MAX):
+        remaining_s = ends_s - clock()
+        if not left or remaining_s < _LEAST_S:
+            break
+        outcome = run(probe, arguments(left, remaining_s), remaining_s, environment)
+        found, problem = _read(outcome)
+        results += found
+        reached = {result.case for result in found}
+        if not reached or outcome.returned:
+            left = tuple(case for case in left if case not in reached)
+            break
+        left = tuple(case for case in left if case not in reached)
+    return CasesOutcome(tuple(results), left, (problem or "the time for trials was up") if left else "")
+
+
+def _read(outcome: ChildOutcome) -> tuple[list[CaseResult], str]:
+    """Return what a child said of its cases, and why it ended before its end."""
+    maps = [value for value in outcome.values if isinstance(value, dict) and "case" in value]
+    done = {value["case"]: value for value in maps if len(value) > 1}
+    found = [CaseResult(case, value) for case, value in done.items()]
+    if outcome.returned:
+        return found, ""
+    begun = [value["case"] for value in maps if value["case"] not in done]
+    # Out of time is nobody's fault but the case's that hung; before the first case, it is the probe's own.
+    found += [CaseResult(case, None, outcome) for case in begun]
+    out_of_time = outcome.end is ChildEnd.TIMED_OUT
+    return found, "the time for trials was up" if out_of_time else outcome.detail

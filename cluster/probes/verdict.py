@@ -1,0 +1,31 @@
+"""A judgement about a machine: what it is about, how it stands, which rule decided, and how to mend it."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["State", "Verdict"]
+
+
+class State(Enum):
+    """How a subject stands."""
+
+    OK = "ok"  #: works, without limits worth a mention
+    LIMITED = "limited"  #: works, but not everything: see the verdict's limits
+    BROKEN = "broken"  #: does not work until somebody mends it
+    UNKNOWN = "unknown"  #: nothing here says
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One subject judged.
+
+    ``rule`` names what decided, with document and section ("CUDA Compatibility 2.1"). ``because`` and ``mend`` are
+    one sentence each; ``mend`` is "" where there is nothing to do. ``limits`` are what does not work, one phrase each.
+    """
+
+    subject: str
+    state: State
+    rule: str
+    because: str
+    mend: str = ""
+    limits: tuple[str, ...] = ()

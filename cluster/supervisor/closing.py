@@ -1,0 +1,102 @@
+"""Closes the gap between what is wanted and what is there: places, reserves, gives back."""
+
+from ..placement.inventory import DeviceState, Inventory
+from ..probes.engines import Engine
+from .clients import JobBook
+from .dealing import deal
+from .events import Effect, Reserve, Stop
+from .gap import effective_nodes, reservable_cores
+from .seats import SeatBook, SeatState, seat_of, seats_of
+from .state import Planner, State
+
+__all__ = ["close_the_gap"]
+
+
+def close_the_gap(state: State, plan: Planner, now_s: float) -> list[Effect]:
+    """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
+    if state.end:
+        return []
+    _set_out_seats(state)
+    _place(state, plan)
+    if now_s < state.recovering_until_s:
+        return []
+    return [*_reserve_missing(state, now_s), *_give_back_unused(state, now_s)]
+
+
+def _set_out_seats(state: State) -> None:
+    for node in state.nodes:
+        for seat in seats_of(node.node):
+            book = state.seats.get(seat.seat)
+            if book is None:
+                state.seats[seat.seat] = SeatBook(seat)
+            elif book.state is SeatState.EMPTY:
+                book.seat = seat
+
+
+def _place(state: State, plan: Planner) -> None:
+    inventory = Inventory(tuple(effective_nodes(state.nodes, state.seats)))
+    jobs = state.clients.jobs()
+    inputs = (tuple(job.demand for job in jobs), inventory)
+    if inputs != state.placed_for:
+        state.placed_for = inputs
+        state.placement = plan(inputs[0], inventory, {job.key: _held_by_device(state, job) for job in jobs})
+    kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
+    state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
+    state.capacity_slots = sum(
+        device.engines.get(Engine.CPU, 0)
+        for node in inventory.nodes
+        if node.state is DeviceState.OPEN
+        for device in node.devices
+    )
+
+
+def _held_by_device(state: State, job: JobBook) -> dict[str, int]:
+    held: dict[str, int] = {}
+    for worker, slots in job.held.items():
+        book = state.seats.get(seat_of(worker))
+        if book is not None:
+            device = book.device or f"{book.seat.node}/cpu"
+            held[device] = held.get(device, 0) + slots
+    return held
+
+
+def _reserve_missing(state: State, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    free = {node.ray.node: node.ray.free_cores for node in state.nodes}
+    for name in sorted(state.targets):
+        book = state.seats[name]
+        if book.state is not SeatState.EMPTY:
+            continue
+        cores = reservable_cores(book, free)
+        state.epoch += 1
+        book.epoch = state.epoch
+        book.reserved_cores = 0
+        book.to(SeatState.RESERVING, now_s)
+        gpus = state.settings.gpu_share if book.seat.takes_gpu else 0.0
+        effects.append(Reserve(name, book.epoch, book.seat.node, cores, gpus))
+    return effects
+
+
+def _give_back_unused(state: State, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    jobs = state.clients.jobs()
+    for name, book in state.seats.items():
+        if book.state is not SeatState.READY:
+            continue
+        if name in state.targets or any(job.occupies(book.worker) for job in jobs):
+            book.unused_since_s = None
+            continue
+        if book.unused_since_s is None:
+            book.unused_since_s = now_s
+        patience_s = _patience_s(state, book)
+        if patience_s is not None and now_s - book.unused_since_s >= patience_s:
+            book.to(SeatState.LEAVING, now_s, "unused")
+            effects.append(Stop(name, book.epoch))
+    return effects
+
+
+def _patience_s(state: State, book: SeatBook) -> float | None:
+    node = state.nodes.get(book.seat.node)
+    if node is not None and node.state is DeviceState.DRAINING:
+        return 0.0
+    return state.settings.idle_release_s

@@ -1,0 +1,268 @@
+"""What a supervisor decides: a state machine without Ray, clock or I/O.
+
+``Core.decide`` takes one event and the time, and returns the effects that a shell carries out; what comes of them
+returns as further events. The world tells facts (nodes, workers, clients); the core compares what is wanted with what is there,
+and closes the gap one step at a time. So it does not matter which fact came first, or whether one came twice.
+
+The same core runs in the cluster's supervisor actor and inside a process that uses an embedded Ray.
+"""
+
+from collections.abc import Callable
+
+from ..probes.device_report import DeviceKind
+from .events import (
+    Asked,
+    Departed,
+    Died,
+    Effect,
+    Ended,
+    Event,
+    Found,
+    NodesSeen,
+    Note,
+    NotReserved,
+    Probe,
+    Probed,
+    ProbeFailed,
+    Renewed,
+    Reserved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Ticked,
+)
+from .seats import SeatBook, SeatState, node_of
+from .settings import SupervisorSettings
+
+__all__ = ["Core"]
+
+STEADY_S = 10.0
+"""A process that lived this long was no bad start: the count of deaths begins anew."""
+FIRST_REST_S = 0.1
+LONGEST_REST_S = 5.0
+
+
+class Core:
+    """The state of a supervisor; see ``seats.EDGES`` for what a seat goes through.
+
+    Args:
+        planner: decides which job gets what.
+        settings: how patient to be.
+        first_epoch: larger than any epoch an earlier supervisor gave out.
+        now_s: the time at which it begins, on the clock of all later events.
+    """
+
+    def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
+        self._plan = planner
+        self.state = State(settings, first_epoch, now_s)
+        self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
+            NodesSeen: self._nodes_seen,
+            Probed: self._probed,
+            ProbeFailed: self._probe_failed,
+            Reserved: self._reserved,
+            NotReserved: self._not_reserved,
+            Started: self._started,
+            Died: self._died,
+            Stopped: self._stopped,
+            Found: self._found,
+            Renewed: self._renewed,
+            Departed: self._departed,
+            Asked: self._asked,
+            Ticked: self._ticked,
+            Ended: self._ended,
+        }
+
+    def decide(self, event: Event, now_s: float) -> list[Effect]:
+        """Take in what happened at ``now_s`` and return what is to be done, in order."""
+        effects = self._handlers[type(event)](event, now_s)
+        return effects + close_the_gap(self.state, self._plan, now_s)
+
+    # What is told about nodes
+
+    def _nodes_seen(self, event: NodesSeen, _now_s: float) -> list[Effect]:
+        came, went = self.state.nodes.see(event.nodes)
+        effects: list[Effect] = []
+        for book in came:
+            effects += [Note(f"node {book.ray.name} joined with {book.ray.cores} cores"), Probe(book.ray.node)]
+        for book in went:
+            effects.append(Note(f"node {book.ray.name} is gone"))
+            effects += self._lose_node(book.ray.node)
+        return effects
+
+    def _lose_node(self, node: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in [name for name in self.state.seats if node_of(name) == node]:
+            book = self.state.seats.pop(name)
+            if book.state not in (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED):
+                # Its process may live on behind a broken network; its reservation must go in any case.
+                effects.append(Stop(name, book.epoch))
+        return effects
+
+    def _probed(self, event: Probed, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(event.node.node)
+        if book is None:
+            return []
+        book.report(event.node)
+        effects: list[Effect] = [Note(f"node {book.ray.name} was probed: {book.summary}")]
+        return effects + self._pardon(event.node.node, now_s)
+
+    def _probe_failed(self, event: ProbeFailed, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(event.node)
+        if book is None:
+            return []
+        effects: list[Effect] = [
+            Note(f"node {book.ray.name} could not be probed, so only its processor is used: {event.reason}")
+        ]
+        # Its processor is used as it is, so a seat on it may try again too.
+        return effects + self._pardon(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
+
+    def _pardon(self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)) -> list[Effect]:
+        """Give the quarantined devices of a node that was probed again another try."""
+        effects: list[Effect] = []
+        for book in self.state.seats.values():
+            if book.seat.node != node or book.seat.kind not in kinds or book.state is not SeatState.QUARANTINED:
+                continue
+            if now_s >= book.rest_until_s:
+                book.to(SeatState.EMPTY, now_s, "its node passed a probe")
+                book.deaths_in_a_row = 0
+                effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
+        return effects
+
+    def _asked(self, event: Asked, _now_s: float) -> list[Effect]:
+        book = self.state.nodes.find(event.node)
+        if book is None:
+            return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
+        book.obey(event.order)
+        return [Note(f"node {book.ray.name}: {event.order.value} as a user asked")]
+
+    # What is told about seats
+
+    def _reserved(self, event: Reserved, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        book.to(SeatState.STARTING, now_s)
+        book.reserved_cores = event.cores
+        slots = book.seat.slots if event.cores == 0 or book.seat.takes_gpu else event.cores
+        return [Start(event.seat, event.epoch, book.seat.node, slots, book.seat.takes_gpu)]
+
+    def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        book.to(SeatState.RESTING, now_s, event.reason)
+        book.rest_until_s = now_s + FIRST_REST_S
+        # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
+        book.unreserved_next = not book.seat.takes_gpu and not self.state.has_any_worker
+        return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
+
+    def _started(self, event: Started, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.STARTING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        book.to(SeatState.READY, now_s)
+        book.sit_down(event.facts)
+        took = f" on {event.facts.device}" if event.facts.device else ""
+        return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
+
+    def _died(self, event: Died, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.STARTING, SeatState.READY)
+        if book is None:
+            return []
+        steady = book.state is SeatState.READY and now_s - book.since_s >= STEADY_S
+        book.deaths_in_a_row = 1 if steady else book.deaths_in_a_row + 1
+        effects: list[Effect] = [Stop(event.seat, event.epoch)]
+        if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
+            book.to(SeatState.RESTING, now_s, event.reason)
+            book.rest_until_s = now_s + _rest_s(book.deaths_in_a_row)
+            return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
+        book.to(
+            SeatState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
+        )
+        book.rest_until_s = now_s + self.state.settings.quarantine_s * 2**book.quarantines
+        book.quarantines += 1
+        return [*effects, Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
+
+    def _stopped(self, event: Stopped, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.LEAVING)
+        if book is None:
+            return []
+        book.to(SeatState.EMPTY, now_s)
+        return [Note(f"{self.state.named(book)} was given back")]
+
+    def _found(self, event: Found, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for worker in event.workers:
+            self.state.epoch = max(self.state.epoch, worker.epoch + 1)
+            book = self.state.seats.get(worker.seat)
+            if book is None or book.state is not SeatState.EMPTY:
+                effects.append(Stop(worker.seat, worker.epoch))
+                continue
+            book.epoch = worker.epoch
+            book.to(SeatState.READY, now_s, "adopted")
+            book.sit_down(worker.facts)
+            effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
+        if event.workers:
+            self.state.recovering_until_s = now_s + self.state.settings.recovery_s
+        return effects
+
+    # What is told about clients
+
+    def _renewed(self, event: Renewed, now_s: float) -> list[Effect]:
+        is_new = self.state.clients.get(event.report.client) is None
+        self.state.clients.renew(event.report, now_s)
+        return [Note(f"client {event.report.where} came")] if is_new else []
+
+    def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
+        book = self.state.clients.get(event.client)
+        if book is None:
+            return []
+        self.state.clients.forget(event.client)
+        return [Note(f"client {book.where} left")]
+
+    def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for client in self.state.clients.expired(now_s, self.state.settings.client_expiry_s):
+            book = self.state.clients.get(client)
+            where = client if book is None else book.where
+            self.state.clients.forget(client)
+            effects.append(
+                Note(
+                    f"client {where} has not been heard of for {self.state.settings.client_expiry_s:g} s: "
+                    "what it held is taken back"
+                )
+            )
+        for seat in self.state.seats.values():
+            if seat.state is SeatState.RESTING and now_s >= seat.rest_until_s:
+                seat.to(SeatState.EMPTY, now_s)
+            if seat.state is SeatState.QUARANTINED and now_s >= seat.rest_until_s:
+                effects += self._ask_for_pardon(seat, now_s)
+        return effects
+
+    def _ask_for_pardon(self, seat: SeatBook, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(seat.seat.node)
+        if book is None or book.is_probing(now_s):
+            return []
+        book.begin_probe(now_s)
+        return [Probe(seat.seat.node, again=True)]
+
+    def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
+        self.state.end = self.state.end or event.reason
+        effects: list[Effect] = [Note(f"the end: {event.reason}")]
+        for name, book in self.state.seats.items():
+            if book.state in (SeatState.RESERVING, SeatState.STARTING, SeatState.READY):
+                effects.append(Stop(name, book.epoch))
+        self.state.seats.clear()
+        self.state.targets = {}
+        return effects
+
+    def _of(self, seat: str, epoch: int, *states: SeatState) -> SeatBook | None:
+        book = self.state.seats.get(seat)
+        return book if book is not None and book.epoch == epoch and book.state in states else None
+
+
+def _rest_s(deaths_in_a_row: int) -> float:
+    if deaths_in_a_row == 1:
+        return 0.0
+    return min(FIRST_REST_S * 2.0 ** (deaths_in_a_row - 2), LONGEST_REST_S)

@@ -1,0 +1,83 @@
+"""From a placement to slots of workers: arithmetic over what is promised and held."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from ..placement.placement import Lane
+from ..probes.device_report import DeviceKind
+from .clients import JobBook
+from .seats import SeatBook, SeatState
+
+__all__ = ["deal", "promise"]
+
+
+def deal(
+    lanes: Sequence[Lane],
+    seats: Iterable[SeatBook],
+    device_kinds: Mapping[str, DeviceKind],
+    jobs: Mapping[str, JobBook],
+) -> dict[str, dict[str, int]]:
+    """Deal each lane's sessions out to seats of its node that serve its device: {seat: {job: slots}}.
+
+    A job's sessions go to seats that are ready before those that would have to be started, and to where the job holds
+    slots already, so that nothing moves without need. What no seat has room for is left out.
+    """
+    books = {book.seat.seat: book for book in seats}
+    room = {name: _room(book) for name, book in books.items()}
+    dealt: dict[str, dict[str, int]] = defaultdict(dict)
+    for lane in lanes:
+        left = lane.sessions
+        kind = device_kinds.get(lane.device, DeviceKind.CPU)
+        for book in sorted(_fitting(books.values(), lane, kind), key=partial(_order, lane, jobs.get(lane.job))):
+            name = book.seat.seat
+            taken = min(left, room[name])
+            if taken > 0:
+                dealt[name][lane.job] = dealt[name].get(lane.job, 0) + taken
+                room[name] -= taken
+                left -= taken
+    return dict(dealt)
+
+
+def _fitting(books: Iterable[SeatBook], lane: Lane, kind: DeviceKind) -> list[SeatBook]:
+    usable = [book for book in books if book.seat.node == lane.node and book.state not in _OUT_OF_USE]
+    if kind is DeviceKind.CPU:
+        return [book for book in usable if not book.seat.takes_gpu]
+    # Which GPU an empty seat will get is Ray's choice, so it may be this one.
+    return [book for book in usable if book.seat.takes_gpu and (book.facts is None or book.facts.device == lane.device)]
+
+
+_OUT_OF_USE = frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED})
+
+
+def _order(lane: Lane, job: JobBook | None, book: SeatBook) -> tuple[bool, bool, int, str]:
+    is_ready = book.state is SeatState.READY
+    has_device = book.facts is not None and book.facts.device == lane.device
+    held = 0 if job is None else job.held.get(book.worker, 0)
+    return (not is_ready, not has_device, -held, book.seat.seat)
+
+
+def _room(book: SeatBook) -> int:
+    if book.facts is not None:
+        return book.facts.slots
+    return book.reserved_cores if book.state is SeatState.STARTING and book.reserved_cores else book.seat.slots
+
+
+def promise(
+    job: JobBook, targets: Mapping[str, Mapping[str, int]], seats: Mapping[str, SeatBook], others: Sequence[JobBook]
+) -> dict[str, int]:
+    """Return what a job may use now: its targets, as far as other jobs have left the slots: {worker: slots}.
+
+    What a job may use at any moment never exceeds a worker's slots, whoever has heard of what: slots that another
+    job holds, or was promised and may not know to be revoked, are not promised again.
+    """
+    promised = {}
+    for name, wanted in targets.items():
+        book = seats[name]
+        if book.state is not SeatState.READY or job.key not in wanted:
+            continue
+        taken = sum(other.occupies(book.worker) for other in others if other.key != job.key)
+        slots = min(wanted[job.key], book.ready_slots - taken)
+        if slots > 0:
+            promised[book.worker] = slots
+    return promised

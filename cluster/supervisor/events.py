@@ -1,0 +1,212 @@
+"""What happens to a supervisor, and what it has done about it: the alphabet of ``core.Core``."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from ..placement.inventory import Node
+from .messages import ClientReport, FoundWorker, RayNode, WorkerFacts
+
+__all__ = [
+    "Asked",
+    "Departed",
+    "Died",
+    "Effect",
+    "Ended",
+    "Event",
+    "Found",
+    "NodesSeen",
+    "NotReserved",
+    "Note",
+    "Order",
+    "Probe",
+    "ProbeFailed",
+    "Probed",
+    "Renewed",
+    "Reserve",
+    "Reserved",
+    "Start",
+    "Started",
+    "Stop",
+    "Stopped",
+    "Ticked",
+]
+
+
+class Order(Enum):
+    """What can be asked about a node."""
+
+    CORDON = "cordon"  #: give it no new work
+    DRAIN = "drain"  #: give it no new work, and let its workers go once theirs is done
+    UNCORDON = "uncordon"  #: give it work again
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSeen:
+    """These nodes are alive, and no others."""
+
+    nodes: tuple[RayNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A node's probes have reported."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFailed:
+    """A node's probes did not report."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Ray reserved the seat's bundle, with ``cores`` CPUs in it."""
+
+    seat: str
+    epoch: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotReserved:
+    """Ray did not reserve the seat's bundle in time, or never will."""
+
+    seat: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The seat's process answered."""
+
+    seat: str
+    epoch: int
+    facts: WorkerFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The seat's process is gone, did not come up, or does not answer any more."""
+
+    seat: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The seat's process and reservation are gone, as we wished."""
+
+    seat: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An earlier supervisor's workers, alive. Told once, at the beginning."""
+
+    workers: tuple[FoundWorker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A client says what it wants and holds."""
+
+    report: ClientReport
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """A client says goodbye."""
+
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A user asks for something about a node."""
+
+    order: Order
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What everything runs on is gone, or is being closed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Probe a node; Probed or ProbeFailed follows. ``again`` wants no cached answers."""
+
+    node: str
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Reserve a seat's bundle on its node; Reserved or NotReserved follows."""
+
+    seat: str
+    epoch: int
+    node: str
+    cores: int
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the seat's process in its bundle; Started or Died follows."""
+
+    seat: str
+    epoch: int
+    node: str
+    slots: int
+    takes_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the seat's process, if there is one, and give its reservation back; Stopped follows."""
+
+    seat: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write a line into the event log."""
+
+    line: str
+
+
+Event: TypeAlias = (
+    NodesSeen
+    | Probed
+    | ProbeFailed
+    | Reserved
+    | NotReserved
+    | Started
+    | Died
+    | Stopped
+    | Found
+    | Renewed
+    | Departed
+    | Asked
+    | Ticked
+    | Ended
+)
+Effect: TypeAlias = Probe | Reserve | Start | Stop | Note

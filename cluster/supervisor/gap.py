@@ -1,0 +1,68 @@
+"""What could be used right now: the inventory as it is, cut down to what Ray would really give us."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ..placement.inventory import Device, DeviceState, Node
+from ..probes.device_report import DeviceKind
+from ..probes.engines import Engine
+from .node_book import NodeBook
+from .seats import SeatBook, SeatState
+
+__all__ = ["effective_nodes", "reservable_cores"]
+
+
+def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) -> Iterator[Node]:
+    """Yield each node with the slots that its processor really has for us, and its quarantined devices marked.
+
+    A processor's slots are those of the workers that are there, and for empty seats the cores that nobody else has
+    reserved. Where no worker of ours is anywhere, all cores count: then one that shares them is better than none.
+    """
+    seats_by_node: dict[str, list[SeatBook]] = {}
+    for book in seats.values():
+        seats_by_node.setdefault(book.seat.node, []).append(book)
+    have_any = any(book.state in (SeatState.READY, SeatState.STARTING) for book in seats.values())
+    for node in nodes:
+        here = seats_by_node.get(node.ray.node, [])
+        free = node.ray.free_cores if have_any else node.ray.cores
+        known = node.node
+        yield replace(known, devices=tuple(_effective(device, here, free) for device in known.devices))
+
+
+def _effective(device: Device, seats: list[SeatBook], free_cores: int) -> Device:
+    if device.kind is DeviceKind.CPU:
+        slots = _slots([book for book in seats if not book.seat.takes_gpu], free_cores)
+        return replace(device, engines={**device.engines, Engine.CPU: slots})
+    for book in seats:
+        if book.device == device.device and book.state is SeatState.QUARANTINED:
+            return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
+    return device
+
+
+def _slots(seats: list[SeatBook], free_cores: int) -> int:
+    slots = 0
+    for book in seats:
+        if book.state is SeatState.READY:
+            slots += book.ready_slots
+        elif book.state is SeatState.STARTING:
+            slots += book.reserved_cores or book.seat.slots
+        elif book.state is SeatState.RESERVING or book.unreserved_next:
+            slots += book.seat.slots
+        elif book.state in (SeatState.EMPTY, SeatState.RESTING):
+            taken = min(book.seat.slots, max(0, free_cores))
+            free_cores -= taken
+            slots += taken
+    return slots
+
+
+def reservable_cores(book: SeatBook, free_cores: dict[str, int]) -> int:
+    """Return how many cores a seat should reserve: its slots, or what is free if that is less; takes them off.
+
+    0 is no reservation: the worker shares its cores with others. A GPU's worker reserves its share of the GPU alone.
+    """
+    if book.seat.takes_gpu or book.unreserved_next:
+        return 0
+    free = free_cores.get(book.seat.node, 0)
+    cores = min(book.seat.slots, free) if free > 0 else book.seat.slots
+    free_cores[book.seat.node] = free - cores
+    return cores

@@ -1,0 +1,57 @@
+"""What clients are told: which slots they may use now, and why they have none."""
+
+from .clients import ClientBook, JobBook
+from .dealing import promise
+from .messages import Grants
+from .seats import SeatState
+from .state import State
+
+__all__ = ["DEATHS_IN_A_ROW_MAX", "grants_for", "why_not"]
+
+DEATHS_IN_A_ROW_MAX = 5
+"""A seat whose processes die this often, each soon after its start, is quarantined."""
+
+
+def grants_for(state: State, client: str, now_s: float) -> Grants:
+    """Return what a client may use from now on, and remember that it was told."""
+    book = state.clients.get(client)
+    if book is None or state.end:
+        return Grants({}, hopeless=state.end, dead=frozenset() if book is None else _dead(state, book))
+    everybody = state.clients.jobs()
+    for job in book.jobs.values():
+        if now_s < state.recovering_until_s:
+            job.promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
+        else:
+            job.promised = promise(job, state.targets, state.seats, everybody)
+    return Grants(
+        slots={name: dict(job.promised) for name, job in book.jobs.items()},
+        dead=_dead(state, book),
+        capacity_slots=state.capacity_slots,
+        waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
+        hopeless=_why_never(state),
+    )
+
+
+def _dead(state: State, book: ClientBook) -> frozenset[str]:
+    return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
+
+
+def why_not(state: State, job: JobBook) -> str:
+    """Say why a job has nothing."""
+    refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
+    if any(job.key in wanted for wanted in state.targets.values()):
+        return "its workers are on their way, or other jobs have not yet left them"
+    return refused[0] if refused else "nothing is free"
+
+
+def _why_never(state: State) -> str:
+    if len(state.nodes) and not any(node.ray.cores for node in state.nodes):
+        return "the Ray cluster has no node with a CPU"
+    if state.seats and all(book.state is SeatState.QUARANTINED for book in state.seats.values()):
+        book = next(iter(state.seats.values()))
+        return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}"
+    return ""
+
+
+def _cause(reason: str) -> str:
+    return reason.partition("in a row: ")[2] or reason

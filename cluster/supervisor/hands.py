@@ -1,0 +1,69 @@
+"""What a supervisor needs of the world: the one seam between its decisions and Ray.
+
+``ray_hands.py`` is the real thing; ``codecfleet.testing.FakeHands`` is a cluster in memory.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from ..placement.inventory import Node
+from .events import Reserve, Start
+from .messages import FoundWorker, RayNode, WorkerFacts
+
+__all__ = ["Hands", "Pulse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a worker says when it is asked how it is.
+
+    ``frames_done`` only grows while the process lives; ``running`` maps the label of each piece of work to its frames.
+    """
+
+    frames_done: int
+    running: dict[str, int]
+
+
+class Hands(ABC):
+    """Carries out effects. Every method may be called concurrently; whatever goes wrong is raised as it is."""
+
+    @abstractmethod
+    def nodes(self) -> tuple[RayNode, ...]:
+        """Return the live nodes."""
+
+    @abstractmethod
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return the workers that an earlier supervisor left, and remove reservations without a worker."""
+
+    @abstractmethod
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Probe a node. ``again`` wants no cached answers."""
+
+    @abstractmethod
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve a bundle; return the CPUs in it. Waits for as long as Ray lets it: the caller limits it."""
+
+    @abstractmethod
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker process in its bundle and wait until it answers."""
+
+    @abstractmethod
+    async def death_of(self, seat: str, epoch: int) -> str:
+        """Wait until a worker is dead; return why."""
+
+    @abstractmethod
+    async def pulse(self, seat: str, epoch: int) -> Pulse:
+        """Ask a worker how it is; that also renews it, so that it does not fence itself."""
+
+    @abstractmethod
+    async def stop(self, seat: str, epoch: int) -> None:
+        """End a worker process, if there is one, and give its reservation back. Idempotent."""
+
+    @abstractmethod
+    def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+        """Return what a client calls a worker by."""
+
+    @abstractmethod
+    def world_is_gone(self) -> str:
+        """Say why nothing can run any more; "" while it can."""

@@ -1,0 +1,85 @@
+"""What clients and the supervisor tell each other, and what the world tells the supervisor: frozen, picklable values.
+
+Clients do not ask for changes: each says, again and again, what it wants and what it holds, and gets back what it may
+use. So a lost message costs a second, and a supervisor that begins anew learns everything from the next round.
+"""
+
+from dataclasses import dataclass, field
+
+from ..placement.assumed import processor_of
+from ..placement.demand import Demand
+from ..placement.inventory import Node
+
+__all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode", "WorkerFacts"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """One job of a client: what it still wants, and how many of its pieces of work run on which worker."""
+
+    demand: Demand
+    held: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """What a client says of itself; ``turn`` grows with every report, so that a late one is told from a new one.
+
+    ``client`` is unique; ``where`` names its host and process for people.
+    """
+
+    client: str
+    where: str
+    turn: int
+    jobs: tuple[JobReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a client may use until it is told otherwise.
+
+    ``slots`` maps each of its jobs to {worker: slots}; ``dead`` names workers it held that are gone. ``capacity_slots``
+    is what one job could get at most if it were alone. ``waiting`` says why a job that has nothing has nothing;
+    ``hopeless`` says why nothing will ever come, "" while something may.
+    """
+
+    slots: dict[str, dict[str, int]]
+    dead: frozenset[str] = frozenset()
+    capacity_slots: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)
+    hopeless: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved."""
+
+    node: str
+    name: str
+    cores: int
+    free_cores: int
+    gpus: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    draining: bool = False
+
+    def as_processor_only(self) -> Node:
+        """Return what is known of it before any probe has reported: its processor, able to do all our software can."""
+        return processor_of(self.node, self.name, self.cores, self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker process says of itself once it is up. ``device`` is the UUID of the GPU it took, "" for none."""
+
+    pid: int
+    slots: int
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWorker:
+    """A worker that an earlier supervisor left behind, alive."""
+
+    seat: str
+    epoch: int
+    facts: WorkerFacts

@@ -1,0 +1,108 @@
+"""The nodes of a cluster as a supervisor sees them: alive or not, probed or not, open for work or not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ..placement.inventory import Device, DeviceState, Node
+from ..probes.device_report import DeviceKind
+from ..probes.engines import Engine
+from .events import Order
+from .messages import RayNode
+
+__all__ = ["NodeBook", "Nodes"]
+
+PROBE_AGAIN_S = 60.0
+"""A probe that was asked for and has said nothing for this long may be asked for again."""
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """One live node."""
+
+    ray: RayNode
+    probed: Node | None = None
+    order: DeviceState = DeviceState.OPEN
+    probing_since_s: float | None = None
+
+    def report(self, node: Node) -> None:
+        """Take in what its probes found."""
+        self.probed = node
+        self.probing_since_s = None
+
+    def is_probing(self, now_s: float) -> bool:
+        """Whether a probe is under way."""
+        return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
+
+    def begin_probe(self, now_s: float) -> None:
+        """Note that a probe was asked for."""
+        self.probing_since_s = now_s
+
+    def obey(self, order: Order) -> None:
+        """Cordon, drain or open it as a user asks."""
+        self.order = {
+            Order.CORDON: DeviceState.CORDONED,
+            Order.DRAIN: DeviceState.DRAINING,
+            Order.UNCORDON: DeviceState.OPEN,
+        }[order]
+
+    @property
+    def state(self) -> DeviceState:
+        """Whether it takes new work: Ray's own drain counts as one of ours."""
+        return DeviceState.DRAINING if self.ray.draining else self.order
+
+    @property
+    def node(self) -> Node:
+        """What is known of it, for the inventory: its processor alone until it was probed."""
+        known = self.probed or self.ray.as_processor_only()
+        reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
+        return replace(known, state=self.state, state_reason=reason)
+
+    @property
+    def summary(self) -> str:
+        """Say in a few words what it has."""
+        return ", ".join(_words(device) for device in self.node.devices)
+
+
+def _words(device: Device) -> str:
+    if device.kind is DeviceKind.CPU:
+        return f"{device.engines.get(Engine.CPU, 0)} cores"
+    counts = ", ".join(f"{count} {engine.value.upper()}" for engine, count in device.engines.items() if count)
+    return f"{device.name} ({counts or 'no engines'})"
+
+
+class Nodes:
+    """Every live node, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, NodeBook] = {}
+
+    def __iter__(self) -> Iterator[NodeBook]:
+        return iter(self._books.values())
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    def get(self, node: str) -> NodeBook | None:
+        """Return a node by its id, None if it is not alive."""
+        return self._books.get(node)
+
+    def find(self, wanted: str) -> NodeBook | None:
+        """Return the node that a person means: by id, by the beginning of it, or by name; None if none or several."""
+        if wanted in self._books:
+            return self._books[wanted]
+        found = [book for book in self._books.values() if book.ray.name == wanted]
+        found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
+        return found[0] if len(found) == 1 else None
+
+    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook]]:
+        """Take in which nodes are alive now; return those that came and those that went."""
+        alive = {node.node: node for node in nodes}
+        went = [self._books.pop(name) for name in list(self._books) if name not in alive]
+        came = []
+        for name, ray in alive.items():
+            if name in self._books:
+                self._books[name].ray = ray
+            else:
+                self._books[name] = NodeBook(ray)
+                came.append(self._books[name])
+        return came, went

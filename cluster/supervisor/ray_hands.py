@@ -1,0 +1,277 @@
+"""A supervisor's hands on Ray: placement groups, named actors, the node table.
+
+On a cluster, workers and reservations are detached and carry their seat and epoch as names, so that they outlive the
+supervisor and the next one finds them. On a private Ray there is nobody to outlive or to reserve against: workers are
+ordinary actors, and end with this process.
+
+This module imports ray: import it only where the environment that Ray reads then is settled.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import ray
+from ray.util import list_named_actors
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from ..placement.inventory import Node
+from ..private_ray import NAMESPACE
+from ..ray_failures import first_line
+from ..ray_worker import CONTROL, RayWorker
+from .events import Reserve, Start
+from .hands import Hands, Pulse
+from .messages import FoundWorker, RayNode, WorkerFacts
+
+__all__ = ["ClusterHands", "PrivateHands", "worker_handle"]
+
+Actor: TypeAlias = Any
+"""Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
+
+WORKER_PREFIX = "codecfleet-worker "
+BUNDLE_PREFIX = "codecfleet-bundle "
+CONTROL_CALLS = 64
+ADOPT_LIMIT_S = 5.0
+NODE_LABEL = "ray.io/node-id"
+
+
+def worker_handle(worker: str) -> Actor:
+    """Return Ray's handle of a worker of a cluster, from anywhere in it.
+
+    Raises:
+        ValueError: there is no such worker alive.
+    """
+    return ray.get_actor(WORKER_PREFIX + worker, NAMESPACE)
+
+
+class _RayHands(Hands):
+    """What both have in common: calls to workers."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Actor] = {}
+
+    async def death_of(self, seat: str, epoch: int) -> str:
+        """Wait until a worker is dead; return why."""
+        try:
+            await self._call(f"{seat}:{epoch}", "watch")
+        except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises here means that the process is gone
+            return first_line(error)
+        return "it left on its own"
+
+    async def pulse(self, seat: str, epoch: int) -> Pulse:
+        """Ask a worker how it is, and renew it."""
+        found: Pulse = await self._call(f"{seat}:{epoch}", "pulse")
+        return found
+
+    def handle(self, worker: str) -> Actor:
+        """Return Ray's handle of a worker."""
+        return self._actors[worker]
+
+    async def _call(self, worker: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
+        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote()
+
+    async def _create(self, order: Start, options: dict[str, Any], fence_s: float | None) -> WorkerFacts:
+        settings = {
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "concurrency_groups": {CONTROL: CONTROL_CALLS},
+            "enable_task_events": False,
+            **options,
+        }
+        worker = f"{order.seat}:{order.epoch}"
+        make = ray.remote(**settings)(RayWorker).remote
+        actor = await asyncio.to_thread(make, order.slots, takes_gpu=order.takes_gpu, fence_s=fence_s)
+        self._actors[worker] = actor
+        facts: WorkerFacts = await self._call(worker, "facts")
+        return facts
+
+
+class PrivateHands(_RayHands):
+    """Hands on a Ray that is ours alone.
+
+    Args:
+        slots: pieces of work at a time, whatever cores the machine has.
+        is_alive: whether Ray's own processes still run.
+    """
+
+    def __init__(self, slots: int | None, is_alive: Callable[[], bool]) -> None:
+        super().__init__()
+        self._slots = slots
+        self._is_alive = is_alive
+
+    def nodes(self) -> tuple[RayNode, ...]:
+        """Return the one node, with as many cores as slots were asked for."""
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        cores = self._slots or sum(int(node["Resources"].get("CPU", 0)) for node in alive)
+        return tuple(
+            RayNode(node=node["NodeID"], name=node["NodeManagerHostname"], cores=cores, free_cores=cores)
+            for node in alive[:1]
+        )
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Find nothing: nobody was here before."""
+        return ()
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Say what is known without asking: this process's own codecs are the workers'."""
+        del again
+        return next(seen for seen in self.nodes() if seen.node == node).as_processor_only()
+
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve nothing: nobody else could take it."""
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker process."""
+        return await self._create(order, {"num_cpus": 0}, None)
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker process."""
+        actor = self._actors.pop(f"{seat}:{epoch}", None)
+        if actor is not None:
+            ray.kill(actor)
+
+    def world_is_gone(self) -> str:
+        """Say whether Ray itself has ended."""
+        return "" if self._is_alive() else "Ray itself ended: one of its own processes died"
+
+
+class ClusterHands(_RayHands):
+    """Hands on a cluster that others use too.
+
+    Args:
+        fence_s: how long a worker lives that nobody renews.
+        probe: probes a node by its id.
+    """
+
+    def __init__(self, fence_s: float, probe: "Callable[[str, bool], Awaitable[Node]]") -> None:
+        super().__init__()
+        self._fence_s = fence_s
+        self._probe = probe
+        self._bundles: dict[str, PlacementGroup] = {}
+        self._sizes: dict[str, tuple[int, float]] = {}
+
+    def nodes(self) -> tuple[RayNode, ...]:
+        """Return the live nodes, with what nobody has reserved."""
+        free = _free_by_node()
+        draining = _draining_nodes()
+        return tuple(
+            RayNode(
+                node=node["NodeID"],
+                name=node["NodeManagerHostname"],
+                cores=int(node["Resources"].get("CPU", 0)),
+                free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
+                gpus=int(node["Resources"].get("GPU", 0)),
+                labels=dict(node.get("Labels") or {}),
+                draining=node["NodeID"] in draining,
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return the workers that an earlier supervisor left, and give back reservations that hold none."""
+        named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
+        names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
+        workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
+        found = [worker for worker in await asyncio.gather(*map(self._adopt, workers)) if worker is not None]
+        alive = {f"{worker.seat}:{worker.epoch}" for worker in found}
+        for worker in await asyncio.to_thread(_reserved_workers):
+            if worker not in alive:
+                await self._give_back(worker)
+        return tuple(found)
+
+    async def _adopt(self, worker: str) -> FoundWorker | None:
+        try:
+            self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
+            facts = await asyncio.wait_for(self._call(worker, "facts"), ADOPT_LIMIT_S)
+        except Exception:  # noqa: BLE001 - it is dead or as good as dead; its clients will hear so
+            await self._kill(worker)
+            return None
+        seat, _, epoch = worker.rpartition(":")
+        return FoundWorker(seat, int(epoch), facts)
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Probe a node in a Ray task on it."""
+        return await self._probe(node, again)
+
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve a bundle on the order's node, detached; return the CPUs in it."""
+        bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", order.gpus)) if amount}
+        worker = f"{order.seat}:{order.epoch}"
+        self._sizes[worker] = (order.cores, order.gpus)
+        if not bundle:
+            return 0
+        group = await asyncio.to_thread(
+            placement_group,
+            [bundle],
+            strategy="STRICT_PACK",
+            name=BUNDLE_PREFIX + worker,
+            lifetime="detached",
+            bundle_label_selector=[{NODE_LABEL: order.node}],
+        )
+        self._bundles[worker] = group
+        await group.ready()
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker process in its bundle, detached and named."""
+        worker = f"{order.seat}:{order.epoch}"
+        cores, gpus = self._sizes[worker]
+        group = self._bundles.get(worker)
+        strategy: Any = (
+            NodeAffinitySchedulingStrategy(order.node, soft=False)
+            if group is None
+            else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        )
+        options = {
+            "num_cpus": cores,
+            "num_gpus": gpus,
+            "name": WORKER_PREFIX + worker,
+            "namespace": NAMESPACE,
+            "lifetime": "detached",
+            "scheduling_strategy": strategy,
+        }
+        return await self._create(order, options, self._fence_s)
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker process and give its reservation back, whoever made them."""
+        worker = f"{seat}:{epoch}"
+        await self._kill(worker)
+        await self._give_back(worker)
+
+    async def _kill(self, worker: str) -> None:
+        actor = self._actors.pop(worker, None)
+        with suppress(ValueError):  # nobody of that name is alive
+            ray.kill(actor or await asyncio.to_thread(worker_handle, worker))
+
+    async def _give_back(self, worker: str) -> None:
+        self._sizes.pop(worker, None)
+        group = self._bundles.pop(worker, None)
+        with suppress(ValueError):  # there is none of that name
+            group = group or await asyncio.to_thread(ray.util.get_placement_group, BUNDLE_PREFIX + worker)
+            await asyncio.to_thread(remove_placement_group, group)
+
+    def world_is_gone(self) -> str:
+        """Say nothing: a cluster that is gone takes the supervisor with it."""
+        return ""
+
+
+def _reserved_workers() -> list[str]:
+    table: dict[str, Any] = placement_group_table()
+    names = [entry["name"] for entry in table.values() if entry["state"] != "REMOVED"]
+    return [name.removeprefix(BUNDLE_PREFIX) for name in names if name.startswith(BUNDLE_PREFIX)]
+
+
+def _free_by_node() -> dict[str, dict[str, float]]:
+    with suppress(Exception):  # a private call of Ray's: without it, a node's whole size stands in
+        return dict(ray._private.state.available_resources_per_node())  # noqa: SLF001 - Ray has no public one
+    return {}
+
+
+def _draining_nodes() -> dict[str, int]:
+    with suppress(Exception):  # a private call of Ray's, which Serve and Train use too
+        return dict(ray._private.state.state.get_draining_nodes())  # noqa: SLF001 - Ray has no public one
+    return {}

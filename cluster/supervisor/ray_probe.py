@@ -1,0 +1,33 @@
+"""Probes a node of a Ray cluster: the same code as ``codecfleet doctor``, in a task on that node."""
+
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..placement.build import node_of_report
+from ..placement.inventory import Node
+from ..probes.node_report import NodeReport, pack, unpack
+from ..probes.probe_node import probe_node
+
+__all__ = ["probe_ray_node", "report_of_ray_node"]
+
+
+def _probe_here(fresh: bool) -> bytes:  # noqa: FBT001 - the one argument of a Ray task
+    return pack(probe_node(fresh=fresh))
+
+
+async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
+    """Return what the probes find on a node, by its Ray id; whatever Ray raises is raised as it is."""
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "max_retries": 0,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+    packed: bytes = await ray.remote(**options)(_probe_here).remote(fresh)
+    return unpack(packed)
+
+
+async def probe_ray_node(node: str, again: bool) -> Node:  # noqa: FBT001 - called by position, as a value
+    """Return a node for the inventory, under its Ray id."""
+    return node_of_report(await report_of_ray_node(node, fresh=again), node=node)

@@ -1,0 +1,145 @@
+"""The place of a worker process, and the states it goes through."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..placement.inventory import Device, Node
+from ..probes.device_report import DeviceKind
+from ..seating import CORES_PER_PROCESS, share_out
+from .messages import WorkerFacts
+
+__all__ = ["EDGES", "Seat", "SeatBook", "SeatState", "node_of", "seat_of", "seats_of"]
+
+
+class SeatState(Enum):
+    """What is in a seat."""
+
+    EMPTY = "empty"
+    RESERVING = "reserving"
+    STARTING = "starting"
+    READY = "ready"
+    LEAVING = "leaving"
+    RESTING = "resting"
+    QUARANTINED = "quarantined"
+
+
+EDGES: dict[SeatState, frozenset[SeatState]] = {
+    # Somebody wants what it could give; or a worker of an earlier supervisor was found in it.
+    SeatState.EMPTY: frozenset({SeatState.RESERVING, SeatState.READY}),
+    # Ray reserved its bundle; or did not, or nobody wants it any more.
+    SeatState.RESERVING: frozenset({SeatState.STARTING, SeatState.RESTING, SeatState.EMPTY}),
+    # Its process answered; or died, or did not come; or its node went.
+    SeatState.STARTING: frozenset({SeatState.READY, SeatState.RESTING, SeatState.QUARANTINED, SeatState.EMPTY}),
+    # Its process died; or nobody used it; or its node went.
+    SeatState.READY: frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED, SeatState.EMPTY}),
+    # Its process and reservation are gone.
+    SeatState.LEAVING: frozenset({SeatState.EMPTY}),
+    # It has rested after a death.
+    SeatState.RESTING: frozenset({SeatState.EMPTY}),
+    # Its device passed a probe.
+    SeatState.QUARANTINED: frozenset({SeatState.EMPTY}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """The place of one worker process: on which node, for which kind of device, and how many slots it is meant for.
+
+    ``seat`` is the node's id, the kind and a number: ``<node>/cpu#0``. Which of a node's GPUs a seat gets is Ray's
+    choice; the worker tells (``WorkerFacts.device``).
+    """
+
+    seat: str
+    node: str
+    kind: DeviceKind
+    slots: int
+
+    @property
+    def takes_gpu(self) -> bool:
+        """Whether its bundle books a share of a GPU."""
+        return self.kind is not DeviceKind.CPU
+
+
+@dataclass(slots=True)
+class SeatBook:
+    """What is known of a seat. ``epoch`` names its present process; whatever speaks of another one is ignored.
+
+    ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
+    other Ray work has reserved.
+    """
+
+    seat: Seat
+    state: SeatState = SeatState.EMPTY
+    epoch: int = 0
+    since_s: float = 0.0
+    facts: WorkerFacts | None = None
+    device: str = ""
+    reserved_cores: int = 0
+    unreserved_next: bool = False
+    deaths_in_a_row: int = 0
+    quarantines: int = 0
+    rest_until_s: float = 0.0
+    unused_since_s: float | None = None
+    reason: str = ""
+    story: list[str] = field(default_factory=list)
+
+    def to(self, state: SeatState, now_s: float, reason: str = "") -> None:
+        """Go into ``state``.
+
+        Raises:
+            ValueError: there is no such edge; the message tells the seat's story.
+        """
+        if state not in EDGES[self.state]:
+            message = f"seat {self.seat.seat} cannot go from {self.state.value} to {state.value}: {self.story}"
+            raise ValueError(message)
+        self.story = [*self.story[-7:], f"{self.state.value} -> {state.value} {reason}".rstrip()]
+        self.state, self.since_s, self.reason = state, now_s, reason
+        if state is not SeatState.READY:
+            self.facts = None
+            self.unused_since_s = None
+
+    def sit_down(self, facts: WorkerFacts) -> None:
+        """Note who sits here now."""
+        self.facts, self.device = facts, facts.device
+
+    @property
+    def worker(self) -> str:
+        """The name of its process: seat and epoch."""
+        return f"{self.seat.seat}:{self.epoch}"
+
+    @property
+    def ready_slots(self) -> int:
+        """How many slots it offers now."""
+        return 0 if self.facts is None else self.facts.slots
+
+
+def seats_of(node: Node) -> list[Seat]:
+    """Return the seats of a node: a process per 8 cores of its processor, and one for each GPU or slice."""
+    seats = [seat for device in node.devices if device.kind is DeviceKind.CPU for seat in _processor_seats(device)]
+    others = [device for device in node.devices if device.kind is not DeviceKind.CPU]
+    seats += [
+        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=device.kind, slots=0)
+        for number, device in enumerate(others)
+    ]
+    return seats
+
+
+def node_of(seat: str) -> str:
+    """Return the node's id in a seat's."""
+    return seat.rpartition("/")[0]
+
+
+def seat_of(worker: str) -> str:
+    """Return the seat's id in a worker's name."""
+    return worker.rpartition(":")[0]
+
+
+def _processor_seats(device: Device) -> list[Seat]:
+    cores = sum(device.engines.values())
+    if cores < 1:
+        return []
+    shares = share_out(cores, [1] * -(-cores // CORES_PER_PROCESS))
+    return [
+        Seat(seat=f"{device.node}/cpu#{number}", node=device.node, kind=DeviceKind.CPU, slots=slots)
+        for number, slots in enumerate(shares)
+    ]

@@ -1,0 +1,61 @@
+"""Everything a supervisor knows, and the small questions it answers about it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..placement.demand import Demand
+from ..placement.inventory import Inventory
+from ..placement.placement import Placement
+from .clients import Clients
+from .node_book import Nodes
+from .seats import SeatBook, SeatState, seat_of
+from .settings import SupervisorSettings
+
+__all__ = ["Planner", "State"]
+
+Planner: TypeAlias = Callable[[Sequence[Demand], Inventory, Mapping[str, Mapping[str, int]]], Placement]
+"""Where demands go: ``place`` with its rates and policy. The last argument is {job: {device: sessions held}}."""
+
+
+@dataclass(slots=True)
+class State:
+    """What is known, and what was concluded from it last.
+
+    ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again only
+    when that changes. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    """
+
+    settings: SupervisorSettings
+    epoch: int
+    recovering_until_s: float
+    nodes: Nodes = field(default_factory=Nodes)
+    seats: dict[str, SeatBook] = field(default_factory=dict)
+    clients: Clients = field(default_factory=Clients)
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    placement: Placement = field(default_factory=lambda: Placement((), ()))
+    placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
+    capacity_slots: int = 0
+    end: str = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no client, and nothing that was reserved."""
+        in_use = (SeatState.RESERVING, SeatState.STARTING, SeatState.READY, SeatState.LEAVING)
+        return not len(self.clients) and not any(book.state in in_use for book in self.seats.values())
+
+    @property
+    def has_any_worker(self) -> bool:
+        """Whether a worker of ours is up or coming up anywhere."""
+        return any(book.state in (SeatState.READY, SeatState.STARTING) for book in self.seats.values())
+
+    def is_live(self, worker: str) -> bool:
+        """Tell whether a worker of this name, epoch included, is up."""
+        book = self.seats.get(seat_of(worker))
+        return book is not None and book.state is SeatState.READY and book.worker == worker
+
+    def named(self, book: SeatBook) -> str:
+        """Return what people call a seat."""
+        node = self.nodes.get(book.seat.node)
+        where = book.seat.node if node is None else node.ray.name
+        return f"worker {where}/{book.seat.seat.rpartition('/')[2]}"

@@ -1,0 +1,117 @@
+"""What a supervisor tells about itself: frozen values for ``codecfleet status``."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..probes.device_report import DeviceKind
+from .granting import why_not
+from .state import State
+
+__all__ = ["JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A node: ``state`` is open, cordoned or draining; ``devices`` reads like "2 cores, L4 (4 NVDEC, 2 NVENC)"."""
+
+    node: str
+    name: str
+    state: str
+    devices: str
+    probed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """The place of a worker: what it does, for whom, and how fast (in source frames a second)."""
+
+    worker: str
+    node: str
+    kind: str
+    state: str
+    since_s: float
+    reason: str
+    pid: int | None
+    slots: int
+    leases: dict[str, int]
+    fps: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job: how many segments it has left, what it may use, what it uses, and why it waits if it does."""
+
+    job: str
+    client: str
+    priority: int
+    segments_left: int
+    granted_slots: int
+    used_slots: int
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything. ``log`` are (seconds since the epoch, line), the oldest first."""
+
+    nodes: tuple[NodeStatus, ...]
+    workers: tuple[WorkerStatus, ...]
+    jobs: tuple[JobStatus, ...]
+    quarantine: tuple[str, ...]
+    log: tuple[tuple[float, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what JSON holds."""
+        return asdict(self)
+
+
+def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float) -> Status:
+    """Return what is known, in a fixed order."""
+    jobs = state.clients.jobs()
+    workers = []
+    for name, book in sorted(state.seats.items()):
+        leases = {job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)}
+        node = state.nodes.get(book.seat.node)
+        workers.append(
+            WorkerStatus(
+                worker=name,
+                node=book.seat.node if node is None else node.ray.name,
+                kind="gpu" if book.seat.takes_gpu else DeviceKind.CPU.value,
+                state=book.state.value,
+                since_s=round(now_s - book.since_s, 1),
+                reason=book.reason,
+                pid=None if book.facts is None else book.facts.pid,
+                slots=book.ready_slots or book.seat.slots,
+                leases=leases,
+                fps=fps.get(book.worker) if book.facts is not None else None,
+            )
+        )
+    return Status(
+        nodes=tuple(
+            NodeStatus(
+                node=node.ray.node,
+                name=node.ray.name,
+                state=node.state.value,
+                devices=node.summary,
+                probed=node.probed is not None,
+            )
+            for node in state.nodes
+        ),
+        workers=tuple(workers),
+        jobs=tuple(
+            JobStatus(
+                job=job.key,
+                client=client.where,
+                priority=job.demand.priority,
+                segments_left=len(job.demand.segments),
+                granted_slots=sum(job.promised.values()),
+                used_slots=sum(job.held.values()),
+                waits_for="" if job.promised else why_not(state, job),
+            )
+            for client in state.clients
+            for job in client.jobs.values()
+        ),
+        quarantine=tuple(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
+        log=log,
+    )
