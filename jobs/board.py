@@ -175,6 +175,12 @@ class Board:
         return all(slot.state.is_final for slot in self.slots)
 
     @property
+    def frames_left(self) -> tuple[int, ...]:
+        """The frames of each segment that is not encoded yet."""
+        done = (SegmentState.ENCODED, SegmentState.JOINED, SegmentState.MERGED)
+        return tuple(slot.frames for slot in self.slots if slot.state not in done)
+
+    @property
     def running(self) -> int:
         """How many segments run."""
         return sum(slot.state is SegmentState.RUNNING for slot in self.slots)

@@ -20,6 +20,7 @@ from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, dec
 from .channel import EventChannel
 from .events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
 from .gather import Gather, JoinedTrack
+from ..cluster.placement.assumed import plain_demand
 from .plan import Plan, check_request, plan_transcode
 from .proof import check_manifest, prove
 from .publish import check_output, publish, work_folder
@@ -165,17 +166,34 @@ class JobRun:
         board = Board.of([segment.frames for segment in plan.segments])
         try:
             while not board.is_done:
-                board, runs = start_next(board, self._workers)
+                self._pool.expect(plain_demand(self._job, len(board.frames_left)))
+                at_once = self._slots()
+                board, runs = start_next(board, at_once)
                 for run in runs:
                     await self._start(plan, run)
-                done, _ = await asyncio.wait(self._runs, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in await self._next(at_once):
                     board, effects = decide(board, await self._fact(plan, task, spool))
                     self._apply(plan, board, effects)
         finally:
+            self._pool.forget(self._job)
             for task in self._runs:
                 task.cancel()
             await asyncio.gather(*self._runs, return_exceptions=True)
+
+    def _slots(self) -> int:
+        slots = self._pool.slots_for(self._job)
+        return slots if self._spec.workers is None else min(slots, self._spec.workers)
+
+    async def _next(self, at_once: int) -> set[asyncio.Task[EncodedSegment]]:
+        """Wait until runs have ended, which are returned, or more may begin."""
+        more = asyncio.create_task(self._pool.more_slots(self._job, at_once))
+        try:
+            done, _ = await asyncio.wait({*self._runs, more}, return_when=asyncio.FIRST_COMPLETED)
+            if more in done:
+                more.result()
+            return {task for task in self._runs if task in done}
+        finally:
+            more.cancel()
 
     async def _start(self, plan: Plan, run: Run) -> None:
         work = plan.work(self._job, run.segment, run.until, run.entry_moves)

@@ -39,11 +39,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job does not get something: ``device`` is "" where nothing at all could be placed for it."""
+    """Why a job is not on some devices: all of ``devices`` for the same ``reason``, in the inventory's order.
+
+    Without devices it says why nothing at all could be placed for the job.
+    """
 
     job: str
-    device: str
     reason: str
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +55,4 @@ class Placement:
 
     lanes: tuple[Lane, ...]
     refusals: tuple[Refusal, ...]
-    """For each job and device that it does not run on, why."""
+    """For each job and each device that it does not run on, why; where nothing could be placed, that comes first."""

@@ -152,6 +152,17 @@ def flat_at(rates: Rates, device: Device, stage: Stage) -> int:
     return curve[-1][0] if curve else 0
 
 
+def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:
+    """Return the frames a second of one core for a software stage; 0 for an encoder that is not known.
+
+    What was measured on a processor of this name counts; else the reference core's rate times ``speed``.
+    """
+    curve = rates.measured.get(_key(processor, 1.0, stage)) if rates.measured else None
+    if curve:
+        return max(pixels_per_s / sessions for sessions, pixels_per_s in curve) / stage.pixels
+    return _software_start(rates.hardware, stage) * speed
+
+
 def _key_of(device: Device, stage: Stage) -> RateKey:
     engines = device.engines.get(stage.engine, 0) * device.share
     return _key(device.name, 1.0 if stage.engine is Engine.CPU else engines, stage)
@@ -207,7 +218,7 @@ def _at(curve: Curve, sessions: float) -> float:
 
 def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: float) -> Curve:
     if stage.engine is Engine.CPU:
-        core, cores = software_fps(hardware, stage), max(1, int(engines))
+        core, cores = _software_start(hardware, stage), max(1, int(engines))
         return ((1, core), (cores, core * cores)) if cores > 1 else ((1, core),)
     one = _engine_fps(hardware, device, stage) * min(1.0, engines)
     if one <= 0:
@@ -247,8 +258,7 @@ def _between_presets(known: tuple[float, float, float, float], preset: int) -> f
     return (known[index] * known[index + 1]) ** 0.5 if between else known[index]
 
 
-def software_fps(hardware: Hardware, stage: Stage) -> float:
-    """Return the frames a second of one reference core for a software stage; 0 for an encoder that is not known."""
+def _software_start(hardware: Hardware, stage: Stage) -> float:
     tables = hardware.software
     if stage.case.direction is Direction.DECODE:
         fps = tables.decode.get(stage.case.codec, tables.decode[Codec.OTHER])

@@ -22,6 +22,7 @@ import msgpack
 __all__ = ["ChildEnd", "ChildOutcome", "run_in_child"]
 
 SAID_KEPT_CHARACTERS = 2000
+STUCK_S = 2.0
 
 
 class ChildEnd(Enum):
@@ -102,7 +103,10 @@ def _run(
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        said, _ = child.communicate()
+        try:
+            said, _ = child.communicate(timeout=STUCK_S)
+        except subprocess.TimeoutExpired:
+            said = b""  # stuck inside the kernel driver, where no signal reaches: nothing waits for it
         return ChildEnd.TIMED_OUT, f"no answer within {limit_s:g} s", _tail(said)
     if child.returncode < 0:
         return ChildEnd.KILLED, f"the process was ended by {_signal_name(-child.returncode)}", _tail(said)

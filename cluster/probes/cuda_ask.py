@@ -34,17 +34,16 @@ Item: TypeAlias = tuple[str | int | None, ...]
 _NAME_BYTES = 256
 
 
-def ask(*, every_device: bool = False, libcuda: str = "libcuda.so.1") -> Iterator[Item]:
+def ask(*, every_device: bool = False) -> Iterator[Item]:
     """Yield ``(key, *values)`` for everything that can be asked, the riskiest last.
 
     Args:
         every_device: ask about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
-        libcuda: the library's name, as the linker resolves it, or its path.
     """
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     try:
-        cuda = ctypes.CDLL(libcuda)
+        cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         yield "no library", str(error)
         cuda = None

@@ -137,8 +137,8 @@ def _branch(report: CudaReport) -> Iterator[Verdict]:
     branch = version_numbers(report.kernel_module.version)[0]
     mend = "install a driver of a production or long-term branch"
     if branch in END_OF_LIFE_BRANCHES:
-        limits = ("no fixes", "no target for compat packages")
-        yield Verdict(subject, State.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, limits)
+        ended = ("no fixes", "no target for compat packages")
+        yield Verdict(subject, State.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, ended)
     elif branch in NEW_FEATURE_BRANCHES:
         limits = ("no target for compat packages",)
         yield Verdict(subject, State.LIMITED, rule, f"R{branch} is a short-lived new feature branch", mend, limits)

@@ -47,7 +47,6 @@ def probe_cuda(
     every_device: bool = False,
     root: Path = _ROOT,
     environ: Mapping[str, str] = os.environ,
-    libcuda: str = "libcuda.so.1",
 ) -> CudaReport:
     """Report the CUDA driver of this machine; never raises and never hangs for what the driver does.
 
@@ -56,11 +55,10 @@ def probe_cuda(
         every_device: ask about all devices, whatever CUDA_VISIBLE_DEVICES of this process leaves of them. Ray sets it
             to nothing for tasks without a GPU.
         root: where the machine's files are read from.
-        environ: the variables that say how a library was found.
-        libcuda: what the asking process loads.
+        environ: the variables that say where libraries are found and which devices are visible.
     """
-    arguments = {"every_device": every_device, "libcuda": libcuda}
-    outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", arguments, limit_s)
+    searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
+    outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", {"every_device": every_device}, limit_s, searched)
     found = report_of(outcome)
     library, module = found.library, kernel_module(root)
     return replace(

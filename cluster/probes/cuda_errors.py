@@ -9,8 +9,9 @@ __all__ = ["CUDA_ERRORS", "CudaError", "cuda_error"]
 class CudaError:
     """One code of the driver and runtime interfaces, which share their numbers from here on.
 
-    ``driver_name`` and ``runtime_name`` are CUDA's own, "" where an interface has none; ``meaning`` and ``mend`` are one
-    sentence each without a full stop. ``is_passing`` tells that the same call may succeed later, with nothing mended.
+    ``driver_name`` and ``runtime_name`` are CUDA's own, "" where an interface has none; ``meaning`` and ``mend`` are
+    one sentence each without a full stop. ``is_passing`` tells that the same call may succeed
+    later, with nothing mended.
     """
 
     code: int

@@ -11,8 +11,8 @@ from .cuda_deployment import is_compat_library
 from .cuda_report import CudaDevice, CudaLibrary, CudaReport, Deployment
 from .cuda_tables import (
     FORWARD_LIMITS,
-    Forward,
     FeatureLimit,
+    Forward,
     forward_by_table,
     newest_cuda_of,
     version_numbers,

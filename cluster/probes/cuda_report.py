@@ -1,4 +1,4 @@
-"""What the CUDA driver of a machine is, as values: who fills them in is ``cuda_driver.py``, who judges ``cuda_compat.py``."""
+"""What the CUDA driver of a machine is, as values: ``cuda_driver.py`` fills them in, ``cuda_compat.py`` judges."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -74,10 +74,11 @@ class CudaReport:
     """The CUDA driver of this machine, and what depends on it.
 
     ``library`` is the libcuda that a process of ours loads, ``compat_libraries`` those of compat packages that lie on
-    the disk. ``cuda_version`` is what that library says of itself ("13.0"). ``init_code`` is cuInit's. ``codec_libraries``
-    maps the name of each library that codecs and NVML need to the file that loaded. ``nvenc_api`` is the newest NVENC
-    interface of the driver ("13.0"). ``ended`` says how the asking process ended, "" when it came to its own end; what
-    it had found out until then is kept. ``visible_devices`` is CUDA_VISIBLE_DEVICES, None where it is not set.
+    the disk. ``cuda_version`` is what that library says of itself ("13.0"). ``init_code`` is cuInit's.
+    ``codec_libraries`` maps the name of each library that codecs and NVML need to the file that loaded.
+    ``nvenc_api`` is the newest NVENC interface of the driver ("13.0"). ``ended`` says how the asking process ended, ""
+    when it came to its own end; what it had found out until then is kept. ``visible_devices`` is CUDA_VISIBLE_DEVICES,
+    None where it is not set.
     """
 
     kernel_module: Maybe[KernelModule]

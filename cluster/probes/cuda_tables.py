@@ -96,7 +96,7 @@ TOOLKIT_DRIVERS = {
     "10.1": "418.39",
     "10.0": "410.48",
 }
-"""The first driver that came with each toolkit and does all that it does (release notes of 13.4 and 12.9, Table 2 here).
+"""The first driver that came with each toolkit and does all that it does (release notes; CUDA Compatibility, Table 2).
 
 No driver comes with CUDA 13.4 on Linux; its branch is R615.
 """
@@ -218,7 +218,7 @@ FORWARD_LIMITS = (
         "the device says that it has both",
     ),
 )
-"""What forward compatibility leaves out, alike for 12.x on R525 and 11.x on R450 (CUDA Compatibility 3.3.2, Table 4)."""
+"""What forward compatibility leaves out (CUDA Compatibility 3.3.2, Table 4): 12.x on R525 and 11.x on R450 alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,7 @@ BINDINGS_MINIMUM = MinimumDriver("580.65.06", "")
 """What cuda.bindings 13.x needs: the minimum of its major version, without which only its import works."""
 
 NVENC_API_DRIVERS = {"13.0": "570", "12.1": "530"}
-"""The first driver branch with each NVENC interface that PyNvVideoCodec has a build for; nearest known, not promised."""
+"""The first driver branch with each NVENC interface that PyNvVideoCodec has a build for; as far as known."""
 
 
 class PyNvVideoCodecNeeds:

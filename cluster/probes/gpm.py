@@ -6,7 +6,7 @@ pass, and then takes the second. Documented for Hopper and later; a slice is sam
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .absence import Absence, Maybe, NotApplicable
@@ -26,30 +26,28 @@ METRICS: dict[int, tuple[Engine, int]] = {
 WHOLE_GPU = None
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class GpmMeasure:
     """First samples that wait for their second; ``finish`` must be called once, whatever happened between."""
 
     questions: DeviceQuestions
-    refused: NotApplicable | None = None
-    _first: dict[int | None, Maybe[Any]] = field(default_factory=dict)
+    _first: dict[int | None, Maybe[Any]]
 
     @property
     def needs_time(self) -> bool:
         """Whether any sample was taken, so that waiting makes sense."""
         return any(not isinstance(sample, NotApplicable) for sample in self._first.values())
 
-    def begin(self, instances: Iterable[int | None]) -> None:
-        """Take the first sample of the whole GPU (None) or of a GPU instance."""
-        self._first = {instance: _take(self.questions, instance) for instance in instances}
-
     def finish(self, engines: dict[int | None, tuple[EngineCount, ...]]) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Take the second samples and return percent per engine name ("nvdec0") for each target of ``begin``.
+        """Take the second samples and return percent per engine name ("nvdec0") for each target.
 
         ``engines`` says how many engines a target has, where that is known: an engine that does not exist is left
         out, because the driver may call it idle.
         """
-        return {instance: self._measure(instance, first, engines.get(instance, ())) for instance, first in self._first.items()}  # fmt: skip
+        return {
+            instance: self._measure(instance, first, engines.get(instance, ()))
+            for instance, first in self._first.items()
+        }
 
     def _measure(
         self, instance: int | None, first: Maybe[Any], engines: tuple[EngineCount, ...]
@@ -69,14 +67,13 @@ class GpmMeasure:
 
 def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int] = ()) -> GpmMeasure:
     """Take first samples of a GPU and of its GPU instances; never raises."""
+    targets = [WHOLE_GPU, *gpu_instances]
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
-    if supported is not True:
-        refused = supported if isinstance(supported, NotApplicable) else None
-        none = NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not offer per-engine metrics (GPM)")
-        return GpmMeasure(questions, refused or none)
-    measure = GpmMeasure(questions)
-    measure.begin([WHOLE_GPU, *gpu_instances])
-    return measure
+    if supported is True:
+        return GpmMeasure(questions, {target: _take(questions, target) for target in targets})
+    none = NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not offer per-engine metrics (GPM)")
+    refused = supported if isinstance(supported, NotApplicable) else none
+    return GpmMeasure(questions, dict.fromkeys(targets, refused))
 
 
 def _take(questions: DeviceQuestions, instance: int | None) -> Maybe[Any]:

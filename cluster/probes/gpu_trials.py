@@ -308,7 +308,13 @@ def _encoded(nvc: Any, case: NvencCase) -> str:  # noqa: ANN401 - the package ha
     sample = case.sample
     try:
         encoder = nvc.CreateEncoder(
-            TRIAL_WIDTH, TRIAL_HEIGHT, case.surface, True, codec=sample.codec.value, gpu_id=0, bf=0  # noqa: FBT003
+            TRIAL_WIDTH,
+            TRIAL_HEIGHT,
+            case.surface,
+            True,
+            codec=sample.codec.value,
+            gpu_id=0,
+            bf=0,  # noqa: FBT003
         )
         pieces = [*encoder.Encode(surface(case)), *encoder.EndEncode()]
         packets = [bytes(piece["data"]) for piece in pieces]

@@ -58,9 +58,7 @@ def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]
 
 def without_decoder(report: MigReport) -> tuple[MigSlice, ...]:
     """Return the slices that are known to have no decoder, so that no decoding can be placed on them."""
-    return tuple(
-        piece for piece in report.slices if any(count.engine is Engine.NVDEC and count.count == 0 for count in piece.engines)
-    )  # fmt: skip
+    return tuple(piece for piece in report.slices if EngineCount(Engine.NVDEC, 0, How.ASKED) in piece.engines)
 
 
 def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:

@@ -23,6 +23,7 @@ __all__ = [
     "HostReport",
     "NodeReport",
     "ProbeProblem",
+    "SilentNode",
     "from_json",
     "pack",
     "to_json",
@@ -94,6 +95,14 @@ class NodeReport:
     simulated: str
     taken_at: str
     took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SilentNode:
+    """A machine of a cluster that gave no report, and why."""
+
+    name: str
+    reason: str
 
 
 _REPORT: Final[TypeAdapter[NodeReport]] = TypeAdapter(NodeReport)

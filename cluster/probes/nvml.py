@@ -55,8 +55,8 @@ _MENDS: dict[int, str] = {
     12: "install the NVIDIA driver, or start this container with the NVIDIA runtime (--gpus all)",
     13: "upgrade the NVIDIA driver",
     17: "look for what the system refuses: device files in /dev/nvidia*, control groups, security modules",
-    18: "the driver was upgraded under a loaded kernel module: stop what uses the GPUs and reload the modules, or reboot; "
-    "in a container, restart it",
+    18: "the driver was upgraded under a loaded kernel module: stop what uses the GPUs and reload the modules, or "
+    "reboot; in a container, restart it",
 }
 
 
@@ -219,11 +219,9 @@ def _with_gpm(subject: _Subject) -> tuple[Maybe[MigReport], Maybe[dict[str, floa
     slices = () if isinstance(mig, NotApplicable) else mig.slices
     engines: dict[int | None, tuple[EngineCount, ...]] = {piece.gpu_instance: piece.engines for piece in slices}
     measured = gpm.finish({WHOLE_GPU: subject.engines, **engines})
-    if not isinstance(mig, NotApplicable) and gpm.refused is None:
-        mig = replace(mig, slices=tuple(replace(piece, gpm_percent=measured[piece.gpu_instance]) for piece in slices))
-    elif not isinstance(mig, NotApplicable):
-        mig = replace(mig, slices=tuple(replace(piece, gpm_percent=gpm.refused) for piece in slices))
-    return mig, gpm.refused or measured[WHOLE_GPU]
+    if not isinstance(mig, NotApplicable):
+        mig = replace(mig, slices=tuple(replace(each, gpm_percent=measured[each.gpu_instance]) for each in slices))
+    return mig, measured[WHOLE_GPU]
 
 
 def _kind(virtualization: Maybe[str], name: Maybe[str], bus: Maybe[object] | None) -> DeviceKind:

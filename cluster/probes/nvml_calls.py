@@ -95,7 +95,7 @@ _ORDINARY: dict[int, tuple[Absence, str]] = {
 _TROUBLE: dict[int, str] = {
     GPU_IS_LOST: "the GPU has fallen off the bus, or the driver cannot reach it",
     RESET_REQUIRED: "the GPU needs a reset before it can be used",
-    LIB_RM_VERSION_MISMATCH: "the driver was exchanged while this process or the loaded kernel module is still the old one",
+    LIB_RM_VERSION_MISMATCH: "the driver's files were exchanged under the kernel module that is loaded",
     GPU_NOT_FOUND: "the GPU is no longer there",
 }
 
@@ -107,8 +107,8 @@ class NvmlLike(Protocol):
         """Return a function, structure or constant."""
 
 
-class CodeAnswered(Exception):  # noqa: N818 - never leaves this floor: it carries a code from a reader to ``ask``
-    """A structure holds a return code of its own; readers raise this, and it ends as any other code does."""
+class CodeAnswered(Exception):
+    """A structure holds a return code of its own; readers raise this, and ``ask`` ends it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

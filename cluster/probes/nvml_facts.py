@@ -21,7 +21,7 @@ NOT_SUPPORTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One property: its name, the function that is asked, its arguments after the handle, and how to read the answer."""
+    """One property: its name, the function, its arguments after the handle, and how to read the answer."""
 
     name: str
     function: str

@@ -28,7 +28,7 @@ class PyNvVideoCodecReport:
     ``version`` is the package's. ``builds`` are those in it, by their ending ("_130"). ``picked`` is the build that the
     import took; absent, with the reason, where the import failed. ``cuda_version`` and ``sdk_version`` are what the
     package says of itself. ``runtime_version`` is the CUDA runtime that it brings along ("12.3.101").
-    ``python_version`` is "3.11", ``glibc_version`` "2.36" (absent on another C library), ``machine`` the processor ("x86_64").
+    ``python_version`` is "3.11", ``glibc_version`` "2.36" (absent on another C library), ``machine`` "x86_64".
     """
 
     version: Maybe[str]

@@ -43,12 +43,16 @@ class System(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraFacts:
-    """What decides which features there are. ``cuda`` is the CUDA version: (12, 6) is 12.6."""
+    """What decides which features there are. ``cuda`` is the CUDA version: (12, 6) is 12.6.
+
+    The last but one is the device attribute HOST_REGISTER_SUPPORTED, None where it was not asked.
+    """
 
     capability: Capability
     system: System
     cuda: Version
     concurrent_managed_access: bool = False
+    host_register_supported: bool | None = None
     safety: bool = False
 
 
@@ -62,7 +66,7 @@ class Feature:
 
 
 def _host_register(facts: TegraFacts) -> Rule:
-    return host_register(facts.capability, qnx=facts.system is System.QNX)
+    return host_register(facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported)
 
 
 def _system_atomics(facts: TegraFacts) -> Rule:

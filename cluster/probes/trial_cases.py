@@ -157,7 +157,7 @@ _SAMPLE_OF: Final = {(sample.codec, sample.chroma, sample.bit_depth): sample for
 
 
 def _may_be_nvdec(sample: Sample) -> bool:
-    """Leave out what no generation's NVDEC decodes: the caps call costs a CUDA context each (NVDEC application note)."""
+    """Leave out what no generation's NVDEC decodes (NVDEC application note): asking costs a CUDA context each."""
     twelve_bits_in_main = sample.codec is Codec.AV1 and sample.bit_depth == 12  # noqa: PLR2004 - bits
     return sample.chroma in _NVDEC_CHROMAS.get(sample.codec, ("4:2:0",)) and not twelve_bits_in_main
 

@@ -137,21 +137,24 @@ def _load(
     )
 
 
-def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> tuple[GpuInstance, ...]:
-    profiles = {found.gpu_instance_profile for found in types}
-    return tuple(
-        GpuInstance(gpu_instance, profile)
-        for profile in sorted(profile for profile in profiles if not isinstance(profile, NotApplicable))
-        for gpu_instance in _instances_of(questions, profile)
-    )
+def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> Maybe[tuple[GpuInstance, ...]]:
+    found: list[GpuInstance] = []
+    for profile in sorted({each.gpu_instance_profile for each in types}, key=str):
+        if isinstance(profile, NotApplicable):
+            continue
+        instances = _instances_of(questions, profile)
+        if isinstance(instances, NotApplicable):
+            return instances
+        found += [GpuInstance(gpu_instance, profile) for gpu_instance in instances]
+    return tuple(found)
 
 
-def _instances_of(questions: DeviceQuestions, profile: int) -> tuple[int, ...]:
+def _instances_of(questions: DeviceQuestions, profile: int) -> Maybe[tuple[int, ...]]:
     handles = (ctypes.c_void_p * GPU_INSTANCES_MAX)()
     count = ctypes.c_uint(GPU_INSTANCES_MAX)
     answer = questions.ask("nvmlDeviceGetGpuInstances", profile, handles, ctypes.byref(count), read=bool)
     if isinstance(answer, NotApplicable):
-        return ()
+        return answer
     asked = (
         questions.ask_of(ctypes.c_void_p(handle), "nvmlGpuInstanceGetInfo", read=lambda info: int(info.id))
         for handle in handles[: count.value]
@@ -166,5 +169,5 @@ def _explained(types: tuple[VgpuType, ...], load: HostLoad, creatable: Maybe[tup
 def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:
     if isinstance(creatable, NotApplicable) or ruled.creatable == (type_id in creatable):
         return ruled
-    said = "lists the type all the same" if type_id in creatable else "does not list the type all the same"
+    said = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
     return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {said}")

@@ -67,7 +67,7 @@ class HostLoad:
     mig_enabled: bool
     supported: tuple[int, ...]
     running: tuple[RunningVgpu, ...] = ()
-    gpu_instances: tuple[GpuInstance, ...] = ()
+    gpu_instances: Maybe[tuple[GpuInstance, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> Creation:
 def _on_gpu_instances(wanted: VgpuType, load: HostLoad) -> Creation:
     if isinstance(wanted.gpu_instance_profile, NotApplicable):
         return Creation(creatable=False, reason="MIG mode is on, and the type has no GPU instance profile")
+    if isinstance(load.gpu_instances, NotApplicable):
+        return Creation(creatable=False, reason="MIG mode is on, and its GPU instances cannot be listed")
     if not load.gpu_instances:
         return Creation(creatable=False, reason="MIG mode is on, and no GPU instance has been created")
     taken = {running.gpu_instance for running in load.running}

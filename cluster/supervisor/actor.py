@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import Any
 
-from ..probes.engines import Engine
+from ..placement.policy import BUILT_ENGINES
 from .events import Order
 from .messages import ClientReport, Grants
 from .settings import SupervisorSettings
@@ -40,7 +40,7 @@ class SupervisorActor:
 
         # Later than any epoch of a supervisor before this one: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
-        core = make_core(self._settings, frozenset({Engine.CPU}), first_epoch, time.monotonic())
+        core = make_core(self._settings, BUILT_ENGINES, first_epoch, time.monotonic())
         shell = Shell(ClusterHands(self._settings.fence_s, probe_ray_node), core, self._settings)
         await shell.open()
         self._retiring = asyncio.create_task(self._retire_when_idle(shell))
@@ -66,7 +66,7 @@ class SupervisorActor:
         return await asyncio.shield(self._opening)
 
     async def _retire_when_idle(self, shell: Shell) -> None:
-        while shell.idle_s < self._settings.retire_s:
+        while shell.idle_s < self._settings.retire_s:  # noqa: ASYNC110 - time is what is waited for
             await asyncio.sleep(RETIRE_LOOK_S)
         _end_this_actor()
 

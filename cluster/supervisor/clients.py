@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..placement.demand import Demand
-from .messages import ClientReport
+from .messages import ClientReport, JobReport
 
 __all__ = ["ClientBook", "Clients", "JobBook"]
 
@@ -55,7 +55,10 @@ class Clients:
         return sorted((job for client in self for job in client.jobs.values()), key=lambda job: job.key)
 
     def renew(self, report: ClientReport, now_s: float) -> bool:
-        """Take in a report; False if it is older than what is known. A job that it does not name is over."""
+        """Take in a report, unless a newer one is known; say whether any demand changed.
+
+        A job that a report does not name is over.
+        """
         book = self._clients.get(report.client)
         if book is None:
             book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
@@ -63,21 +66,23 @@ class Clients:
         if report.turn <= book.turn:
             return False
         book.turn = report.turn
-        jobs = {}
-        for said in report.jobs:
-            name = said.demand.job
-            key = f"{report.client}/{name}"
-            known = book.jobs.get(name)
-            # What it was promised before it knew of the last answer, it may still take up: until that is answered.
-            promised = known.promised if known is not None else {}
-            jobs[name] = JobBook(key, replace(said.demand, job=key), dict(said.held), dict(promised))
-        book.jobs = jobs
-        return True
+        before = {name: job.demand for name, job in book.jobs.items()}
+        # What it was promised it may still take up, until it is told otherwise.
+        promised = {name: job.promised for name, job in book.jobs.items()}
+        book.jobs = {
+            said.demand.job: _job(f"{report.client}/{said.demand.job}", said, promised.get(said.demand.job, {}))
+            for said in report.jobs
+        }
+        return before != {name: job.demand for name, job in book.jobs.items()}
 
-    def forget(self, client: str) -> bool:
-        """Forget a client and all its jobs; False if nobody knew it."""
-        return self._clients.pop(client, None) is not None
+    def forget(self, client: str) -> None:
+        """Forget a client and all its jobs."""
+        self._clients.pop(client, None)
 
-    def expired(self, now_s: float, expiry_s: float) -> list[str]:
+    def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
         """Return the clients that have not been heard of for too long."""
-        return [book.client for book in self if now_s - book.seen_s > expiry_s]
+        return [book for book in self if now_s - book.seen_s > expiry_s]
+
+
+def _job(key: str, said: JobReport, promised: dict[str, int]) -> JobBook:
+    return JobBook(key, replace(said.demand, job=key), dict(said.held), dict(promised))

@@ -2,11 +2,10 @@
 
 from ..placement.inventory import DeviceState, Inventory
 from ..probes.engines import Engine
-from .clients import JobBook
 from .dealing import deal
 from .events import Effect, Reserve, Stop
 from .gap import effective_nodes, reservable_cores
-from .seats import SeatBook, SeatState, seat_of, seats_of
+from .seats import SeatBook, SeatState, seats_of
 from .state import Planner, State
 
 __all__ = ["close_the_gap"]
@@ -16,8 +15,9 @@ def close_the_gap(state: State, plan: Planner, now_s: float) -> list[Effect]:
     """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
     if state.end:
         return []
-    _set_out_seats(state)
-    _place(state, plan)
+    if not state.is_settled:
+        _set_out_seats(state)
+        _place(state, plan)
     if now_s < state.recovering_until_s:
         return []
     return [*_reserve_missing(state, now_s), *_give_back_unused(state, now_s)]
@@ -39,7 +39,7 @@ def _place(state: State, plan: Planner) -> None:
     inputs = (tuple(job.demand for job in jobs), inventory)
     if inputs != state.placed_for:
         state.placed_for = inputs
-        state.placement = plan(inputs[0], inventory, {job.key: _held_by_device(state, job) for job in jobs})
+        state.placement = plan(*inputs)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
     state.capacity_slots = sum(
@@ -48,16 +48,6 @@ def _place(state: State, plan: Planner) -> None:
         if node.state is DeviceState.OPEN
         for device in node.devices
     )
-
-
-def _held_by_device(state: State, job: JobBook) -> dict[str, int]:
-    held: dict[str, int] = {}
-    for worker, slots in job.held.items():
-        book = state.seats.get(seat_of(worker))
-        if book is not None:
-            device = book.device or f"{book.seat.node}/cpu"
-            held[device] = held.get(device, 0) + slots
-    return held
 
 
 def _reserve_missing(state: State, now_s: float) -> list[Effect]:

@@ -1,15 +1,14 @@
 """What a supervisor decides: a state machine without Ray, clock or I/O.
 
 ``Core.decide`` takes one event and the time, and returns the effects that a shell carries out; what comes of them
-returns as further events. The world tells facts (nodes, workers, clients); the core compares what is wanted with what is there,
-and closes the gap one step at a time. So it does not matter which fact came first, or whether one came twice.
+returns as further events. The world tells facts (nodes, workers, clients); the core compares what is wanted with what
+is there, and closes the gap one step at a time. So it does not matter which fact came first, or whether one came twice.
 
 The same core runs in the cluster's supervisor actor and inside a process that uses an embedded Ray.
 """
 
-from collections.abc import Callable
-
 from ..probes.device_report import DeviceKind
+from .closing import close_the_gap
 from .events import (
     Asked,
     Departed,
@@ -21,9 +20,11 @@ from .events import (
     NodesSeen,
     Note,
     NotReserved,
+    Order,
     Probe,
     Probed,
     ProbeFailed,
+    Remember,
     Renewed,
     Reserved,
     Start,
@@ -32,8 +33,13 @@ from .events import (
     Stopped,
     Ticked,
 )
-from .seats import SeatBook, SeatState, node_of
+from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of
 from .settings import SupervisorSettings
+from .state import Planner, State
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Core"]
 
@@ -41,10 +47,12 @@ STEADY_S = 10.0
 """A process that lived this long was no bad start: the count of deaths begins anew."""
 FIRST_REST_S = 0.1
 LONGEST_REST_S = 5.0
+_QUIET = (Ticked, Renewed, NodesSeen)
+"""Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
 class Core:
-    """The state of a supervisor; see ``seats.EDGES`` for what a seat goes through.
+    """A supervisor's decisions; see ``seats.EDGES`` for what a seat goes through.
 
     Args:
         planner: decides which job gets what.
@@ -75,13 +83,16 @@ class Core:
 
     def decide(self, event: Event, now_s: float) -> list[Effect]:
         """Take in what happened at ``now_s`` and return what is to be done, in order."""
+        self.state.is_settled = isinstance(event, _QUIET)
         effects = self._handlers[type(event)](event, now_s)
         return effects + close_the_gap(self.state, self._plan, now_s)
 
     # What is told about nodes
 
     def _nodes_seen(self, event: NodesSeen, _now_s: float) -> list[Effect]:
-        came, went = self.state.nodes.see(event.nodes)
+        came, went, changed = self.state.nodes.see(event.nodes)
+        if changed:
+            self.state.is_settled = False
         effects: list[Effect] = []
         for book in came:
             effects += [Note(f"node {book.ray.name} joined with {book.ray.cores} cores"), Probe(book.ray.node)]
@@ -133,8 +144,11 @@ class Core:
         book = self.state.nodes.find(event.node)
         if book is None:
             return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
-        book.obey(event.order)
-        return [Note(f"node {book.ray.name}: {event.order.value} as a user asked")]
+        book.order = event.order
+        if event.is_recalled:
+            return [Note(f"node {book.ray.name}: {event.order.value}, as a user asked before")]
+        orders: dict[str, Order] = {each.ray.node: each.order for each in self.state.nodes if each.has_order}
+        return [Remember(orders), Note(f"node {book.ray.name}: {event.order.value}, as a user asked")]
 
     # What is told about seats
 
@@ -176,6 +190,7 @@ class Core:
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(SeatState.RESTING, now_s, event.reason)
             book.rest_until_s = now_s + _rest_s(book.deaths_in_a_row)
+            self._wake(book, now_s)
             return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
         book.to(
             SeatState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
@@ -211,7 +226,8 @@ class Core:
 
     def _renewed(self, event: Renewed, now_s: float) -> list[Effect]:
         is_new = self.state.clients.get(event.report.client) is None
-        self.state.clients.renew(event.report, now_s)
+        if self.state.clients.renew(event.report, now_s):
+            self.state.is_settled = False
         return [Note(f"client {event.report.where} came")] if is_new else []
 
     def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
@@ -222,23 +238,27 @@ class Core:
         return [Note(f"client {book.where} left")]
 
     def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for client in self.state.clients.expired(now_s, self.state.settings.client_expiry_s):
-            book = self.state.clients.get(client)
-            where = client if book is None else book.where
-            self.state.clients.forget(client)
-            effects.append(
-                Note(
-                    f"client {where} has not been heard of for {self.state.settings.client_expiry_s:g} s: "
-                    "what it held is taken back"
-                )
-            )
-        for seat in self.state.seats.values():
-            if seat.state is SeatState.RESTING and now_s >= seat.rest_until_s:
-                seat.to(SeatState.EMPTY, now_s)
-            if seat.state is SeatState.QUARANTINED and now_s >= seat.rest_until_s:
-                effects += self._ask_for_pardon(seat, now_s)
+        effects = self._forget_the_silent(now_s)
+        for book in self.state.seats.values():
+            self._wake(book, now_s)
+            if book.state is SeatState.QUARANTINED and now_s >= book.rest_until_s:
+                effects += self._ask_for_pardon(book, now_s)
         return effects
+
+    def _forget_the_silent(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        expiry_s = self.state.settings.client_expiry_s
+        for book in self.state.clients.expired(now_s, expiry_s):
+            self.state.clients.forget(book.client)
+            self.state.is_settled = False
+            line = f"client {book.where} has not been heard of for {expiry_s:g} s: what it held is taken back"
+            effects.append(Note(line))
+        return effects
+
+    def _wake(self, book: SeatBook, now_s: float) -> None:
+        if book.state is SeatState.RESTING and now_s >= book.rest_until_s:
+            book.to(SeatState.EMPTY, now_s)
+            self.state.is_settled = False
 
     def _ask_for_pardon(self, seat: SeatBook, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(seat.seat.node)

@@ -22,6 +22,7 @@ __all__ = [
     "Probe",
     "ProbeFailed",
     "Probed",
+    "Remember",
     "Renewed",
     "Reserve",
     "Reserved",
@@ -130,10 +131,11 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A user asks for something about a node."""
+    """A user asks for something about a node; or asked an earlier supervisor, which ``is_recalled``."""
 
     order: Order
     node: str
+    is_recalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """Keep what users asked about nodes, for the next supervisor: {node: order}, open nodes left out."""
+
+    orders: dict[str, Order]
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Write a line into the event log."""
 
@@ -209,4 +218,4 @@ Event: TypeAlias = (
     | Ticked
     | Ended
 )
-Effect: TypeAlias = Probe | Reserve | Start | Stop | Note
+Effect: TypeAlias = Probe | Reserve | Start | Stop | Remember | Note

@@ -3,13 +3,10 @@
 from .clients import ClientBook, JobBook
 from .dealing import promise
 from .messages import Grants
-from .seats import SeatState
+from .seats import DEATHS_IN_A_ROW_MAX, SeatState
 from .state import State
 
-__all__ = ["DEATHS_IN_A_ROW_MAX", "grants_for", "why_not"]
-
-DEATHS_IN_A_ROW_MAX = 5
-"""A seat whose processes die this often, each soon after its start, is quarantined."""
+__all__ = ["grants_for", "why_not"]
 
 
 def grants_for(state: State, client: str, now_s: float) -> Grants:

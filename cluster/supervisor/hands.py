@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..placement.inventory import Node
-from .events import Reserve, Start
+from .events import Order, Reserve, Start
 from .messages import FoundWorker, RayNode, WorkerFacts
 
 __all__ = ["Hands", "Pulse"]
@@ -63,6 +63,14 @@ class Hands(ABC):
     @abstractmethod
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what a client calls a worker by."""
+
+    @abstractmethod
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep what users asked about nodes, so that it outlives this supervisor: {node: order}."""
+
+    @abstractmethod
+    async def recall(self) -> dict[str, Order]:
+        """Return what was kept last."""
 
     @abstractmethod
     def world_is_gone(self) -> str:

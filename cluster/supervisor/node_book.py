@@ -15,14 +15,26 @@ PROBE_AGAIN_S = 60.0
 """A probe that was asked for and has said nothing for this long may be asked for again."""
 
 
+_STATES = {
+    Order.CORDON: DeviceState.CORDONED,
+    Order.DRAIN: DeviceState.DRAINING,
+    Order.UNCORDON: DeviceState.OPEN,
+}
+
+
 @dataclass(slots=True)
 class NodeBook:
     """One live node."""
 
     ray: RayNode
     probed: Node | None = None
-    order: DeviceState = DeviceState.OPEN
+    order: Order = Order.UNCORDON
     probing_since_s: float | None = None
+
+    @property
+    def has_order(self) -> bool:
+        """Whether a user keeps work away from it."""
+        return self.order is not Order.UNCORDON
 
     def report(self, node: Node) -> None:
         """Take in what its probes found."""
@@ -37,18 +49,10 @@ class NodeBook:
         """Note that a probe was asked for."""
         self.probing_since_s = now_s
 
-    def obey(self, order: Order) -> None:
-        """Cordon, drain or open it as a user asks."""
-        self.order = {
-            Order.CORDON: DeviceState.CORDONED,
-            Order.DRAIN: DeviceState.DRAINING,
-            Order.UNCORDON: DeviceState.OPEN,
-        }[order]
-
     @property
     def state(self) -> DeviceState:
         """Whether it takes new work: Ray's own drain counts as one of ours."""
-        return DeviceState.DRAINING if self.ray.draining else self.order
+        return DeviceState.DRAINING if self.ray.draining else _STATES[self.order]
 
     @property
     def node(self) -> Node:
@@ -94,15 +98,16 @@ class Nodes:
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
 
-    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook]]:
-        """Take in which nodes are alive now; return those that came and those that went."""
+    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
+        """Take in which nodes are alive now; return those that came, those that went, and whether anything changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []
+        changed = bool(went)
         for name, ray in alive.items():
-            if name in self._books:
-                self._books[name].ray = ray
-            else:
+            if name not in self._books:
                 self._books[name] = NodeBook(ray)
                 came.append(self._books[name])
-        return came, went
+            changed = changed or self._books[name].ray != ray
+            self._books[name].ray = ray
+        return came, went, changed or bool(came)

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import msgpack
 import ray
+from ray.experimental import internal_kv
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -21,7 +23,7 @@ from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
 from ..ray_failures import first_line
 from ..ray_worker import CONTROL, RayWorker
-from .events import Reserve, Start
+from .events import Order, Reserve, Start
 from .hands import Hands, Pulse
 from .messages import FoundWorker, RayNode, WorkerFacts
 
@@ -32,6 +34,7 @@ Actor: TypeAlias = Any
 
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
+ORDERS_KEY = b"codecfleet/orders"
 CONTROL_CALLS = 64
 ADOPT_LIMIT_S = 5.0
 NODE_LABEL = "ray.io/node-id"
@@ -132,6 +135,14 @@ class PrivateHands(_RayHands):
         actor = self._actors.pop(f"{seat}:{epoch}", None)
         if actor is not None:
             ray.kill(actor)
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep nothing: nobody will come after."""
+        del orders
+
+    async def recall(self) -> dict[str, Order]:
+        """Return nothing: nobody was here before."""
+        return {}
 
     def world_is_gone(self) -> str:
         """Say whether Ray itself has ended."""
@@ -253,6 +264,16 @@ class ClusterHands(_RayHands):
         with suppress(ValueError):  # there is none of that name
             group = group or await asyncio.to_thread(ray.util.get_placement_group, BUNDLE_PREFIX + worker)
             await asyncio.to_thread(remove_placement_group, group)
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep them in Ray's own key-value store, which lives as long as the cluster."""
+        packed = msgpack.packb({node: order.value for node, order in orders.items()})
+        await asyncio.to_thread(internal_kv._internal_kv_put, ORDERS_KEY, packed, overwrite=True)  # noqa: SLF001
+
+    async def recall(self) -> dict[str, Order]:
+        """Read them back."""
+        packed = await asyncio.to_thread(internal_kv._internal_kv_get, ORDERS_KEY)  # noqa: SLF001
+        return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
 
     def world_is_gone(self) -> str:
         """Say nothing: a cluster that is gone takes the supervisor with it."""

@@ -8,7 +8,11 @@ from ..probes.device_report import DeviceKind
 from ..seating import CORES_PER_PROCESS, share_out
 from .messages import WorkerFacts
 
-__all__ = ["EDGES", "Seat", "SeatBook", "SeatState", "node_of", "seat_of", "seats_of"]
+__all__ = ["DEATHS_IN_A_ROW_MAX", "EDGES", "Seat", "SeatBook", "SeatState", "node_of", "seat_of", "seats_of"]
+
+
+DEATHS_IN_A_ROW_MAX = 5
+"""A seat whose processes die this often, each soon after its start, is quarantined."""
 
 
 class SeatState(Enum):

@@ -28,6 +28,7 @@ from .events import (
     Probe,
     Probed,
     ProbeFailed,
+    Remember,
     Renewed,
     Reserve,
     Reserved,
@@ -93,6 +94,8 @@ class Shell:
         """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
         self.feed(NodesSeen(self._hands.nodes()))
         self.feed(Found(await self._hands.find()))
+        for node, order in (await self._hands.recall()).items():
+            self.feed(Asked(order, node, is_recalled=True))
         for book in self._core.state.seats.values():
             if book.state is SeatState.READY:
                 self._spawn(self._see_die(book.seat.seat, book.epoch))
@@ -164,6 +167,8 @@ class Shell:
                 self._spawn(self._live(effect))
             case Stop():
                 self._spawn(self._stop(effect), "stop")
+            case Remember(orders):
+                self._spawn(self._hands.remember(orders))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)

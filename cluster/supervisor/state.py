@@ -1,6 +1,6 @@
 """Everything a supervisor knows, and the small questions it answers about it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,16 +14,17 @@ from .settings import SupervisorSettings
 
 __all__ = ["Planner", "State"]
 
-Planner: TypeAlias = Callable[[Sequence[Demand], Inventory, Mapping[str, Mapping[str, int]]], Placement]
-"""Where demands go: ``place`` with its rates and policy. The last argument is {job: {device: sessions held}}."""
+Planner: TypeAlias = Callable[[Sequence[Demand], Inventory], Placement]
+"""Where demands go: ``place`` with its rates and policy."""
 
 
 @dataclass(slots=True)
 class State:
     """What is known, and what was concluded from it last.
 
-    ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again only
-    when that changes. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
+    only when that changes. ``is_settled`` says that nothing has changed since that would call
+    for another look. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
     """
 
     settings: SupervisorSettings
@@ -36,6 +37,7 @@ class State:
     placement: Placement = field(default_factory=lambda: Placement((), ()))
     placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
     capacity_slots: int = 0
+    is_settled: bool = False
     end: str = ""
 
     @property

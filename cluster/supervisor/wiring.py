@@ -1,6 +1,6 @@
 """Joins the core with the placement it decides by."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..placement.demand import Demand
 from ..placement.inventory import Inventory
@@ -19,7 +19,7 @@ def make_core(settings: SupervisorSettings, engines: frozenset[Engine], first_ep
     """Return a core that places work on ``engines`` by the default rates and policy."""
     rates, policy = start_rates(), Policy(engines=engines)
 
-    def plan(demands: Sequence[Demand], inventory: Inventory, held: Mapping[str, Mapping[str, int]]) -> Placement:
-        return place(demands, inventory, rates, policy, warm=held)
+    def plan(demands: Sequence[Demand], inventory: Inventory) -> Placement:
+        return place(demands, inventory, rates, policy)
 
     return Core(plan, settings, first_epoch, now_s)

@@ -1,9 +1,10 @@
 """Fakes that ship with codecfleet: for its own tests, and for the tests of whoever builds on it.
 
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
-works with which a pool's promises can be tested.
+works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine.
 """
 
+from .fake_nvml import FakeNvml
 from .local_pool import FaultyPool, LocalPool
 
-__all__ = ["FaultyPool", "LocalPool"]
+__all__ = ["FakeNvml", "FaultyPool", "LocalPool"]

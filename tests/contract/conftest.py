@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from codecfleet.cluster.connected_pool import leased_pool
 from codecfleet.cluster.embedded import Connection, connect
 from codecfleet.cluster.pool import Pool
 from codecfleet.testing import FaultyPool, LocalPool
@@ -31,9 +32,7 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
         async def make(slots: int) -> Pool:
             if request.param == "ray":
                 connection = request.getfixturevalue("connection")
-                from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
-
-                pool: Pool = RayPool(connection, slots)
+                pool: Pool = leased_pool(connection, slots)
             else:
                 pool = LocalPool(slots) if request.param == "local" else FaultyPool(LocalPool(slots))
             return await pools.enter_async_context(pool)

@@ -1,0 +1,309 @@
+"""What is wrong on a machine, and how to mend it: pure rules over a node report, the gravest first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .probes.absence import Absence, NotApplicable, known
+from .probes.container import judge_container
+from .probes.cuda_compat import CompatFacts, has_driver, judge
+from .probes.device_report import DeviceReport
+from .probes.engines import Direction, Engine, How, Trial
+from .probes.node_report import DeviceTrials, NodeReport
+from .probes.trial_cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
+from .probes.verdict import State, Verdict
+
+__all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
+
+PACKAGE_MEND: Final = 'pip install "codecfleet[nvidia]"'
+_DECODES_NOTHING_MEND: Final = (
+    "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
+)
+_XIDS_OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68})
+"""Xids that a program's own fault raises ("Xid Errors", NVIDIA): the device is well."""
+
+
+class Weight(Enum):
+    """How grave a finding is."""
+
+    BROKEN = "broken"  #: something does not work that should, until a user mends it
+    LIMITED = "limited"  #: works, but not everything, or not as fast
+    NOTE = "note"  #: nothing to mend; it is good to know what will happen
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know. ``about`` names the device or part; ``title``, ``cause`` and ``mend`` are a sentence each.
+
+    ``mend`` is "" where there is nothing to do.
+    """
+
+    weight: Weight
+    title: str
+    cause: str
+    mend: str = ""
+    about: str = ""
+
+
+_ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
+_WEIGHT_OF: Final = {State.BROKEN: Weight.BROKEN, State.LIMITED: Weight.LIMITED}
+
+
+def findings(report: NodeReport) -> tuple[Finding, ...]:
+    """Return what is to be known about a machine, the gravest first; the same report gives the same findings."""
+    found = [
+        *_no_gpu(report),
+        *_nvml(report),
+        *_of_verdicts(report),
+        *_health(report),
+        *_engines(report),
+        *_encoder_capacity(report),
+        *_mig(report),
+        *_vgpu(report),
+        *_software(report),
+        *_probes(report),
+    ]
+    unique = list(dict.fromkeys(found))
+    return tuple(sorted(unique, key=lambda finding: _ORDER[finding.weight]))
+
+
+def needs_mending(found: tuple[Finding, ...]) -> bool:
+    """Tell whether a user must mend something."""
+    return any(finding.weight is Weight.BROKEN for finding in found)
+
+
+def verdicts(report: NodeReport) -> tuple[Verdict, ...]:
+    """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
+    if report.simulated or isinstance(report.cuda, NotApplicable):
+        return ()
+    package = None if isinstance(report.pynvvideocodec, NotApplicable) else report.pynvvideocodec
+    version = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    container = () if isinstance(report.container, NotApplicable) else judge_container(report.container, report.cuda)
+    return (*judge(CompatFacts(report.cuda, package, version)), *container)
+
+
+def _has_devices(report: NodeReport) -> bool:
+    return not isinstance(report.nvml, NotApplicable) and bool(report.nvml.devices)
+
+
+def _driver_is_here(report: NodeReport) -> bool:
+    return _has_devices(report) or (not isinstance(report.cuda, NotApplicable) and has_driver(report.cuda))
+
+
+def _gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
+    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+
+
+def _names(report: NodeReport) -> dict[str, str]:
+    """Map what trials call a device to what people call it."""
+    names: dict[str, str] = {}
+    for device in _gpus(report):
+        label = f"GPU {device.index} ({device.name})"
+        names[known(device.uuid, str(device.index))] = label
+        if not isinstance(device.mig, NotApplicable):
+            names |= {part.uuid: f"{label}, MIG {part.profile} {part.gpu_instance}" for part in device.mig.slices}
+    return names
+
+
+def _about(report: NodeReport, trials: DeviceTrials) -> str:
+    return _names(report).get(trials.device, trials.kind)
+
+
+def _no_gpu(report: NodeReport) -> Iterator[Finding]:
+    if _driver_is_here(report):
+        return
+    encoders = ", ".join(dict.fromkeys(t.implementation for t in _software_encoders(report)))
+    yield Finding(
+        Weight.NOTE,
+        f"software engines will be used: {encoders or 'none works here'}",
+        "there is no NVIDIA driver on this machine",
+        "if it has an NVIDIA GPU: install the driver; in a container, start it with --gpus all",
+    )
+
+
+def _nvml(report: NodeReport) -> Iterator[Finding]:
+    """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
+    if isinstance(report.nvml, NotApplicable) or report.nvml.library_problem is None:
+        return
+    problem = report.nvml.library_problem
+    if not _driver_is_here(report) and problem.absence in (Absence.NO_LIBRARY, Absence.NOT_FOUND):
+        return
+    yield Finding(
+        Weight.BROKEN if _driver_is_here(report) else Weight.NOTE,
+        "NVML does not answer: devices are neither counted nor watched",
+        problem.reason,
+        report.nvml.mend,
+        "NVML",
+    )
+
+
+def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
+    for verdict in verdicts(report):
+        weight = _WEIGHT_OF.get(verdict.state)
+        # A GPU that nobody can use is worse than the package's absence by itself.
+        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.mend and _has_devices(report):
+            weight = Weight.BROKEN
+        if weight is not None:
+            limits = f"; not possible: {', '.join(verdict.limits)}" if verdict.limits else ""
+            title = f"{verdict.subject}: {'does not work' if weight is Weight.BROKEN else 'limited'}"
+            yield Finding(weight, title, f"{verdict.because}{limits}", verdict.mend, verdict.subject)
+        elif verdict.limits:
+            yield Finding(Weight.NOTE, f"{verdict.subject}: {', '.join(verdict.limits)}", verdict.because)
+
+
+def _health(report: NodeReport) -> Iterator[Finding]:
+    for device in _gpus(report):
+        about, health = f"GPU {device.index} ({device.name})", device.health
+        if health.lost:
+            mend = "reset it (nvidia-smi --gpu-reset) or restart the machine; take no work to it before"
+            yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, mend, about)
+            continue
+        action = known(health.recovery_action, "none")
+        if action != "none":
+            cause = f"the driver's own advice is: {action}"
+            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, f"{action} it as the driver says", about)
+        if serious := [xid for xid in health.xids if xid not in _XIDS_OF_PROGRAMS]:
+            cause = f"Xid {', '.join(map(str, serious))} since the watch began"
+            yield Finding(Weight.BROKEN, "the GPU reported errors", cause, "look them up in dmesg; reset it", about)
+        if known(health.ecc_uncorrected, 0):
+            cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
+            yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, "drain it and reset it", about)
+        if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
+            cause = "bad memory was found and will be replaced at the next reset"
+            yield Finding(Weight.LIMITED, "a reset is pending", cause, "drain the GPU, then reset it", about)
+
+
+def _engines(report: NodeReport) -> Iterator[Finding]:
+    for device in report.devices:
+        about = _about(report, device)
+        decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
+        encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
+        yield from _decoders(device, decodes, about)
+        yield from _encoders(report, device, encodes, about, decodes_any=any(trial.works for trial in decodes))
+        yield from _wrong(decodes + encodes, about)
+
+
+def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterator[Finding]:
+    smoke = device.smoke
+    if smoke is not None and not smoke.works:
+        yield Finding(
+            Weight.BROKEN,
+            "this device does not decode, though others of its kind do",
+            smoke.reason,
+            smoke.mend or _DECODES_NOTHING_MEND,
+            about,
+        )
+    elif decodes and not any(trial.works for trial in decodes):
+        first = next((trial for trial in decodes if trial.mend), decodes[0])
+        if first.engines == 0 and first.how is not How.TRIED and "MIG" in device.kind:
+            return  # a slice without a decoder is told of as such
+        yield Finding(
+            Weight.BROKEN, "this GPU decodes nothing", first.reason, first.mend or _DECODES_NOTHING_MEND, about
+        )
+
+
+def _encoders(
+    report: NodeReport, device: DeviceTrials, encodes: list[Trial], about: str, *, decodes_any: bool
+) -> Iterator[Finding]:
+    if not encodes or any(trial.works for trial in encodes):
+        return
+    first = next((trial for trial in encodes if trial.mend), encodes[0])
+    if first.mend:
+        yield Finding(Weight.BROKEN, "this GPU's encoder does not work", first.reason, first.mend, about)
+        return
+    does = "NVDEC decodes here, and this machine's processors encode" if decodes_any else "the processors encode"
+    cores = report.host.cores
+    yield Finding(
+        Weight.NOTE, f"no NVENC: {does} ({cores} core{'' if cores == 1 else 's'})", f"{device.kind}: {first.reason}"
+    )
+
+
+def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
+    """Tell of cases that the driver promises and that do not come out; a whole engine that fails is told above."""
+    if not any(trial.works for trial in trials):
+        return
+    for trial in trials:
+        if trial.works or trial.how is not How.TRIED or not trial.mend:
+            continue
+        yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.mend, about)
+
+
+def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
+    trials = {known_device.device: known_device.trials for known_device in report.devices}
+    for device in _gpus(report):
+        said = [codec for codec, percent in device.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
+        tried = [t for t in trials.get(known(device.uuid, ""), ()) if t.engine is Engine.NVENC]
+        if said and tried and not any(trial.works for trial in tried):
+            yield Finding(
+                Weight.NOTE,
+                "NVML's encoder capacity is not believed",
+                f"{device.name} reports capacity for {', '.join(said)}, but its encoder was tried and there is none",
+            )
+
+
+def _mig(report: NodeReport) -> Iterator[Finding]:
+    for device in _gpus(report):
+        if isinstance(device.mig, NotApplicable):
+            continue
+        about = f"GPU {device.index} ({device.name})"
+        if device.mig.enabled and not device.mig.slices:
+            mend = "create instances (nvidia-smi mig -cgi <profile> -C) or turn MIG off (nvidia-smi -mig 0)"
+            yield Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
+        if device.mig.enabled != device.mig.pending:
+            state = "on" if device.mig.pending else "off"
+            title = f"MIG will be {state} after a reset"
+            yield Finding(Weight.LIMITED, title, "a change is pending", "nvidia-smi --gpu-reset", about)
+        for part in device.mig.slices:
+            decoders = [count for count in part.engines if count.engine is Engine.NVDEC]
+            if decoders and not any(count.count for count in decoders):
+                yield Finding(
+                    Weight.NOTE,
+                    f"MIG {part.profile} {part.gpu_instance} has no decoder: no video work goes to it",
+                    f"the profile {part.profile} of {device.name} comes without one",
+                    "for video, make a larger profile, or one with +me",
+                    about,
+                )
+
+
+def _vgpu(report: NodeReport) -> Iterator[Finding]:
+    for device in _gpus(report):
+        about = f"GPU {device.index} ({device.name})"
+        if not device.uuid_is_stable:
+            cause = "a vGPU's UUID changes with every start of its machine"
+            yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
+        guest = report.vgpu_guests.get(known(device.uuid, ""))
+        if device.virtualization == "vgpu" and guest is not None and not isinstance(guest.licences, NotApplicable):
+            features = guest.licences.features
+            if features and not any(feature.is_licensed for feature in features):
+                title = "the vGPU has no licence and will be slowed down"
+                mend = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
+                yield Finding(Weight.BROKEN, title, "its guest driver got none", mend, about)
+
+
+def _software_encoders(report: NodeReport) -> list[Trial]:
+    return [t for t in report.software if t.case.direction is Direction.ENCODE and t.works]
+
+
+def _software(report: NodeReport) -> Iterator[Finding]:
+    if not report.software:
+        if not report.simulated:
+            yield Finding(Weight.BROKEN, "no software codec was tried", "their probe said nothing", "pip install av")
+        return
+    for codec, name in (*SOFTWARE_ENCODERS.items(), *SOFTWARE_DECODERS.items()):
+        mine = [trial for trial in report.software if trial.implementation == name]
+        if mine and not any(trial.works for trial in mine):
+            title = f"{name} does not work: no {codec.value} by the processor"
+            yield Finding(Weight.BROKEN, title, mine[0].reason, mine[0].mend, "PyAV")
+        else:
+            for trial in mine:
+                if not trial.works:
+                    yield Finding(
+                        Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.mend, "PyAV"
+                    )
+
+
+def _probes(report: NodeReport) -> Iterator[Finding]:
+    for problem in report.probe_problems:
+        title = f"{problem.probe}: not everything could be asked"
+        yield Finding(Weight.LIMITED, title, problem.reason, "run codecfleet doctor --fresh again", problem.probe)

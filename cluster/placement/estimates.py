@@ -1,0 +1,71 @@
+"""How soon a demand could be done with what is free: a bound, to choose between encoder kinds."""
+
+from collections.abc import Sequence
+
+from .demand import Demand
+from .ledger import Ledger, Site, read_curve
+from .options import Option
+from .recipes import Recipe
+
+__all__ = ["estimate_s", "room_for"]
+
+
+def estimate_s(
+    demand: Demand, wanted: int, options: Sequence[Option], ledger: Ledger, part: float = 1.0
+) -> float | None:
+    """Return in how many seconds a demand could be done at best, None when there is nowhere to do it.
+
+    ``part`` is its share of what is free. Sessions go to the fastest devices first, and to each no more than it takes.
+    """
+    left, fps, cores = wanted, 0.0, dict[int, float]()
+    fastest = 0.0
+    for option in sorted(options, key=lambda option: (option.rank, -option.recipe.fps, option.site.order)):
+        if left <= 0:
+            break
+        site, recipe = option.site, option.recipe
+        used = cores.get(site.host.index, 0.0)
+        sessions = min(left, room_for(site, recipe, ledger, used))
+        if sessions <= 0:
+            continue
+        cores[site.host.index] = used + sessions * recipe.cores
+        left -= sessions
+        fps += sessions * recipe.fps * _slowed(site, recipe, sessions)
+        fastest = max(fastest, recipe.fps)
+    if fps <= 0:
+        return None
+    return max(sum(demand.segments) / (fps * part), max(demand.segments, default=0) / fastest)
+
+
+def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:
+    """Return how many more sessions a device takes, with ``cores_used`` of its host's cores spoken for besides."""
+    host = site.host
+    rooms = [ledger.policy.sessions_per_device - site.sessions]
+    if host.cores is not None and recipe.cores:
+        rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + 1e-9))
+    if recipe.decoder_seats:
+        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_seats) / recipe.decoder_seats + 1e-9))
+    if recipe.encoder_seats:
+        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_seats) / recipe.encoder_seats + 1e-9))
+    if recipe.encoder_sessions:
+        capped = [caps.most - caps.open for caps in (site.own, site.gpu, host.system) if caps.most is not None]
+        rooms += [free // recipe.encoder_sessions for free in capped]
+    if site.memory_bytes is not None and recipe.device_bytes:
+        context = 0 if site.sessions else ledger.context_bytes
+        rooms.append((site.memory_bytes - site.memory_used - context) // recipe.device_bytes)
+    if host.memory_bytes is not None and recipe.host_bytes:
+        rooms.append((host.memory_bytes - host.memory_used) // recipe.host_bytes)
+    if not recipe.device_bytes:
+        rooms = rooms[1:]
+    return max(0, min(rooms))
+
+
+def _slowed(site: Site, recipe: Recipe, sessions: int) -> float:
+    """Return by how much so many sessions slow each other down on a device."""
+    part = 1.0
+    if recipe.decoder_seats:
+        seats = site.decoder_seats + sessions * recipe.decoder_seats
+        part = min(part, read_curve(recipe.decoder_curve, seats) / seats if seats > 1 else 1.0)
+    if recipe.encoder_seats:
+        seats = site.encoder_seats + sessions * recipe.encoder_seats
+        part = min(part, read_curve(recipe.encoder_curve, seats) / seats if seats > 1 else 1.0)
+    return part

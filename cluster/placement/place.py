@@ -1,0 +1,58 @@
+"""Where every job's segments run: one pure, deterministic, synchronous function.
+
+Priorities are strict: a lower one gets what a higher one leaves. Within a priority everybody gets a first session
+before anybody gets a second, if there is any way to give them out so. Then whoever has the smallest weighted share of
+the engines it presses on most gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), until each
+has what it can use or nothing more fits; so a share that is not used flows on to the others. docs/placement.md has the
+rules in plain words.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from ..probes.engines import CodecCase
+from .demand import Demand
+from .fill import Fill
+from .inventory import Inventory
+from .lanes import lanes_and_refusals
+from .ledger import Ledger
+from .options import Catalogue
+from .placement import Placement
+from .policy import Policy
+from .rates import Rates
+
+__all__ = ["Warm", "place"]
+
+Warm = Mapping[str, Mapping[CodecCase, int]]
+"""By device: how many idle sessions are open there for what they decode."""
+
+
+def place(
+    demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy, warm: Warm | None = None
+) -> Placement:
+    """Return where each demand's segments run, and why not elsewhere.
+
+    The order of demands and of nodes makes no difference; that of a node's devices does, for equals. Every demand's
+    ``job`` is unique. Nothing here is random, waits, or looks at a clock.
+
+    Args:
+        demands: what every job has left to do.
+        inventory: every node, whatever its state.
+        rates: how fast engines are.
+        policy: what may be used.
+        warm: idle sessions, which are preferred; none by default.
+    """
+    nodes = sorted(inventory.nodes, key=lambda node: node.node)
+    ledger = Ledger.opened(nodes, policy, rates.hardware.memory.context_mib)
+    catalogue = Catalogue(ledger, rates, policy, warm or {})
+    fills: list[Fill] = []
+    for members in _by_priority(demands):
+        fill = Fill(members, ledger, catalogue, policy)
+        fill.run()
+        fills.append(fill)
+    return lanes_and_refusals(fills, ledger, catalogue)
+
+
+def _by_priority(demands: Iterable[Demand]) -> list[list[Demand]]:
+    ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.job))
+    return [list(members) for _, members in groupby(ordered, key=lambda demand: demand.priority)]

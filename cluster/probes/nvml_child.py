@@ -1,0 +1,106 @@
+"""NVML asked in a child process: a driver that is stuck must not take its asker along.
+
+What travels back is the report as plain values, one map per part, so that a part that was reached counts.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from .absence import Absence, Maybe, NotApplicable
+from .child import ChildEnd, ChildOutcome, run_in_child
+from .nvml import NvmlReport, probe_nvml
+from .nvml_calls import NvmlLike
+from .trial_children import RunChild
+from .vgpu_guest import VgpuGuestReport, probe_vgpu_guest
+from .vgpu_host import VgpuHostReport, probe_vgpu_host
+
+__all__ = ["NvmlAnswers", "ask_nvml", "probe_nvml_in_child", "read_nvml"]
+
+T = TypeVar("T")
+
+_PROBE: Final = f"{__name__}:ask_nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlAnswers:
+    """What NVML says of a machine, and of the vGPUs on it, by the GPU's UUID."""
+
+    nvml: Maybe[NvmlReport]
+    vgpu_hosts: dict[str, VgpuHostReport]
+    vgpu_guests: dict[str, VgpuGuestReport]
+    problems: tuple[str, ...] = ()
+
+
+_NVML: Final = TypeAdapter(NvmlReport)
+_HOST: Final[TypeAdapter[dict[str, VgpuHostReport]]] = TypeAdapter(dict[str, VgpuHostReport])
+_GUEST: Final[TypeAdapter[dict[str, VgpuGuestReport]]] = TypeAdapter(dict[str, VgpuGuestReport])
+
+
+def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> NvmlAnswers:
+    """Ask NVML within ``limit_s``; never raises and never hangs."""
+    return _rebuilt(run(_PROBE, {}, limit_s))
+
+
+def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
+    parts: dict[str, Any] = {}
+    for value in outcome.values:
+        if isinstance(value, dict):
+            parts |= value
+    problems = () if outcome.returned else (outcome.detail,)
+    kind = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
+    absent = NotApplicable(kind, outcome.detail or "NVML said nothing")
+    try:
+        return NvmlAnswers(
+            nvml=_NVML.validate_python(parts["nvml"]) if "nvml" in parts else absent,
+            vgpu_hosts=_HOST.validate_python(parts.get("vgpu_hosts", {})),
+            vgpu_guests=_GUEST.validate_python(parts.get("vgpu_guests", {})),
+            problems=problems,
+        )
+    except ValidationError as error:
+        reason = f"what NVML answered is not of the shape it should be: {error.errors()[0]['msg']}"
+        return NvmlAnswers(NotApplicable(Absence.FAILED, reason), {}, {}, (reason,))
+
+
+def ask_nvml() -> Iterator[dict[str, Any]]:
+    """Yield what ``probe_nvml_in_child`` reads, part by part; runs in the child."""
+    import pynvml  # noqa: PLC0415 - in the child
+
+    answers = read_nvml(pynvml)
+    if isinstance(answers.nvml, NvmlReport):
+        yield {"nvml": _NVML.dump_python(answers.nvml, mode="json")}
+    yield {"vgpu_hosts": _HOST.dump_python(answers.vgpu_hosts, mode="json")}
+    yield {"vgpu_guests": _GUEST.dump_python(answers.vgpu_guests, mode="json")}
+
+
+def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
+    """Ask NVML, or what answers like it, in this process; never raises for what it answers.
+
+    Args:
+        nvml: the ``pynvml`` module, or what stands in for it.
+        sleep: lets time pass between two samples of the per-engine metrics.
+    """
+    report = probe_nvml(nvml, sleep=sleep)
+    hosts: dict[str, VgpuHostReport] = {}
+    guests: dict[str, VgpuGuestReport] = {}
+    virtual = [device for device in report.devices if device.virtualization in ("vgpu", "passthrough", "host vgpu")]
+    if virtual:
+        nvml.nvmlInit()
+        try:
+            for device in virtual:
+                if not isinstance(device.uuid, str) or device.health.lost:
+                    continue
+                handle = nvml.nvmlDeviceGetHandleByIndex(device.index)
+                _keep(hosts, device.uuid, probe_vgpu_host(nvml, handle))
+                _keep(guests, device.uuid, probe_vgpu_guest(nvml, handle))
+        finally:
+            nvml.nvmlShutdown()
+    return NvmlAnswers(report, hosts, guests)
+
+
+def _keep(kept: dict[str, T], uuid: str, found: Maybe[T]) -> None:
+    if not isinstance(found, NotApplicable):
+        kept[uuid] = found

@@ -1,0 +1,138 @@
+"""A cluster in memory: what a supervisor's shell acts on in tests, instead of Ray."""
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+from ..cluster.placement.inventory import Node
+from ..cluster.supervisor.events import Order, Reserve, Start
+from ..cluster.supervisor.hands import Hands, Pulse
+from ..cluster.supervisor.messages import FoundWorker, RayNode, WorkerFacts
+
+__all__ = ["FakeHands"]
+
+
+class FakeHands(Hands):
+    """Nodes, reservations and workers that exist in this object alone; several shells may act on it in turn.
+
+    Args:
+        nodes: the live nodes. ``free_cores`` is kept up to date as bundles are reserved and given back.
+    """
+
+    def __init__(self, nodes: tuple[RayNode, ...]) -> None:
+        self._nodes = {node.node: node for node in nodes}
+        self._bundles: dict[str, tuple[str, int]] = {}
+        self._workers: dict[str, WorkerFacts] = {}
+        self._deaths: dict[str, asyncio.Event] = {}
+        self._why: dict[str, str] = {}
+        self._pids = itertools.count(1000)
+        self._orders: dict[str, Order] = {}
+        self.starts = 0
+        self.start_errors: list[Exception] = []
+        self.ended = ""
+
+    @property
+    def workers(self) -> dict[str, WorkerFacts]:
+        """The live workers, by name."""
+        return dict(self._workers)
+
+    @property
+    def reserved_cores(self) -> int:
+        """All cores that are reserved."""
+        return sum(cores for _, cores in self._bundles.values())
+
+    def join(self, node: RayNode) -> None:
+        """Have a node join."""
+        self._nodes[node.node] = node
+
+    def lose(self, node: str) -> None:
+        """Have a node vanish, with everything on it."""
+        del self._nodes[node]
+        for worker in [name for name in self._workers if name.startswith(f"{node}/")]:
+            self.kill(worker, "its node died")
+        self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
+
+    def occupy(self, node: str, cores: int) -> None:
+        """Have others reserve ``cores`` of a node's free cores; give them back with a negative number."""
+        self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
+
+    def kill(self, worker: str, reason: str = "killed") -> None:
+        """Have a worker die."""
+        if self._workers.pop(worker, None) is not None:
+            self._why[worker] = reason
+            self._deaths[worker].set()
+
+    def nodes(self) -> tuple[RayNode, ...]:
+        """Return the live nodes."""
+        return tuple(self._nodes.values())
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return the workers that live, and give back bundles without one."""
+        for worker in [name for name in self._bundles if name not in self._workers]:
+            self._give_back(worker)
+        return tuple(
+            FoundWorker(name.rpartition(":")[0], int(name.rpartition(":")[2]), facts)
+            for name, facts in self._workers.items()
+        )
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Return a node whose processor is all it has."""
+        del again
+        return self._nodes[node].as_processor_only()
+
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve the cores if they are free, else wait for ever."""
+        node = self._nodes[order.node]
+        if node.free_cores < order.cores:
+            await asyncio.Event().wait()
+        self.occupy(order.node, order.cores)
+        self._bundles[f"{order.seat}:{order.epoch}"] = (order.node, order.cores)
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker, or raise the next of ``start_errors``."""
+        self.starts += 1
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        worker = f"{order.seat}:{order.epoch}"
+        self._deaths[worker] = asyncio.Event()
+        self._workers[worker] = WorkerFacts(next(self._pids), order.slots)
+        return self._workers[worker]
+
+    async def death_of(self, seat: str, epoch: int) -> str:
+        """Wait until a worker dies."""
+        worker = f"{seat}:{epoch}"
+        await self._deaths[worker].wait()
+        return self._why[worker]
+
+    async def pulse(self, seat: str, epoch: int) -> Pulse:
+        """Say that a worker has done nothing yet."""
+        del seat, epoch
+        return Pulse(0, {})
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker and give its bundle back."""
+        worker = f"{seat}:{epoch}"
+        self.kill(worker, "stopped")
+        self._give_back(worker)
+
+    def handle(self, worker: str) -> str:
+        """Return the name: there is nothing to call."""
+        return worker
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep it in this object."""
+        self._orders = dict(orders)
+
+    async def recall(self) -> dict[str, Order]:
+        """Return what was kept."""
+        return dict(self._orders)
+
+    def world_is_gone(self) -> str:
+        """Say what ``ended`` says."""
+        return self.ended
+
+    def _give_back(self, worker: str) -> None:
+        bundle = self._bundles.pop(worker, None)
+        if bundle is not None and bundle[0] in self._nodes:
+            self.occupy(bundle[0], -bundle[1])

@@ -1,0 +1,281 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.cuda_compat import CompatFacts, State, Verdict, judge
+from codecfleet.cluster.probes.cuda_errors import CUDA_ERRORS
+from codecfleet.cluster.probes.cuda_forward import forward_answer
+from codecfleet.cluster.probes.cuda_report import (
+    CudaDevice,
+    CudaLibrary,
+    CudaReport,
+    Deployment,
+    KernelModule,
+    RuntimeInUse,
+)
+from codecfleet.cluster.probes.cuda_tables import TOOLKIT_DRIVERS, Forward
+from codecfleet.cluster.probes.elf_note import ForwardNote
+
+NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
+NO_NOTE = NotApplicable(Absence.NOT_FOUND, "there is no note")
+COMPAT_590 = CudaLibrary(
+    path="/usr/local/cuda-13.1/compat/libcuda.so.590.44.01",
+    version="590.44.01",
+    in_compat_folder=True,
+    note=ForwardNote("13.1", (535, 550, 570, 575, 580, 590)),
+)
+WITHOUT_NOTE = replace(COMPAT_590, note=NO_NOTE)
+
+
+def own_library(version: str) -> CudaLibrary:
+    """Return the libcuda that came with a driver."""
+    return CudaLibrary(path=f"/usr/lib/libcuda.so.{version}", version=version, in_compat_folder=False, note=NO_NOTE)
+
+
+def device(**changes: object) -> CudaDevice:
+    """Return an H200 in order, but for ``changes``."""
+    found = CudaDevice(
+        ordinal=0,
+        uuid="0",
+        pci_bus_id="0000:19:00.0",
+        name="NVIDIA H200",
+        compute_capability="9.0",
+        is_integrated=False,
+        attributes={"virtual_address_management_supported": 1, "handle_type_posix_file_descriptor_supported": 1},
+        context_code=0,
+        free_bytes=1,
+        total_bytes=1,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def report(driver: str = "580.159.04", cuda: str = "13.0", **changes: object) -> CudaReport:
+    """Return a machine in order with that driver, but for ``changes``."""
+    found = CudaReport(
+        kernel_module=KernelModule(driver, is_open=False),
+        library=own_library(driver),
+        deployment=Deployment.DRIVER,
+        compat_libraries=(),
+        cuda_version=cuda,
+        init_code=0,
+        device_count=1,
+        devices=(device(),),
+        codec_libraries={
+            name: f"/usr/lib/{name}.{driver}" for name in ("libnvcuvid.so", "libnvidia-encode.so", "libnvidia-ml.so")
+        },
+        nvenc_api="13.0",
+        runtimes=(),
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def compat_report(library: CudaLibrary = COMPAT_590, driver: str = "580.159.04", **changes: object) -> CudaReport:
+    """Return a machine where a compat package is in use."""
+    return report(driver, "13.1", library=library, **{"deployment": Deployment.SEARCH_PATH, **changes})
+
+
+def verdict_on(subject: str, found: CudaReport, nvml: str = "") -> Verdict:
+    """Return the one verdict whose subject begins so."""
+    (verdict,) = [v for v in judge(CompatFacts(found, None, nvml)) if v.subject.startswith(subject)]
+    return verdict
+
+
+def runtime_verdict(cuda: str, found: CudaReport, name: str = "a runtime") -> Verdict:
+    """Return the verdict on one runtime on that machine."""
+    return verdict_on(name, replace(found, runtimes=(RuntimeInUse(name, cuda),)))
+
+
+def test_a_machine_without_a_driver_is_not_broken() -> None:
+    """Where there is no driver at all, one verdict says that software engines are what there is."""
+    found = report(kernel_module=NO, library=NO, runtimes=(RuntimeInUse("cuda-bindings", "13.4"),))
+    (verdict,) = judge(CompatFacts(found))
+    assert verdict.state is State.UNKNOWN
+    assert "software engines" in verdict.because
+
+
+def test_a_machine_in_order_has_nothing_to_mend() -> None:
+    """A plain driver with a GPU and an older runtime is all right."""
+    found = report(runtimes=(RuntimeInUse("PyNvVideoCodec 2.2.4's runtime", "12.3"),))
+    verdicts = judge(CompatFacts(found, None, "580.159.04"))
+    assert {verdict.state for verdict in verdicts} == {State.OK}
+    assert all(verdict.rule and verdict.because and not verdict.mend for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("found", "nvml", "words"),
+    [
+        (report(library=own_library("575.57.08")), "", "libcuda 575.57.08"),
+        (report(), "575.57.08", "NVML 575.57.08"),
+        (report(library=NO), "", "it is not here"),
+        (
+            report(kernel_module=NotApplicable(Absence.NOT_FOUND, "it is not loaded"), init_code=3),
+            "",
+            "it is not loaded",
+        ),
+    ],
+)
+def test_versions_that_differ_are_broken(found: CudaReport, nvml: str, words: str) -> None:
+    """Kernel driver, libcuda and NVML are of one version, or the verdict names the stranger."""
+    verdict = verdict_on("driver versions", found, nvml)
+    assert verdict.state is State.BROKEN
+    assert words in verdict.because
+    assert verdict.mend
+
+
+def test_a_compat_package_is_no_mismatch() -> None:
+    """A libcuda newer than the kernel driver is right where it is a compat package's, wherever it lies."""
+    moved = replace(COMPAT_590, path="/home/me/libcuda.so.590.44.01", in_compat_folder=False)
+    for library in (COMPAT_590, moved):
+        assert verdict_on("driver versions", compat_report(library)).state is State.OK
+
+
+@pytest.mark.parametrize("code", sorted(CUDA_ERRORS))
+def test_initialising_that_fails_is_broken_and_has_a_mend(code: int) -> None:
+    """Every known code of cuInit is named, with how to mend it."""
+    verdict = verdict_on("CUDA initialisation", report(init_code=code, devices=()))
+    assert verdict.state is State.BROKEN
+    assert f"({code})" in verdict.because
+    assert verdict.mend
+
+
+def test_no_device_names_the_variable_that_hides_them() -> None:
+    """Where CUDA_VISIBLE_DEVICES is set, error 100 is explained by it."""
+    verdict = verdict_on("CUDA initialisation", report(init_code=100, devices=(), visible_devices=""))
+    assert 'CUDA_VISIBLE_DEVICES is ""' in verdict.mend
+
+
+def test_a_probe_that_did_not_come_back_is_broken() -> None:
+    """A crash or a hang in the driver is a verdict."""
+    verdict = verdict_on("CUDA initialisation", report(ended="no answer within 10 s while cuInit"))
+    assert verdict.state is State.BROKEN
+    assert "no answer within 10 s" in verdict.because
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "state"),
+    [
+        ("580.82.07", "13.0", State.OK),
+        ("565.57.01", "12.6", State.LIMITED),
+        ("470.57.02", "11.4", State.LIMITED),
+        ("545.23.06", "12.3", State.LIMITED),
+    ],
+)
+def test_branches_that_have_ended_are_limited(driver: str, cuda: str, state: State) -> None:
+    """Ended branches and new feature branches are named; others are all right."""
+    assert verdict_on("driver branch", report(driver, cuda)).state is state
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, State.OK), (2, State.LIMITED), (804, State.BROKEN), (808, State.LIMITED)]
+)
+def test_a_context_that_fails_is_judged_by_its_code(code: int, state: State) -> None:
+    """What passes by itself is a limit; what needs a hand is broken."""
+    assert verdict_on("device 0", report(devices=(device(context_code=code),))).state is state
+
+
+@pytest.mark.parametrize(("capability", "state"), [("9.0", State.OK), ("7.0", State.LIMITED), ("3.5", State.LIMITED)])
+def test_old_hardware_is_limited(capability: str, state: State) -> None:
+    """Generations that drivers or toolkits have dropped are named."""
+    assert verdict_on("generation", report(devices=(device(compute_capability=capability),))).state is state
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "runtime", "state", "rule"),
+    [
+        ("580.159.04", "13.0", "12.3", State.OK, "older toolkits"),
+        ("580.159.04", "13.0", "13.0", State.OK, "older toolkits"),
+        ("580.159.04", "13.0", "13.4", State.LIMITED, "minor-version"),
+        ("575.57.08", "12.9", "13.4", State.BROKEN, "across major versions"),
+        ("535.54.03", "12.2", "12.9", State.LIMITED, "minor-version"),
+        ("525.53", "12.0", "12.3", State.BROKEN, "minor-version"),
+        ("450.80.02", "11.0", "11.8", State.LIMITED, "minor-version"),
+        ("450.51.05", "11.0", "11.1", State.BROKEN, "minor-version"),
+        ("418.39", "10.1", "10.2", State.BROKEN, "each toolkit needs its own driver"),
+    ],
+)
+def test_a_runtime_is_judged_by_the_kind_of_compatibility(
+    driver: str, cuda: str, runtime: str, state: State, rule: str
+) -> None:
+    """Backward always, minor-version within a major one from its minimum on, and else not without a compat package."""
+    verdict = runtime_verdict(runtime, report(driver, cuda))
+    assert verdict.state is state
+    assert rule in verdict.rule
+
+
+def test_minor_version_compatibility_names_its_limits() -> None:
+    """PTX that does not compile (222) and functions that are too new (36) are said."""
+    verdict = runtime_verdict("13.4", report())
+    assert "(222)" in verdict.limits[0]
+    assert "cudaErrorCallRequiresNewerDriver (36)" in verdict.limits[1]
+
+
+def test_a_runtime_that_is_too_new_is_mended_by_a_package_on_the_disk() -> None:
+    """A compat package that fits is named first; one that does not fit is not named."""
+    found = report("550.54.15", "12.4", compat_libraries=(COMPAT_590,))
+    assert "/usr/local/cuda-13.1/compat first in LD_LIBRARY_PATH" in runtime_verdict("13.1", found).mend
+    assert "/compat" not in runtime_verdict("13.4", found).mend
+    assert "cuda-compat-13-4" in runtime_verdict("13.4", found).mend
+
+
+def test_a_binding_that_is_too_new_can_be_exchanged() -> None:
+    """For cuda.bindings 13 on a driver for CUDA 12, the older line is a mend too."""
+    verdict = runtime_verdict("13.4", report("570.124.06", "12.8"), "cuda-bindings 13.4.4")
+    assert verdict.state is State.BROKEN
+    assert "580.65.06" in verdict.mend
+    assert "12.x line of cuda-python" in verdict.mend
+
+
+def test_a_compat_package_makes_a_newer_runtime_run() -> None:
+    """The user-mode driver in use decides, whatever the kernel driver was made for."""
+    assert runtime_verdict("13.1", compat_report(driver="535.54.03")).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "answer", "rule"),
+    [
+        (COMPAT_590, "580.159.04", Forward.WORKS, "note"),
+        (COMPAT_590, "550.54.15", Forward.WORKS, "note"),  # the note accepts a branch that the table has dropped
+        (COMPAT_590, "560.35.03", Forward.NOT_SUPPORTED, "note"),
+        (COMPAT_590, "590.48.01", Forward.NOT_NEEDED, "note"),
+        (COMPAT_590, "595.45.04", Forward.NOT_SUPPORTED, "note"),
+        (WITHOUT_NOTE, "580.159.04", Forward.WORKS, "Table 3"),
+        (WITHOUT_NOTE, "550.54.15", Forward.NOT_SUPPORTED, "Table 3"),
+        (WITHOUT_NOTE, "590.48.01", Forward.NOT_NEEDED, "Table 3"),
+        (WITHOUT_NOTE, "610.43.02", Forward.NOT_SUPPORTED, "Table 3"),
+        (replace(COMPAT_590, note=ForwardNote("13.1")), "580.159.04", Forward.WORKS, "Table 3"),
+        (replace(WITHOUT_NOTE, version=NO), "580.159.04", None, "neither"),
+    ],
+)
+def test_note_before_table(library: CudaLibrary, driver: str, answer: Forward | None, rule: str) -> None:
+    """The note in the library decides where it lists branches, the document's table where it does not."""
+    found = forward_answer(library, driver)
+    assert found.answer is answer
+    assert rule in found.rule
+    assert found.because
+
+
+@given(
+    st.sampled_from(sorted(TOOLKIT_DRIVERS)),
+    st.sampled_from(sorted(TOOLKIT_DRIVERS)),
+    st.frozensets(st.sampled_from([470, 535, 550, 570, 580, 590, 595, 610, 615])),
+)
+def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, accepted: frozenset[int]) -> None:
+    """Whatever a note lists, a package for the driver's own CUDA version or an older one is never used."""
+    library = replace(COMPAT_590, note=ForwardNote(cuda, tuple(sorted(accepted))))
+    older = tuple(map(int, cuda.split("."))) <= tuple(map(int, host.split(".")))
+    works = forward_answer(library, TOOLKIT_DRIVERS[host]).answer is Forward.WORKS
+    assert not (works and older)
+
+
+def test_forward_compatibility_names_its_limits() -> None:
+    """Graphics interoperation, POWER9 and what stays at the driver's version are said; cuMemMap depends on the device."""
+    verdict = verdict_on("forward compatibility", replace(compat_report(), devices=(device(),)))
+    limits = [v for v in judge(CompatFacts(compat_report())) if v.subject == "forward compatibility"][0].limits
+    assert verdict.limits == limits
+    assert any("OpenGL and Vulkan" in limit for limit in limits)
+    assert any("OpenCL" in limit for limit in limits)
+    assert any("NVENC" in limit for limit in limits)
+    assert not any("cuMemMap" in limit for limit in limits)

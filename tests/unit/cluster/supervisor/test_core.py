@@ -1,0 +1,450 @@
+"""The supervisor's decisions, one promise at a time, and all of them together under random deaths."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from codecfleet.cluster.placement.assumed import plain_demand
+from codecfleet.cluster.placement.policy import BUILT_ENGINES
+from codecfleet.cluster.supervisor.core import Core
+from codecfleet.cluster.supervisor.events import (
+    Asked,
+    Departed,
+    Died,
+    Effect,
+    Event,
+    Found,
+    NodesSeen,
+    NotReserved,
+    Order,
+    Probe,
+    Probed,
+    Renewed,
+    Reserve,
+    Reserved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Ticked,
+)
+from codecfleet.cluster.supervisor.granting import grants_for
+from codecfleet.cluster.supervisor.messages import (
+    ClientReport,
+    FoundWorker,
+    Grants,
+    JobReport,
+    RayNode,
+    WorkerFacts,
+)
+from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.wiring import make_core
+
+SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
+
+
+def node(name: str, cores: int = 2, free: int | None = None) -> RayNode:
+    """Return a live node."""
+    return RayNode(node=name, name=f"host-{name}", cores=cores, free_cores=cores if free is None else free)
+
+
+class World:
+    """A core, a clock, and a world that does at once whatever is decided."""
+
+    def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
+        self.now_s = 100.0
+        self.core: Core = make_core(settings, BUILT_ENGINES, 1, self.now_s)
+        self.nodes = {each.node: each for each in nodes}
+        self.turn = 0
+        self.stopped: list[tuple[str, int]] = []
+        self.probes: list[Probe] = []
+        self.started: list[Start] = []
+        self.pending: list[Effect] = []
+        self.tell(NodesSeen(nodes))
+
+    def tell(self, event: Event) -> None:
+        """Tell the core, and do what it wants."""
+        self.pending += self.core.decide(event, self.now_s)
+        while self.pending:
+            self.carry_out(self.pending.pop(0))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do one thing, and tell what came of it."""
+        match effect:
+            case Reserve(seat, epoch, _, cores, _):
+                self.pending += self.core.decide(Reserved(seat, epoch, cores), self.now_s)
+            case Start(seat, epoch, _, slots, _):
+                self.started.append(effect)
+                self.pending += self.core.decide(Started(seat, epoch, WorkerFacts(7, slots)), self.now_s)
+            case Stop(seat, epoch):
+                self.stopped.append((seat, epoch))
+                self.pending += self.core.decide(Stopped(seat, epoch), self.now_s)
+            case Probe():
+                self.probes.append(effect)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, a tick at a time."""
+        for _ in range(int(seconds / 0.25)):
+            self.now_s += 0.25
+            self.tell(Ticked())
+
+    def say(self, client: str, *jobs: JobReport) -> Grants:
+        """Have a client report, and return what it is told."""
+        self.turn += 1
+        self.tell(Renewed(ClientReport(client, f"driver {client}", self.turn, jobs)))
+        return grants_for(self.core.state, client, self.now_s)
+
+
+def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
+    """Return what a client says of a job with so many segments left."""
+    return JobReport(plain_demand(job, pieces, workers_max), held or {})
+
+
+def total(grants: Grants, job: str) -> int:
+    """Return how many slots a job may use."""
+    return sum(grants.slots[job].values())
+
+
+def test_a_job_alone_gets_everything() -> None:
+    """One job may use every core of every node; its workers were reserved and started for it."""
+    world = World(node("a"), node("b"))
+    assert world.started == []
+    assert total(world.say("one", wants("j", 100)), "j") == 4
+    assert sorted(start.seat for start in world.started) == ["a/cpu#0", "b/cpu#0"]
+
+
+def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
+    """A large and a small job get the same share, until the small one needs less."""
+    world = World(node("a"), node("b"))
+    world.say("one", wants("large", 1000))
+    world.say("two", wants("small", 10))
+    first, second = world.say("one", wants("large", 1000)), world.say("two", wants("small", 10))
+    assert (total(first, "large"), total(second, "small")) == (2, 2)
+    world.say("two", wants("small", 1))
+    first, second = world.say("one", wants("large", 1000)), world.say("two", wants("small", 1))
+    assert (total(first, "large"), total(second, "small")) == (3, 1)
+
+
+def test_priority_goes_first() -> None:
+    """A job of higher priority takes what it can use; the other gets the rest."""
+    world = World(node("a", 4))
+    urgent = JobReport(replace(plain_demand("u", 3), priority=1), {})
+    world.say("one", wants("j", 100))
+    world.say("two", urgent)
+    first, second = world.say("one", wants("j", 100)), world.say("two", urgent)
+    assert (total(first, "j"), total(second, "u")) == (1, 3)
+
+
+def test_weights_share_in_proportion() -> None:
+    """A job of twice the weight gets twice the slots."""
+    world = World(node("a", 6))
+    heavy = JobReport(replace(plain_demand("h", 100), weight=Fraction(2)), {})
+    for _ in range(2):
+        first, second = world.say("one", wants("j", 100)), world.say("two", heavy)
+    assert (total(first, "j"), total(second, "h")) == (2, 4)
+
+
+def test_slots_in_use_are_not_promised_twice() -> None:
+    """What a job holds stays its own until it lets go, even if its share has shrunk."""
+    world = World(node("a", 4))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 4}))
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    assert total(world.say("one", wants("j", 97, {worker: 4})), "j") == 2
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    world.say("one", wants("j", 97, {worker: 3}))
+    assert total(world.say("two", wants("k", 100)), "k") == 1
+
+
+def test_unused_workers_are_given_back() -> None:
+    """Thirty seconds after the last job has left, nothing is reserved any more."""
+    world = World(node("a"))
+    world.say("one", wants("j", 5))
+    world.tell(Departed("one"))
+    world.wait(29)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.wait(2)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+    assert world.stopped == [("a/cpu#0", world.started[0].epoch)]
+
+
+def test_a_client_that_falls_silent_loses_what_it_held() -> None:
+    """Ten seconds without a word, and its slots go to others."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 2}))
+    world.say("two", wants("k", 100))
+    for _ in range(6):
+        world.wait(2)
+        grants = world.say("two", wants("k", 100))
+    assert total(grants, "k") == 2
+
+
+def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
+    """The next process has another name; who held the dead one hears that it is dead."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    seat, _, epoch = worker.rpartition(":")
+    world.tell(Died(seat, int(epoch), "signal 9"))
+    grants = world.say("one", wants("j", 100, {worker: 2}))
+    assert grants.dead == {worker}
+    (successor,) = grants.slots["j"]
+    assert successor != worker
+
+
+def test_the_same_death_told_twice_counts_once() -> None:
+    """Several callers tell of one death; one replacement starts."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    seat, _, epoch = worker.rpartition(":")
+    for _ in range(3):
+        world.tell(Died(seat, int(epoch), "signal 9"))
+    assert len(world.started) == 2
+
+
+def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
+    """After five quick deaths in a row nothing is started there until the node has passed another probe."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    for _ in range(DEATHS_IN_A_ROW_MAX):
+        world.tell(Died("a/cpu#0", world.started[-1].epoch, "out of memory"))
+        world.wait(8)
+        world.say("one", wants("j", 100))
+    assert len(world.started) == DEATHS_IN_A_ROW_MAX
+    assert "died 5 times in a row: out of memory" in world.say("one", wants("j", 100)).hopeless
+    for _ in range(5):
+        world.wait(8)
+        world.say("one", wants("j", 100))
+    assert world.probes[-1] == Probe("a", again=True)
+    world.tell(Probed(node("a").as_processor_only()))
+    grants = world.say("one", wants("j", 100))
+    assert len(world.started) == DEATHS_IN_A_ROW_MAX + 1
+    assert (grants.hopeless, total(grants, "j")) == ("", 2)
+
+
+def test_a_long_life_clears_the_record() -> None:
+    """A process that worked for a while before it died is no sign of a bad device."""
+    world = World(node("a"))
+    for _ in range(3 * DEATHS_IN_A_ROW_MAX):
+        world.say("one", wants("j", 100))
+        world.wait(9)
+        world.say("one", wants("j", 100))
+        world.wait(2)
+        world.tell(Died("a/cpu#0", world.started[-1].epoch, "killed"))
+    assert world.core.state.seats["a/cpu#0"].state is not SeatState.QUARANTINED
+
+
+def test_a_cordoned_node_gets_nothing_new() -> None:
+    """Cordoned by name, a node keeps what runs and gets nothing else; opened, it gets work again."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    world.tell(Asked(Order.CORDON, "host-a"))
+    assert set(world.say("one", wants("j", 100, dict(held))).slots["j"]) == {w for w in held if w.startswith("b/")}
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.tell(Asked(Order.UNCORDON, "host-a"))
+    assert total(world.say("one", wants("j", 100)), "j") == 4
+
+
+def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
+    """Draining waits for what runs, and then for nothing."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 1}))
+    world.tell(Asked(Order.DRAIN, "a"))
+    world.wait(1)
+    world.say("one", wants("j", 100, {worker: 1}))
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.say("one", wants("j", 99))
+    world.wait(1)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+
+
+def test_a_lost_node_takes_its_workers_with_it() -> None:
+    """Clients hear that the workers of a vanished node are dead; its reservation is dropped."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    world.tell(NodesSeen((node("b"),)))
+    grants = world.say("one", wants("j", 100, dict(held)))
+    assert grants.dead == {worker for worker in held if worker.startswith("a/")}
+    assert total(grants, "j") == 2
+
+
+def test_only_free_cores_are_reserved() -> None:
+    """Where other Ray work holds cores, a worker gets what is left, and as many slots."""
+    world = World(node("a", 8, free=3), node("b", 8))
+    assert total(world.say("one", wants("j", 100)), "j") >= 8
+    slots = {start.seat: start.slots for start in world.started}
+    assert slots["b/cpu#0"] == 8
+    assert slots.get("a/cpu#0", 3) == 3
+
+
+def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
+    """When nothing can be reserved anywhere, one worker shares the cores of others."""
+    world = World(node("a", 2, free=0))
+    core, now_s = world.core, world.now_s
+    report = ClientReport("one", "driver", 1, (wants("j", 100),))
+    (reserve,) = [e for e in core.decide(Renewed(report), now_s) if isinstance(e, Reserve)]
+    core.decide(NotReserved(reserve.seat, reserve.epoch, "taken"), now_s)
+    effects = core.decide(Ticked(), now_s + 1)
+    (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
+    assert (again.cores, again.epoch > reserve.epoch) == (0, True)
+
+
+def test_adopts_what_an_earlier_supervisor_left() -> None:
+    """Workers that live on are taken over, not restarted; clients keep what they hold meanwhile."""
+    world = World(node("a"))
+    world.tell(Found((FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2)), FoundWorker("gone/cpu#0", 40, WorkerFacts(98, 2)))))
+    assert world.stopped == [("gone/cpu#0", 40)]
+    grants = world.say("one", wants("j", 50, {"a/cpu#0:41": 2}))
+    assert grants.slots["j"] == {"a/cpu#0:41": 2}
+    assert total(world.say("two", wants("k", 50)), "k") == 0
+    world.wait(4)
+    assert world.say("one", wants("j", 50, {"a/cpu#0:41": 1})).slots["j"] == {"a/cpu#0:41": 1}
+    assert world.say("two", wants("k", 50)).slots["k"] == {"a/cpu#0:41": 1}
+    assert world.started == []
+
+
+def test_no_cpu_anywhere_is_said_at_once() -> None:
+    """A cluster without a CPU can run nothing, and says so."""
+    world = World(node("a", 0))
+    assert world.say("one", wants("j", 1)).hopeless == "the Ray cluster has no node with a CPU"
+
+
+def test_an_older_report_changes_nothing() -> None:
+    """Reports that overtake each other on the way are told apart by their turn."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    world.tell(Renewed(ClientReport("one", "driver one", 0, ())))
+    assert [job.key for job in world.core.state.clients.jobs()] == ["one/j"]
+
+
+class Deaths(RuleBasedStateMachine):
+    """Nodes, workers and clients come, go and die in any order."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin with one node."""
+        self.world = World(node("n0", 3))
+        self.alive = {"n0": node("n0", 3)}
+        self.held: dict[str, dict[str, int]] = {}
+        self.granted: dict[str, Grants] = {}
+        self.counter = 0
+
+    @rule(cores=st.integers(1, 20))
+    def node_joins(self, cores: int) -> None:
+        """A node joins."""
+        self.counter += 1
+        name = f"n{self.counter}"
+        self.alive[name] = node(name, cores)
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+
+    @precondition(lambda self: len(self.alive) > 1)
+    @rule(data=st.data())
+    def node_dies(self, data: st.DataObject) -> None:
+        """A node dies."""
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        del self.alive[name]
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+
+    @rule(data=st.data(), steady=st.booleans())
+    def worker_dies(self, data: st.DataObject, *, steady: bool) -> None:
+        """A worker dies, young or old."""
+        seats = [book for book in self.world.core.state.seats.values() if book.state is SeatState.READY]
+        if not seats:
+            return
+        book = data.draw(st.sampled_from(sorted(seats, key=lambda each: each.seat.seat)))
+        if steady:
+            self.world.now_s += 11
+        self.world.tell(Died(book.seat.seat, book.epoch, "killed"))
+
+    @rule(client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1))
+    def client_reports(self, client: str, pieces: int, takes: int, priority: int) -> None:
+        """A client reports, using some of what it was promised, and never more."""
+        held: dict[str, int] = {}
+        before = self.granted.get(client)
+        for worker, slots in ({} if before is None else before.slots.get("j", {})).items():
+            held[worker] = min(slots, takes)
+            takes -= held[worker]
+        held = {worker: slots for worker, slots in held.items() if slots}
+        demand = replace(plain_demand("j", pieces), priority=priority)
+        self.held[client] = held
+        grants = self.world.say(client, JobReport(demand, held))
+        self.granted[client] = grants
+        for worker in grants.dead:
+            held.pop(worker, None)
+
+    @rule(client=st.sampled_from("xyz"))
+    def client_leaves(self, client: str) -> None:
+        """A client says goodbye."""
+        self.world.tell(Departed(client))
+        self.held.pop(client, None)
+        self.granted.pop(client, None)
+
+    @rule(order=st.sampled_from(list(Order)), data=st.data())
+    def user_asks(self, order: Order, data: st.DataObject) -> None:
+        """A user cordons, drains or opens a node."""
+        self.world.tell(Asked(order, data.draw(st.sampled_from(sorted(self.alive)))))
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Time passes; clients that live keep reporting as often as they do."""
+        self.world.wait(seconds)
+        for client in list(self.granted):
+            if self.world.core.state.clients.get(client) is None:
+                self.held.pop(client)
+                self.granted.pop(client)
+
+    @rule()
+    def supervisor_dies(self) -> None:
+        """The supervisor dies; its successor knows nothing but what workers and clients tell."""
+        old = self.world.core.state
+        survivors = tuple(
+            FoundWorker(book.seat.seat, book.epoch, book.facts)
+            for book in old.seats.values()
+            if book.facts is not None and book.seat.node in self.alive
+        )
+        now_s, turn = self.world.now_s, self.world.turn
+        self.world = World(settings=SETTINGS)
+        self.world.now_s, self.world.turn = now_s, turn
+        self.world.core = make_core(SETTINGS, BUILT_ENGINES, old.epoch + 1000, now_s)
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+        self.world.tell(Found(survivors))
+        for client, held in list(self.held.items()):
+            self.granted[client] = self.world.say(client, JobReport(plain_demand("j", 10), held))
+
+    @invariant()
+    def promises_never_exceed_a_worker(self) -> None:
+        """What all clients hold or may take up of a worker is never more than its slots."""
+        state = self.world.core.state
+        for book in state.seats.values():
+            if book.state is SeatState.READY:
+                used = sum(job.occupies(book.worker) for job in state.clients.jobs())
+                assert used <= book.ready_slots, book
+
+    @invariant()
+    def only_live_nodes_have_seats(self) -> None:
+        """Nothing is kept on a node that is gone."""
+        assert {name.rpartition("/")[0] for name in self.world.core.state.seats} <= set(self.alive)
+
+    @invariant()
+    def epochs_are_unique(self) -> None:
+        """No two processes ever have the same name."""
+        names = [(start.seat, start.epoch) for start in self.world.started]
+        assert len(names) == len(set(names))
+
+    def teardown(self) -> None:
+        """When all is quiet and everybody has left, everything is given back."""
+        for client in list(self.granted):
+            self.world.tell(Departed(client))
+        self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]
+        held = {book.state for book in self.world.core.state.seats.values()}
+        assert held <= {SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED}
+
+
+Deaths.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
+test_invariants_under_random_deaths = pytest.mark.filterwarnings("default")(Deaths.TestCase)
