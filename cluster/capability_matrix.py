@@ -7,6 +7,7 @@ from typing import Final
 
 from .probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 from .probes.node_report import NodeReport
+from .probes.trial_cases import SAMPLES
 
 __all__ = ["Cell", "MatrixRow", "Way", "all_trials", "capability_matrix", "ways"]
 
@@ -67,9 +68,10 @@ def _way(trial: Trial) -> Way:
 
 
 def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
-    """Return a row for each codec, chroma and bit depth that was asked for, in a fixed order."""
+    """Return a row for each codec, chroma and bit depth that is or was asked for, in a fixed order."""
     cells = ways(trials)
-    rows = sorted({(case.codec, case.chroma, case.bit_depth) for case in cells}, key=_order)
+    asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
+    rows = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
     untried = Cell(Way.UNTRIED)
     # What nobody offers to encode was never tried, and cannot be done.
     absent = Cell(Way.NONE)

@@ -8,11 +8,12 @@ from typing import Final
 from .probes.absence import Absence, NotApplicable, known
 from .probes.container import judge_container
 from .probes.cuda_compat import CompatFacts, has_driver, judge
-from .probes.device_report import DeviceReport
+from .probes.device_report import DeviceReport, MigSlice
 from .probes.engines import Direction, Engine, How, Trial
 from .probes.node_report import DeviceTrials, NodeReport
 from .probes.trial_cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from .probes.verdict import State, Verdict
+from .probes.xids import XidAction, xid_rule
 
 __all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
 
@@ -20,8 +21,6 @@ PACKAGE_MEND: Final = 'pip install "codecfleet[nvidia]"'
 _DECODES_NOTHING_MEND: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )
-_XIDS_OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68})
-"""Xids that a program's own fault raises ("Xid Errors", NVIDIA): the device is well."""
 
 
 class Weight(Enum):
@@ -163,9 +162,7 @@ def _health(report: NodeReport) -> Iterator[Finding]:
         if action != "none":
             cause = f"the driver's own advice is: {action}"
             yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, f"{action} it as the driver says", about)
-        if serious := [xid for xid in health.xids if xid not in _XIDS_OF_PROGRAMS]:
-            cause = f"Xid {', '.join(map(str, serious))} since the watch began"
-            yield Finding(Weight.BROKEN, "the GPU reported errors", cause, "look them up in dmesg; reset it", about)
+        yield from _xids(health.xids, about)
         if known(health.ecc_uncorrected, 0):
             cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
             yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, "drain it and reset it", about)
@@ -174,49 +171,67 @@ def _health(report: NodeReport) -> Iterator[Finding]:
             yield Finding(Weight.LIMITED, "a reset is pending", cause, "drain the GPU, then reset it", about)
 
 
+def _xids(xids: tuple[int, ...], about: str) -> Iterator[Finding]:
+    """Tell of the errors that hurt the device; those that a program brought on itself hurt nobody else."""
+    for xid in dict.fromkeys(xids):
+        rule = xid_rule(xid)
+        if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
+            title = f"Xid {xid}, {rule.name}: {rule.action.value}"
+            yield Finding(Weight.BROKEN, title, rule.reason, "drain the GPU and reset it; see dmesg", about)
+        else:
+            yield Finding(Weight.NOTE, f"Xid {xid}, {rule.name}", rule.reason, "", about)
+
+
 def _engines(report: NodeReport) -> Iterator[Finding]:
+    without_decoder = {part.uuid for gpu in _gpus(report) for part in _undecoding(gpu)}
+    without_encoder: dict[tuple[str, str], list[str]] = {}
     for device in report.devices:
+        if device.device in without_decoder:
+            continue  # a slice that no video work goes to is told of as such
         about = _about(report, device)
         decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
         encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
         yield from _decoders(device, decodes, about)
-        yield from _encoders(report, device, encodes, about, decodes_any=any(trial.works for trial in decodes))
         yield from _wrong(decodes + encodes, about)
+        if encodes and not any(trial.works for trial in encodes):
+            if mendable := next((trial for trial in encodes if trial.mend), None):
+                title = "this device's encoder does not work"
+                yield Finding(Weight.BROKEN, title, mendable.reason, mendable.mend, about)
+            else:
+                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
+                without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
+    yield from _no_encoders(without_encoder, report.host.cores)
+
+
+def _no_encoders(kinds: dict[tuple[str, str], list[str]], cores: int) -> Iterator[Finding]:
+    for (decoder, reason), devices in kinds.items():
+        title = f"no NVENC: {decoder} here, and this machine's {cores} core{'' if cores == 1 else 's'} encode"
+        counted = ", ".join(f"{devices.count(kind)} x {kind}" for kind in dict.fromkeys(devices))
+        yield Finding(Weight.NOTE, title, f"{reason}: {counted}")
 
 
 def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterator[Finding]:
     smoke = device.smoke
     if smoke is not None and not smoke.works:
+        title = "this device does not decode, though others of its kind do"
+        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.mend or _DECODES_NOTHING_MEND, about)
+        return
+    if not decodes or any(trial.works for trial in decodes):
+        return
+    mendable = next((trial for trial in decodes if trial.mend), None)
+    if mendable is not None:
+        yield Finding(Weight.BROKEN, "this device decodes nothing", mendable.reason, mendable.mend, about)
+    elif decodes[0].how in (How.TRIED, How.ASKED):
+        # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
         yield Finding(
-            Weight.BROKEN,
-            "this device does not decode, though others of its kind do",
-            smoke.reason,
-            smoke.mend or _DECODES_NOTHING_MEND,
+            Weight.LIMITED,
+            "this device decodes nothing",
+            decodes[0].reason,
+            f"if it should: {_DECODES_NOTHING_MEND}",
             about,
         )
-    elif decodes and not any(trial.works for trial in decodes):
-        first = next((trial for trial in decodes if trial.mend), decodes[0])
-        if first.engines == 0 and first.how is not How.TRIED and "MIG" in device.kind:
-            return  # a slice without a decoder is told of as such
-        yield Finding(
-            Weight.BROKEN, "this GPU decodes nothing", first.reason, first.mend or _DECODES_NOTHING_MEND, about
-        )
-
-
-def _encoders(
-    report: NodeReport, device: DeviceTrials, encodes: list[Trial], about: str, *, decodes_any: bool
-) -> Iterator[Finding]:
-    if not encodes or any(trial.works for trial in encodes):
-        return
-    first = next((trial for trial in encodes if trial.mend), encodes[0])
-    if first.mend:
-        yield Finding(Weight.BROKEN, "this GPU's encoder does not work", first.reason, first.mend, about)
-        return
-    does = "NVDEC decodes here, and this machine's processors encode" if decodes_any else "the processors encode"
-    cores = report.host.cores
-    yield Finding(
-        Weight.NOTE, f"no NVENC: {does} ({cores} core{'' if cores == 1 else 's'})", f"{device.kind}: {first.reason}"
-    )
+    else:
+        yield Finding(Weight.NOTE, "this device decodes nothing", decodes[0].reason, "", about)
 
 
 def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
@@ -238,7 +253,7 @@ def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
             yield Finding(
                 Weight.NOTE,
                 "NVML's encoder capacity is not believed",
-                f"{device.name} reports capacity for {', '.join(said)}, but its encoder was tried and there is none",
+                f"{device.name} reports capacity for {', '.join(said)}, but it has no encoder",
             )
 
 
@@ -254,16 +269,22 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
             state = "on" if device.mig.pending else "off"
             title = f"MIG will be {state} after a reset"
             yield Finding(Weight.LIMITED, title, "a change is pending", "nvidia-smi --gpu-reset", about)
-        for part in device.mig.slices:
-            decoders = [count for count in part.engines if count.engine is Engine.NVDEC]
-            if decoders and not any(count.count for count in decoders):
-                yield Finding(
-                    Weight.NOTE,
-                    f"MIG {part.profile} {part.gpu_instance} has no decoder: no video work goes to it",
-                    f"the profile {part.profile} of {device.name} comes without one",
-                    "for video, make a larger profile, or one with +me",
-                    about,
-                )
+        profiles = [part.profile for part in _undecoding(device)]
+        for profile in dict.fromkeys(profiles):
+            count = profiles.count(profile)
+            title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
+            mend = "for video, make a larger profile, or one with +me"
+            yield Finding(Weight.NOTE, title, "such a slice has no decoder", mend, about)
+
+
+def _undecoding(device: DeviceReport) -> list[MigSlice]:
+    """Return the slices that are known to have no decoder."""
+    if isinstance(device.mig, NotApplicable):
+        return []
+    counts = [
+        (part, [count.count for count in part.engines if count.engine is Engine.NVDEC]) for part in device.mig.slices
+    ]
+    return [part for part, decoders in counts if decoders and not any(decoders)]
 
 
 def _vgpu(report: NodeReport) -> Iterator[Finding]:

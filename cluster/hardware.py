@@ -53,16 +53,16 @@ class MigProfileFacts(_Frozen):
 
 
 class Architecture(_Frozen):
-    """Which generation of engines an architecture has; "" for none. ``names`` are NVML's."""
+    """Which generation of engines an architecture has; "" for none. ``nvml`` is the driver's word for it."""
 
     nvdec: str
     nvenc: str
-    names: tuple[str, ...]
+    nvml: str
     compute_capability: str
 
 
 class GpuModel(_Frozen):
-    """One GPU model; ``confidence`` says of each figure how it is known."""
+    """One GPU model; ``confidence`` says of each figure how it is known, ``note`` why it has engines we cannot use."""
 
     names: tuple[str, ...]
     architecture: str
@@ -74,6 +74,7 @@ class GpuModel(_Frozen):
     mig: str = ""
     geforce: bool = False
     igpu: bool = False
+    note: str = ""
 
 
 class Measured(_Frozen):
@@ -152,79 +153,71 @@ class Hardware(_Frozen):
         named = [(len(spelt), key) for key, model in self.gpus.items() for spelt in model.names if _begins(name, spelt)]
         return (max(named)[1], self.gpus[max(named)[1]]) if named else None
 
-    def architecture_of(self, name: str, architecture: str) -> str:
-        """Return our word for an architecture: of a known model its own, else by what NVML calls it, else ""."""
+    def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
+        """Return our word for an architecture: of a known model its own, else by what the driver says, else "".
+
+        NVML calls GA100 and GA10x both "ampere", though their video engines differ: the capability tells them apart.
+        """
         known = self.model_of(name)
         if known is not None:
             return known[1].architecture
         spoken = architecture.lower()
-        for key, entry in self.architectures.items():
-            if spoken == key or spoken in entry.names:
-                return key
-        return ""
+        if spoken in self.architectures and not compute_capability:
+            return spoken
+        alike = [key for key, entry in self.architectures.items() if spoken in (key, entry.nvml)]
+        exact = [key for key in alike if self.architectures[key].compute_capability == compute_capability]
+        return next(iter(exact or alike), "")
 
     def is_geforce(self, name: str) -> bool:
         """Tell whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
         return _GEFORCE in name
 
-    def trials_of(self, architecture: str, engines: dict[Engine, int]) -> tuple[Trial, ...]:
-        """Return what engines of an architecture would answer to every case in the tables, as a simulated fleet has it.
+    def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
+        """Return what the engines of a GPU would answer to every case in the tables, as a simulated fleet has it.
 
-        Engines that the device has none of answer no, as the driver would.
+        ``name`` is what NVML calls it. Engines that it has none of answer no, as the driver would.
         """
-        entry = self.architectures[architecture]
-        trials = [
-            *self._trials(self._rows(entry.nvdec, Direction.DECODE), Direction.DECODE, Engine.NVDEC, "nvdec", engines),
-            *self._trials(self._rows(entry.nvenc, Direction.ENCODE), Direction.ENCODE, Engine.NVENC, "nvenc", engines),
-        ]
-        return tuple(trials)
+        decoders, encoders = engines.get(Engine.NVDEC, 0), engines.get(Engine.NVENC, 0)
+        return (
+            *self._trials(model.architecture, Direction.DECODE, decoders, model.note or f"{name} has no NVDEC"),
+            *self._trials(model.architecture, Direction.ENCODE, encoders, model.note or f"{name} has no NVENC"),
+        )
 
-    def _rows(self, generation: str, direction: Direction) -> tuple[Capability, ...]:
-        if not generation:
-            return ()
-        names = self.capabilities_of[generation]
-        return self.decodes[names.decodes] if direction is Direction.DECODE else self.encodes[names.encodes]
-
-    def _trials(
-        self,
-        rows: tuple[Capability, ...],
-        direction: Direction,
-        engine: Engine,
-        implementation: str,
-        engines: dict[Engine, int],
-    ) -> list[Trial]:
-        table = self.decodes if direction is Direction.DECODE else self.encodes
-        able = {(row.codec, row.chroma, depth): row for row in rows for depth in row.bit_depths}
-        asked = {
-            (row.codec, row.chroma, depth): None for rows in table.values() for row in rows for depth in row.bit_depths
-        }
-        count = engines.get(engine, 0)
-        return [
-            _trial(
-                CodecCase(codec, direction, chroma, depth),
-                engine,
-                implementation,
-                able.get((codec, chroma, depth)),
-                count,
-            )
-            for codec, chroma, depth in asked
-        ]
+    def _trials(self, architecture: str, direction: Direction, count: int, missing: str) -> tuple[Trial, ...]:
+        decodes = direction is Direction.DECODE
+        engine, tables = (Engine.NVDEC, self.decodes) if decodes else (Engine.NVENC, self.encodes)
+        generation = getattr(self.architectures[architecture], engine.value)
+        rows: tuple[Capability, ...] = ()
+        if generation:
+            names = self.capabilities_of[generation]
+            rows = tables[names.decodes if decodes else names.encodes]
+        able = {case: row for row in rows for case in _cases(row, direction)}
+        asked = {case: None for table in tables.values() for row in table for case in _cases(row, direction)}
+        return tuple(_trial(case, engine, able.get(case), count, missing) for case in asked)
 
 
-def _trial(case: CodecCase, engine: Engine, implementation: str, row: Capability | None, count: int) -> Trial:
-    works = row is not None and count > 0
+def _cases(row: Capability, direction: Direction) -> list[CodecCase]:
+    return [CodecCase(row.codec, direction, row.chroma, depth) for depth in row.bit_depths]
+
+
+def _trial(case: CodecCase, engine: Engine, row: Capability | None, count: int, missing: str) -> Trial:
     reason = ""
-    if not works:
-        reason = f"the device has no {engine.name}" if count == 0 else f"its {engine.name} does not {case.name}"
+    if count == 0:
+        reason = missing
+    elif row is None:
+        reason = (
+            f"its {engine.name} cannot {case.direction.value} {case.codec.value} {case.bit_depth}-bit {case.chroma}"
+        )
+    taken = None if reason else row
     return Trial(
         case=case,
         engine=engine,
-        implementation=implementation,
-        works=works,
+        implementation=engine.value,
+        works=taken is not None,
         how=How.SIMULATED,
-        max_width=row.max_width if row is not None and works else None,
-        max_height=row.max_height if row is not None and works else None,
-        engines=count if works else None,
+        max_width=None if taken is None else taken.max_width,
+        max_height=None if taken is None else taken.max_height,
+        engines=None if taken is None else count,
         reason=reason,
     )
 

@@ -238,8 +238,10 @@ class LeasedPool(Pool):
         try:
             grants = await self._link.renew(report, RENEW_S)
         except Exception as error:  # noqa: BLE001 - the edge: whatever keeps us from the supervisor may pass
-            if loop.time() - self._heard_s > LOST_PATIENCE_S:
-                self._hear(Grants({}, hopeless=f"the supervisor has been out of reach: {first_line(error)}"))
+            if classify(error) is Failure.CODE:  # it answers, with a defect
+                self._hear(_no_way(f"the supervisor failed: {first_line(error)}"))
+            elif loop.time() - self._heard_s > LOST_PATIENCE_S:
+                self._hear(_no_way(f"the supervisor has been out of reach: {first_line(error)}"))
             await asyncio.sleep(AGAIN_S)
             with suppress(Exception):  # the next report tells
                 await self._link.open()
@@ -267,7 +269,7 @@ class LeasedPool(Pool):
         if grants.hopeless:
             waiting = [task for task, order in self._orders.items() if not order.result.done()]
             for task in waiting:
-                self._fail(task, FleetUnavailable(grants.hopeless, _AFTER_A_CRASH_LOOP))
+                self._fail(task, FleetUnavailable(grants.hopeless, grants.what_next))
         self._told.set()
 
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -349,11 +351,14 @@ class LeasedPool(Pool):
 
     def _refuse_if_hopeless(self) -> None:
         if self._grants.hopeless:
-            raise FleetUnavailable(self._grants.hopeless, _AFTER_A_CRASH_LOOP)
+            raise FleetUnavailable(self._grants.hopeless, self._grants.what_next)
 
 
 _AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
-_AFTER_A_CRASH_LOOP = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
+
+
+def _no_way(reason: str) -> Grants:
+    return Grants({}, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
 
 
 def _limited(demand: Demand, workers_max: int | None) -> Demand:

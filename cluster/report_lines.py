@@ -155,8 +155,8 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     tried = () if trials is None else trials.trials
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = [trial for trial in tried if trial.engine is engine]
-        if mine and not any(trial.works for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine that does nothing is none
+        if mine and not any(trial.works or trial.mend for trial in mine):
+            counts[engine] = (0, How.TRIED)  # an engine that does nothing, and that nobody can mend, is none
     return counts
 
 
@@ -209,8 +209,8 @@ def _tegra(report: NodeReport) -> Iterator[str]:
     found = report.tegra
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}", "  ")
     if not isinstance(found.allocatable, NotApplicable):
-        yield f"    allocatable by the GPU: {gigabytes(found.allocatable.device_bytes)}"
-    for feature, why in found.unsupported.items():
+        yield f"    allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
+    for feature, why in known(found.unsupported, {}).items():
         yield from wrapped(f"not supported: {feature}: {why}", "    ")
 
 
@@ -223,8 +223,8 @@ def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:
     cells = {(row.codec, row.chroma, row.bit_depth): row for row in rows}
     for codec, chroma in dict.fromkeys((row.codec, row.chroma) for row in rows):
         mine = [cells.get((codec, chroma, depth)) for depth in _DEPTHS]
-        decode = "".join(f"{_cell(row and row.decode):{_CELL_WIDTH}}" for row in mine)
-        encode = "".join(f"{_cell(row and row.encode):{_CELL_WIDTH}}" for row in mine)
+        decode = "".join(f"{_cell(None if row is None else row.decode):{_CELL_WIDTH}}" for row in mine)
+        encode = "".join(f"{_cell(None if row is None else row.encode):{_CELL_WIDTH}}" for row in mine)
         yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
     yield "  hardware: an engine of a device; software: the processor; ?: not tried; -: no such format"
     if any(cell.how not in (None, How.TRIED) for row in rows for cell in (row.decode, row.encode) if _does(cell)):

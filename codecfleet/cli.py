@@ -13,19 +13,21 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
+from .cli_cluster import add_machine_commands
 from .cli_failures import READER_GONE_CODE, failure_of, tell
 from .cli_interrupts import end_at_once_on_signals
 from .cli_options import parse_count, parse_counts, parse_path, parse_time
 from .cli_params import AudioTracks, EndTime, JsonFlag, Source, StartTime, VideoTrack, with_spec_options
 from .cli_run import Question, Transcode, detach_stdout, run_question, run_transcode
 from .cli_services import Services, VerifyRequest
+from .cli_supervisor import Watch, add_commands, run_watch
 from .console import ReaderGone
 from .errors import UsageError
 from .jobs.spec import TranscodeSpec
 
 __all__ = ["app", "main", "parse", "run"]
 
-Request = Transcode | Question
+Request = Transcode | Question | Watch
 
 app = typer.Typer(
     name="codecfleet",
@@ -34,8 +36,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 verify found a difference, 2 usage, 3 input, 4 request, 5 work failed, "
-    "130 interrupted. All of it: docs/cli.md",
+    epilog="Exit codes: 0 done, 1 verify found a difference or doctor something to mend, 2 usage, 3 input, 4 request, "
+    "5 work failed, 130 interrupted. All of it: docs/cli.md",
 )
 
 _TRANSCODE_EPILOG: Final = """[bold]Examples[/bold]
@@ -66,7 +68,7 @@ def _root(
         print(version_text())  # noqa: T201 - this is the answer
         raise typer.Exit
     if context.invoked_subcommand is None:
-        message = "a command is missing: transcode, probe, plan or verify"
+        message = "a command is missing: transcode, probe, plan, verify, doctor, nodes or devices"
         raise UsageError(message, "See codecfleet --help.")
 
 
@@ -181,6 +183,12 @@ def _verify(
     return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json)
 
 
+add_machine_commands(app)
+
+
+add_commands(app)
+
+
 def version_text() -> str:
     """Return our version and those of what decides about an output's bytes."""
     engines = ", ".join(f"{name} {_version(name)}" for name in ("ray", "av"))
@@ -244,6 +252,8 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 def _run(request: Request, services: Services, stdout: TextIO, stderr: TextIO) -> int:
     if isinstance(request, Transcode):
         return run_transcode(request, services, stdout, stderr)
+    if isinstance(request, Watch):
+        return run_watch(request, services, stdout, stderr)
     return run_question(request, services, stdout, stderr)
 
 

@@ -48,7 +48,7 @@ class Transcode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A command that runs no job: ``probe``, ``plan`` or ``verify``.
+    """A command that runs no job: ``probe``, ``plan``, ``verify`` or one about machines.
 
     ``ask`` gets what to call, and what to tell the number of frames compared so far.
     """
@@ -58,7 +58,7 @@ class Question:
 
 
 def run_question(question: Question, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-    """Print the answer and return the exit code: 1 when the answer is "these differ", else 0.
+    """Print the answer and return the exit code: 1 when the answer is "no": they differ, or it is not well. Else 0.
 
     Raises:
         ReaderGone: nobody reads stdout.

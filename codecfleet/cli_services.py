@@ -4,18 +4,26 @@ Everything is imported when it is called, so that ``--help`` is quick and only `
 their own ``Services``.
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .jobs.events import Event
 from .jobs.report import Report
 from .jobs.spec import TranscodeSpec
 
-__all__ = ["Answer", "FleetLike", "JobLike", "Services", "VerifyRequest"]
+if TYPE_CHECKING:
+    from .cluster.probes.node_report import NodeReport, SilentNode
+
+if TYPE_CHECKING:
+    from .cluster.supervisor.status import Status
+
+__all__ = ["Answer", "FleetLike", "JobLike", "Machines", "Services", "VerifyRequest"]
 
 
 class JobLike(Protocol):
@@ -53,7 +61,7 @@ class Answer:
     lines: list[str]
     document: dict[str, Any]
     exact: bool = True
-    """False when ``verify`` found a difference."""
+    """False when ``verify`` found a difference, or ``doctor`` something to mend: exit code 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,15 @@ class VerifyRequest:
     start_s: Fraction | None
     end_s: Fraction | None
     report_path: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Which machines are asked about: a cluster's, a simulated fleet's, or this one. ``fresh`` tries codecs anew."""
+
+    address: str | None = None
+    fleet: str | None = None
+    fresh: bool = False
 
 
 def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContextManager[FleetLike]:
@@ -105,6 +122,50 @@ def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
     return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
 
+def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
+    if machines.address is not None:
+        from .cluster.probe_cluster import probe_cluster  # noqa: PLC0415
+
+        return asyncio.run(probe_cluster(machines.address, machines.fresh))
+    if machines.fleet is not None:
+        from .cluster.fleet_file import load_fleet  # noqa: PLC0415
+        from .cluster.probes.simulated_report import simulated_report  # noqa: PLC0415
+
+        fleet = load_fleet(Path(machines.fleet))
+        return [simulated_report(node, fleet.name) for node in fleet.nodes]
+    from .cluster.probes.probe_node import probe_node  # noqa: PLC0415
+
+    return [probe_node(fresh=machines.fresh)]
+
+
+def _status(address: str | None) -> Answer:
+    from .cluster.supervisor.inquiry import read_status, require_address  # noqa: PLC0415
+
+    return _status_answer(asyncio.run(read_status(require_address(address))))
+
+
+def _status_answer(status: "Status | None") -> Answer:
+    from .cluster.supervisor.status_lines import NOBODY, status_lines  # noqa: PLC0415
+
+    if status is None:
+        return Answer([NOBODY], {"supervisor": None})
+    return Answer(list(status_lines(status)), {"supervisor": status.to_json()})
+
+
+async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
+    from .cluster.supervisor.inquiry import require_address, watch_status  # noqa: PLC0415
+
+    await watch_status(require_address(address), lambda status: show(_status_answer(status)), every_s)
+
+
+def _order(address: str | None, order: str, node: str) -> Answer:
+    from .cluster.supervisor.events import Order  # noqa: PLC0415
+    from .cluster.supervisor.inquiry import order_node, require_address  # noqa: PLC0415
+
+    asyncio.run(order_node(require_address(address), Order(order), node))
+    return Answer([f"{order}: {node}"], {"node": node, "order": order})
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The calls, by default the real ones."""
@@ -114,5 +175,12 @@ class Services:
     plan: Callable[[TranscodeSpec], Answer] = _plan
     verify: Callable[[VerifyRequest, Callable[[int], None]], Answer] = _verify
     """Compares two files, calling its second argument with the number of frames compared so far."""
+    reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
+    """Probes machines; those of a cluster that gave no report are named."""
+    status: Callable[[str | None], Answer] = _status
+    watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch
+    """Shows a cluster's status again and again; the last argument is the seconds between."""
+    order: Callable[[str | None, str, str], Answer] = _order
+    """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
     exit_now: Callable[[int], None] = os._exit
     """Ends the process at once, without Python's own clean-up."""

@@ -1,21 +1,18 @@
-"""How soon a demand could be done with what is free: a bound, to choose between encoder kinds."""
+"""How fast a demand could be served with what is free: a bound, to choose between encoder kinds."""
 
 from collections.abc import Sequence
 
-from .demand import Demand
 from .ledger import Ledger, Site, read_curve
 from .options import Option
 from .recipes import Recipe
 
-__all__ = ["estimate_s", "room_for"]
+__all__ = ["capacity_fps", "room_for"]
 
 
-def estimate_s(
-    demand: Demand, wanted: int, options: Sequence[Option], ledger: Ledger, part: float = 1.0
-) -> float | None:
-    """Return in how many seconds a demand could be done at best, None when there is nowhere to do it.
+def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tuple[float, float]:
+    """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
 
-    ``part`` is its share of what is free. Sessions go to the fastest devices first, and to each no more than it takes.
+    Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) where there is no room.
     """
     left, fps, cores = wanted, 0.0, dict[int, float]()
     fastest = 0.0
@@ -31,9 +28,7 @@ def estimate_s(
         left -= sessions
         fps += sessions * recipe.fps * _slowed(site, recipe, sessions)
         fastest = max(fastest, recipe.fps)
-    if fps <= 0:
-        return None
-    return max(sum(demand.segments) / (fps * part), max(demand.segments, default=0) / fastest)
+    return fps, fastest
 
 
 def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 
 from .demand import Demand
-from .estimates import estimate_s
+from .estimates import capacity_fps
 from .ledger import Ledger, Site
 from .options import Catalogue, Option
 from .policy import Policy
@@ -50,6 +50,7 @@ class Fill:
             Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
         ]
         self._queues: dict[int, _Queue] = {}
+        self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
 
     def run(self) -> None:
         """Give out all that can be given."""
@@ -66,14 +67,21 @@ class Fill:
             for number, kinds in enumerate(self._catalogue.choices(claim.demand)):
                 options = self._catalogue.options(claim.demand, kinds).found
                 side = any(is_nvenc(kind) for kind in kinds)
-                part = float(claim.weight / (claim.weight + pressure[side]))
-                took_s = estimate_s(claim.demand, claim.wanted, options, self._ledger, part)
-                if took_s is not None:
-                    order.append((took_s, number, kinds))
+                fps, fastest = self._capacity(claim.wanted, options)
+                if fps > 0:
+                    fps *= float(claim.weight / (claim.weight + pressure[side]))
+                    segments = claim.demand.segments
+                    order.append((max(sum(segments) / fps, max(segments) / fastest), number, kinds))
             claim.choices = [kinds for _, _, kinds in sorted(order, key=lambda entry: entry[:2])]
             if claim.choices:
                 self._settle(claim, claim.choices[0])
                 pressure[any(is_nvenc(kind) for kind in claim.choices[0])] += claim.weight
+
+    def _capacity(self, wanted: int, options: tuple[Option, ...]) -> tuple[float, float]:
+        key = (wanted, id(options))
+        if key not in self._capacities:
+            self._capacities[key] = capacity_fps(wanted, options, self._ledger)
+        return self._capacities[key]
 
     def _settle(self, claim: Claim, kinds: Kinds) -> None:
         claim.kinds = kinds

@@ -51,7 +51,8 @@ class Catalogue:
         self._kind_of_site = [_device_key(site) for site in self._sites]
         self._recipes: dict[object, tuple[Recipe, ...] | Refused] = {}
         self._options: dict[object, Options] = {}
-        self._nvenc_kinds: tuple[EncoderKind, ...] | None = None
+        self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
+        self._nvenc_kinds = self._nvenc()
 
     def options(self, demand: Demand, kinds: Kinds) -> Options:
         """Return every route that is open to a demand, in the inventory's order."""
@@ -70,7 +71,7 @@ class Catalogue:
         if demand.encoder is not EncoderChoice.NVENC:
             families.append(None)
         if demand.encoder is not EncoderChoice.SOFTWARE and Engine.NVENC in self._policy.engines:
-            families += self._nvenc()
+            families += self._nvenc_kinds
         chosen = [self._settled(demand, family) for family in families]
         if all(rendition.kind is not None for rendition in demand.renditions):
             chosen = [tuple(rendition.kind for rendition in demand.renditions if rendition.kind is not None)]
@@ -92,22 +93,13 @@ class Catalogue:
     def _writes(self, family: EncoderKind, rendition: Rendition) -> bool:
         return any(
             site.device.can(rendition.case, Engine.NVENC)
-            for site in self._examples()
+            for site in self._examples
             if site.device.engines.get(Engine.NVENC, 0) > 0 and nvenc_kind(site.device) == family
         )
 
     def _nvenc(self) -> tuple[EncoderKind, ...]:
-        if self._nvenc_kinds is None:
-            found = {
-                nvenc_kind(site.device) for site in self._examples() if site.device.engines.get(Engine.NVENC, 0) > 0
-            }
-            ordered = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
-            self._nvenc_kinds = tuple(ordered)
-        return self._nvenc_kinds
-
-    def _examples(self) -> list[Site]:
-        """Return one device of each kind."""
-        return list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
+        found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
+        return tuple(sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch)))
 
     def _look_up(self, demand: Demand, kinds: Kinds, shape: object) -> Options:
         found: list[Option] = []

@@ -55,6 +55,8 @@ class Policy(BaseModel):
     """The part of a device's and of a host's memory that is left alone."""
     warm_gain: Annotated[float, Field(ge=0, le=1)] = 0.25
     """By how much a session is preferred where a warm one waits: as if it were so much faster."""
+    hybrid_gain: Annotated[float, Field(ge=0)] = 0.0
+    """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
     weight_most: Annotated[int, Field(ge=1)] = 100
     """The largest weight a job may have against others of its priority."""
 

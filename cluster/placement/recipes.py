@@ -111,6 +111,10 @@ class _Asked:
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
             return Refused(decoding or "nothing is known of how fast its engines are")
+        if usable[0].route is Route.HYBRID:
+            gain = usable[0].fps / self._recipe(Engine.CPU).fps - 1
+            if gain <= 0 or gain < self.policy.hybrid_gain:
+                return Refused(f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU")
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _on_processor(self) -> tuple[Recipe, ...] | Refused:
@@ -148,9 +152,9 @@ class _Asked:
     def _engine_refusal(self, engine: Engine, case: CodecCase, width: int, height: int) -> str:
         if engine not in self.policy.engines:
             return f"the policy does not use {engine.name}"
-        if self.device.engines.get(engine, 0) <= 0:
-            return f"{self.device.name} has no {engine.name}"
         trials = [trial for trial in self.device.trials if trial.engine is engine and trial.case == case]
+        if self.device.engines.get(engine, 0) <= 0:
+            return next((trial.reason for trial in trials if trial.reason), f"{self.device.name} has no {engine.name}")
         working = [trial for trial in trials if trial.works]
         if not working:
             return f"{self.device.name} cannot {case.direction.value} {_format(case)} with its {engine.name}"

@@ -146,7 +146,7 @@ def _on_tegra(library: CudaLibrary, report: CudaReport) -> Verdict:
 
 def _device_support(report: CudaReport) -> Verdict:
     """Judge the rule that forward compatibility is for data-centre GPUs, select NGC-ready RTX boards and Jetson."""
-    subject = "forward compatibility's hardware"
+    subject = "hardware for compat packages"
     rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility 3.1)"
     if report.init_code == 0:
         return Verdict(subject, State.OK, rule, "cuInit accepted this hardware")

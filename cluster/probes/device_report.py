@@ -6,7 +6,7 @@ Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period
 from dataclasses import dataclass
 from enum import Enum
 
-from .absence import Maybe
+from .absence import Maybe, NotApplicable
 from .engines import EngineCount
 
 __all__ = [
@@ -93,8 +93,9 @@ class DeviceUse:
 class Health:
     """Whether a device can be trusted.
 
-    ``xids`` are those raised since the watch began; ``recovery_action`` is the driver's own advice ("none", "reset",
-    "reboot", "drain"). ``lost`` says that the GPU has fallen off the bus or needs a reset.
+    ``xids`` are those raised since the watch began; ``xids_refused`` says why none would be seen, None where they
+    are. ``ecc_uncorrected`` counts since the driver was loaded. ``recovery_action`` is the driver's own advice ("none",
+    "reset", "reboot", "drain", ...). ``lost`` says that the GPU has fallen off the bus or needs a reset.
     """
 
     ecc_enabled: Maybe[bool]
@@ -105,6 +106,7 @@ class Health:
     recovery_action: Maybe[str]
     xids: tuple[int, ...] = ()
     lost: str = ""
+    xids_refused: NotApplicable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +136,17 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigReport:
-    """MIG on one GPU. ``enabled`` is what holds now, ``pending`` what holds after the next reset."""
+    """MIG on one GPU. ``enabled`` is what holds now, ``pending`` what holds after the next reset.
+
+    ``slices_refused`` says why slices may be missing from ``slices``, and is None where all were seen.
+    """
 
     enabled: bool
     pending: bool
     slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
+    slices_refused: NotApplicable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ From CUDA for Tegra, 5 (cudlaDeviceGetCount, cudlaGetVersion, device attributes)
 from CUDA 13.4 on it ships for servers too, and a Thor has the library and no accelerator.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,8 @@ def _ask_devices(cudla: Any, count: int) -> Iterator[tuple[str, Any]]:  # noqa: 
 
 def _make_context() -> None:
     """Make the first GPU's primary context current: an accelerator is coupled with the current GPU."""
+    # A Ray task without a GPU sees none of them; this only asks, so it may look all the same.
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     from cuda.bindings import driver  # noqa: PLC0415 - as above
 
     (code,) = driver.cuInit(0)

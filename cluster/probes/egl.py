@@ -16,6 +16,7 @@ from .tegra_buffers import Rule
 __all__ = [
     "ACTIVE_FRAMES_MAX",
     "EGL_FUNCTIONS",
+    "EGL_NOTES",
     "EGL_PARTNERS",
     "EGL_RULES",
     "REGISTER_IMAGE_FLAGS",
@@ -131,13 +132,32 @@ EGL_RULES: dict[str, Callable[[StreamUse], Rule]] = {
 def stream_troubles(use: StreamUse) -> tuple[str, ...]:
     """Return what is wrong with using a stream so, each in a sentence without a full stop; nothing where all is well.
 
-    What no check can see stays for the caller: an acquire that times out gives the previous frame again (4.1.3); the
-    last frame stays in the stream unless EGL_SUPPORT_REUSE_NV is false (4.1.2); destroying the CUDA context disconnects
-    the stream (4.1.3); an EGLImage, unlike a stream, synchronises nothing (4.2); events made from an EGLSync take no
-    record and no elapsed time (4.3.3).
+    What no check can see is in ``EGL_NOTES``.
     """
     rules = (rule(use) for rule in EGL_RULES.values())
     return tuple(rule.reason for rule in rules if not rule.holds)
+
+
+EGL_NOTES: dict[str, str] = {
+    "4.1.1": "libEGL creates and destroys streams: eglCreateStreamKHR(), eglDestroyStreamKHR()",
+    "4.1.2 calls": "only connecting and disconnecting a producer block",
+    "4.1.2 return": "returning a frame waits until the consumer has released one",
+    "4.1.2 last frame": "the last frame stays in the stream unless EGL_SUPPORT_REUSE_NV is false",
+    "4.1.3 calls": "only connecting and disconnecting a consumer block",
+    "4.1.3 timeout": "an acquire that times out gives the previous frame again",
+    "4.1.3 query": "eglQueryStreamKHR() tells whether a new frame has come",
+    "4.1.3 context": "destroying the CUDA context disconnects the stream and ends the connection",
+    "4.1.4": "acquiring waits on the GPU for the producer's work, returning for the consumer's",
+    "4.1.5": "producer and consumer on different GPUs cost a copy",
+    "4.1.6": "streams chain without copies: CUDA may consume from one and produce for the next",
+    "4.2": "an EGLImage synchronises nothing: its users must",
+    "4.2.1 source": "an EGLImage cannot be made from a CUDA object",
+    "4.2.1 frame": "one plane is an array or a pointer, several planes are an array of either",
+    "4.3.1": "an EGLSync is a CUDA event, on a Tegra only",
+    "4.3.2": "an EGLSync is made from an event right after the event was recorded, never before it is initialised",
+    "4.3.3": "an event that was made from an EGLSync takes no record and no elapsed time",
+}
+"""What no check of ours can see, by section: for whoever writes a session that uses EGL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,13 @@ METRICS: dict[int, tuple[Engine, int]] = {
 
 WHOLE_GPU = None
 
+# A driver that does not know a number may refuse all that are asked with it, and encoders' numbers came late.
+_LATE = 100
+_GROUPS = (
+    tuple(metric for metric in METRICS if metric < _LATE),
+    tuple(metric for metric in METRICS if metric >= _LATE),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
@@ -96,16 +103,26 @@ def _free(questions: DeviceQuestions, sample: object) -> None:
 def _read_metrics(
     questions: DeviceQuestions, first: object, second: object, engines: tuple[EngineCount, ...]
 ) -> Maybe[dict[str, float]]:
+    counted = {count.engine: count.count for count in engines}
+    answers = [_read_group(questions, (first, second), group, counted) for group in _GROUPS]
+    read = [answer for answer in answers if not isinstance(answer, NotApplicable)]
+    if not read:
+        return answers[0]
+    return {engine: percent for answer in read for engine, percent in answer.items()}
+
+
+def _read_group(
+    questions: DeviceQuestions, samples: tuple[object, object], group: tuple[int, ...], counted: dict[Engine, int]
+) -> Maybe[dict[str, float]]:
     try:
         asked = questions.nvml.c_nvmlGpmMetricsGet_t()
         asked.version = questions.nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.sample1, asked.sample2 = first, second
-        asked.numMetrics = len(METRICS)
-        for position, metric in enumerate(METRICS):
-            asked.metrics[position].metricId = metric
     except AttributeError as error:
         return NotApplicable(Absence.FUNCTION_NOT_FOUND, f"the installed nvidia-ml-py has no GPM structures ({error})")
-    counted = {count.engine: count.count for count in engines}
+    asked.sample1, asked.sample2 = samples
+    asked.numMetrics = len(group)
+    for position, metric in enumerate(group):
+        asked.metrics[position].metricId = metric
     return questions.ask_of(asked, "nvmlGpmMetricsGet", read=lambda _: _percents(asked, counted))
 
 

@@ -5,7 +5,7 @@ The child sees one device: PyNvVideoCodec's capability calls always ask CUDA's d
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from .trial_cases import NVDEC_CASES, NVENC_CASES, TRIAL_HEIGHT, TRIAL_WIDTH, Nv
 from .trial_children import CaseResult, RunChild, try_cases
 from .trial_errors import Fault, decode_fault, encode_fault, fault_of_death, is_whole_device
 
-__all__ = ["smoke_decode", "trials_of_device", "try_nvdec", "try_nvenc"]
+__all__ = ["nvdec_answers", "nvenc_answers", "smoke_decode", "surface", "trials_of_device", "try_nvdec", "try_nvenc"]
 
 _CUDA_CODEC: Final = {
     Codec.MPEG2: 1,
@@ -198,15 +198,25 @@ def try_nvdec(cases: list[dict[str, Any]], limit_s: float) -> Iterator[dict[str,
     """
     import PyNvVideoCodec as nvc  # noqa: N813, PLC0415 - in the child: its import needs a driver
 
-    ends_s = time.monotonic() + limit_s * _TRY_UNTIL
+    return nvdec_answers(nvc, cases, limit_s)
+
+
+def nvdec_answers(
+    nvc: Any,  # noqa: ANN401 - the package has no types
+    cases: list[dict[str, Any]],
+    limit_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[dict[str, Any]]:
+    """Yield what ``try_nvdec`` does, of ``nvc``: PyNvVideoCodec, or what answers like it."""
+    ends_s = clock() + limit_s * _TRY_UNTIL
     for case in cases:
         yield {"case": case["case"]}
-        began_s = time.monotonic()
+        began_s = clock()
         answer: dict[str, Any] = {"case": case["case"], "tried": False, "fault": "", "wrong": ""}
         answer |= _decoder_caps(nvc, case)
         if answer["supported"] and case["packets"] and began_s < ends_s:
             answer |= {"tried": True, **_decoded(nvc, case)}
-        yield answer | {"took_s": time.monotonic() - began_s}
+        yield answer | {"took_s": clock() - began_s}
 
 
 def _decoder_caps(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
@@ -266,12 +276,22 @@ def try_nvenc(names: list[str], limit_s: float) -> Iterator[dict[str, Any]]:
     """
     import PyNvVideoCodec as nvc  # noqa: N813, PLC0415 - in the child: its import needs a driver
 
-    ends_s = time.monotonic() + limit_s * _TRY_UNTIL
+    return nvenc_answers(nvc, names, limit_s)
+
+
+def nvenc_answers(
+    nvc: Any,  # noqa: ANN401 - the package has no types
+    names: list[str],
+    limit_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[dict[str, Any]]:
+    """Yield what ``try_nvenc`` does, of ``nvc``: PyNvVideoCodec, or what answers like it."""
+    ends_s = clock() + limit_s * _TRY_UNTIL
     by_name = {case.sample.name: case for case in NVENC_CASES}
     caps: dict[Codec, dict[str, Any]] = {}
     none_at_all = ""
     for name in names:
-        case, began_s = by_name[name], time.monotonic()
+        case, began_s = by_name[name], clock()
         yield {"case": name}
         answer: dict[str, Any] = {"case": name, "tried": False, "fault": none_at_all}
         if case.sample.codec not in caps:
@@ -281,7 +301,7 @@ def try_nvenc(names: list[str], limit_s: float) -> Iterator[dict[str, Any]]:
             answer |= {"tried": True, "fault": _encoded(nvc, case)}
         if is_whole_device(encode_fault(answer["fault"])):
             none_at_all = answer["fault"]
-        yield answer | {"took_s": time.monotonic() - began_s}
+        yield answer | {"took_s": clock() - began_s}
 
 
 def _encoder_caps(nvc: Any, codec: Codec) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
@@ -311,10 +331,10 @@ def _encoded(nvc: Any, case: NvencCase) -> str:  # noqa: ANN401 - the package ha
             TRIAL_WIDTH,
             TRIAL_HEIGHT,
             case.surface,
-            True,
+            True,  # noqa: FBT003 - the package's own order
             codec=sample.codec.value,
             gpu_id=0,
-            bf=0,  # noqa: FBT003
+            bf=0,
         )
         pieces = [*encoder.Encode(surface(case)), *encoder.EndEncode()]
         packets = [bytes(piece["data"]) for piece in pieces]

@@ -11,7 +11,7 @@ from typing import Any
 from .absence import Absence, Maybe, NotApplicable
 from .device_report import MemoryUse, MigProfile, MigReport, MigSlice
 from .engines import Engine, EngineCount, How
-from .nvml_calls import DeviceQuestions
+from .nvml_calls import DeviceQuestions, read_text
 
 __all__ = ["probe_mig", "probe_profiles", "whole_gpu_engines", "without_decoder"]
 
@@ -31,12 +31,14 @@ def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> M
     slices_max: Maybe[int] = questions.ask("nvmlDeviceGetMaxMigDeviceCount", read=int)
     enabled = mode[0] == 1
     places = SLICES_MAX if isinstance(slices_max, NotApplicable) else min(slices_max, SLICES_MAX)
+    slices, refused = _slices(questions, places, profiles) if enabled else ((), None)
     return MigReport(
         enabled=enabled,
         pending=mode[1] == 1,
         slices_max=slices_max,
-        slices=_slices(questions, places, profiles) if enabled else (),
+        slices=slices,
         profiles=profiles,
+        slices_refused=refused,
     )
 
 
@@ -82,7 +84,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
 def _read_profile(info: Any) -> MigProfile:  # noqa: ANN401 - c_nvmlGpuInstanceProfileInfo_t or its version 2
     memory_mib = int(info.memorySizeMB)
     # Version 1 has no name; slices and memory are what the names are made of.
-    name = str(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
+    name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
     return MigProfile(
         profile_id=int(info.id),
         name=name.removeprefix("MIG "),
@@ -98,23 +100,29 @@ def _counts(decoders: int, encoders: int, jpegs: int, ofas: int) -> tuple[Engine
     return tuple(EngineCount(engine, int(count), How.ASKED) for engine, count in engines)
 
 
-def _slices(questions: DeviceQuestions, places: int, profiles: tuple[MigProfile, ...]) -> tuple[MigSlice, ...]:
-    slices = []
+def _slices(
+    questions: DeviceQuestions, places: int, profiles: tuple[MigProfile, ...]
+) -> tuple[tuple[MigSlice, ...], NotApplicable | None]:
+    """Return the slices, and why there may be more."""
+    slices: list[MigSlice] = []
+    refused: NotApplicable | None = None
     for place in range(places):
-        # A place may be empty between two that are taken.
-        handle = questions.ask("nvmlDeviceGetMigDeviceHandleByIndex", place, read=lambda found: found)
-        if not isinstance(handle, NotApplicable):
-            piece = _slice(questions, handle, profiles)
-            if piece is not None:
-                slices.append(piece)
-    return tuple(slices)
+        handle: Maybe[Any] = questions.ask("nvmlDeviceGetMigDeviceHandleByIndex", place, read=lambda found: found)
+        piece = handle if isinstance(handle, NotApplicable) else _slice(questions, handle, profiles)
+        if isinstance(piece, MigSlice):
+            slices.append(piece)
+        elif piece.absence is not Absence.NOT_FOUND:  # a place may be empty, also between two that are taken
+            refused = refused or piece
+    return tuple(slices), refused
 
 
-def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | None:
-    uuid: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetUUID", read=str)
+def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | NotApplicable:
+    uuid: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetUUID", read=read_text)
     gpu_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetGpuInstanceId", read=int)
-    if isinstance(uuid, NotApplicable) or isinstance(gpu_instance, NotApplicable):
-        return None  # it went away while it was asked, or nothing could be pinned to it
+    if isinstance(uuid, NotApplicable):
+        return uuid  # nothing can be pinned to it
+    if isinstance(gpu_instance, NotApplicable):
+        return gpu_instance
     compute_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetComputeInstanceId", read=int)
     engines: Maybe[tuple[EngineCount, ...]] = questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_attributes)
     return MigSlice(
@@ -136,7 +144,7 @@ def _slice_profile(
     questions: DeviceQuestions, handle: object, gpu_instance: int, profiles: tuple[MigProfile, ...]
 ) -> str:
     """Return "1g.10gb": from the slice's name, else by its GPU instance's profile, else from its attributes."""
-    name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=str)
+    name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
     if not isinstance(name, NotApplicable) and " MIG " in name:
         return name.partition(" MIG ")[2].strip()
     instance = questions.ask("nvmlDeviceGetGpuInstanceById", gpu_instance, read=lambda found: found)

@@ -7,7 +7,7 @@ import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from ...errors import InputUnreadable
-from .absence import Maybe
+from .absence import Absence, Maybe, NotApplicable
 from .container import ContainerReport
 from .cuda_report import CudaReport
 from .engines import Trial
@@ -105,6 +105,8 @@ class SilentNode:
     reason: str
 
 
+_ABSENT_KEYS: Final = {"absence", "reason"}
+_ABSENCES: Final = [absence.value for absence in Absence]
 _REPORT: Final[TypeAdapter[NodeReport]] = TypeAdapter(NodeReport)
 
 
@@ -125,11 +127,22 @@ def from_json(document: Any) -> NodeReport:  # noqa: ANN401 - whatever somebody'
         message = f"this is no node report of schema {SCHEMA_VERSION}, but of {schema}"
         raise InputUnreadable(message, "Let the same version of codecfleet write and read it.")
     try:
-        return _REPORT.validate_python(document)
+        return _REPORT.validate_python(_with_absences(document))
     except ValidationError as error:
         first = error.errors()[0]
         message = f"this node report is damaged at {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None
+
+
+def _with_absences(document: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Rebuild what is absent first: in a field that may hold any text by name, it would pass for such a map."""
+    if isinstance(document, list):
+        return [_with_absences(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if document.keys() == _ABSENT_KEYS and document["absence"] in _ABSENCES and isinstance(document["reason"], str):
+        return NotApplicable(Absence(document["absence"]), document["reason"])
+    return {key: _with_absences(value) for key, value in document.items()}
 
 
 def pack(report: NodeReport) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .absence import Absence, Maybe, NotApplicable
-from .device_report import DeviceKind, DeviceReport, MigReport
+from .device_report import DeviceKind, DeviceReport, Health, MigReport
 from .engines import EngineCount
 from .gpm import WHOLE_GPU, GpmMeasure, begin_gpm
 from .mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
@@ -158,7 +158,22 @@ def _probe_devices(
         for event in watch.poll():
             if event.xid is not None:
                 seen[event.uuid] = (*seen.get(event.uuid, ()), event.xid)
-    return tuple(_finish(subject, seen) if isinstance(subject, _Subject) else subject for subject in subjects)
+    refused = {uuid: watch.failure or watch.unwatched.get(uuid) for uuid in handles}
+    return tuple(_finish(each, _Watched(seen, refused)) if isinstance(each, _Subject) else each for each in subjects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What a watch brought, by UUID: Xids, and why none would be seen."""
+
+    xids: Mapping[str, tuple[int, ...]]
+    refused: Mapping[str, NotApplicable | None]
+
+    def health(self, questions: DeviceQuestions, uuid: Maybe[str]) -> Health:
+        """Ask for the health of a device, and add what was watched; without its UUID it could not be."""
+        if isinstance(uuid, NotApplicable):
+            return probe_health(questions, xids_refused=uuid)
+        return probe_health(questions, self.xids.get(uuid, ()), self.refused.get(uuid))
 
 
 def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | DeviceReport":
@@ -184,7 +199,7 @@ def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | Dev
     )
 
 
-def _finish(subject: _Subject, xids: Mapping[str, tuple[int, ...]]) -> DeviceReport:
+def _finish(subject: _Subject, watched: _Watched) -> DeviceReport:
     questions = subject.questions
     mig, whole_gpm = _with_gpm(subject)
     name: Maybe[str] = questions.ask("nvmlDeviceGetName", read=read_text)
@@ -207,7 +222,7 @@ def _finish(subject: _Subject, xids: Mapping[str, tuple[int, ...]]) -> DeviceRep
         mig=mig,
         facts=facts,
         # Last, so that it knows of every answer that meant trouble.
-        health=probe_health(questions, xids.get(known_uuid(subject.uuid), ())),
+        health=watched.health(questions, subject.uuid),
     )
 
 
@@ -251,17 +266,12 @@ def _unnamed(index: int) -> str:
     return f"GPU {index}"
 
 
-def known_uuid(uuid: Maybe[str]) -> str:
-    """Return the UUID, or "" where there is none: for look-ups alone."""
-    return "" if isinstance(uuid, NotApplicable) else uuid
-
-
 def _unreachable(index: int, refused: NotApplicable, code: int) -> DeviceReport:
     """Report a device that the driver counts and does not give out: every question has the same answer."""
     questions = DeviceQuestions(_NOTHING, None, lambda _: refused)
     trouble = Trouble("nvmlDeviceGetHandleByIndex", code)
     subject = _Subject(index, questions, refused, refused, refused, (), None)
-    report = _finish(subject, {})
+    report = _finish(subject, _Watched({}, {}))
     return replace(report, health=replace(report.health, lost=trouble.sentence))
 
 

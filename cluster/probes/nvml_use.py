@@ -79,16 +79,19 @@ def _sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 def _processes(questions: DeviceQuestions) -> Maybe[tuple[DeviceProcess, ...]]:
     """Join who holds memory on the device with who was seen using its engines."""
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
-    running = [process for listed in lists if not isinstance(listed, NotApplicable) for process in listed]
+    refusals = [listed for listed in lists if isinstance(listed, NotApplicable)]
+    for refused in refusals:
+        # A device may have no list of one kind; a list that could not be read would pass for the whole one.
+        if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
+            return refused
     samples: Maybe[tuple[DeviceProcess | None, ...]] = questions.ask(
         "nvmlDeviceGetProcessUtilization", 0, read=lambda found: tuple(map(_sample, _by_time(found)))
     )
     if isinstance(samples, NotApplicable):
-        # No sample since the last look is an ordinary answer; a device that tells nothing at all is not an idle one.
-        refused = next((listed for listed in lists if isinstance(listed, NotApplicable)), None)
-        if refused is not None and not running and samples.absence is not Absence.NOT_FOUND:
-            return refused
-        samples = ()
+        if len(refusals) == len(lists):
+            return refusals[0]
+        samples = ()  # the processes are known, what they use is not
+    running = [process for listed in lists if not isinstance(listed, NotApplicable) for process in listed]
     seen = latest_samples(samples)
     joined = {process.pid: process for process in running}
     for pid, sample in seen.items():

@@ -27,7 +27,7 @@ from .nvml_child import NvmlAnswers, probe_nvml_in_child
 from .pynvvideocodec import probe_pynvvideocodec
 from .simulated_report import simulated_report
 from .software_trials import SoftwareTrials, probe_software
-from .tegra import TegraReport, probe_tegra
+from .tegra import CudaSaid, TegraReport, probe_tegra
 from .trial_cache import cache_folder
 
 __all__ = ["PACKAGES", "host_report", "probe_node", "simulated_report", "tegra_of"]
@@ -59,7 +59,7 @@ class _Probes:
         threading.Thread(target=_answer, args=(future, probe), daemon=True).start()
         return future
 
-    def result(self, name: str, future: "Future[T]", limit_s: float) -> Maybe[T]:
+    def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:
         """Return what a probe says; why there is nothing if it failed or did not answer in time."""
         try:
             return future.result(timeout=self.remaining_s(limit_s))
@@ -101,6 +101,9 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
     tegra = probes.start(lambda: tegra_of(cuda_report))
     tried = probes.result("software codecs", software, _SOFTWARE_LIMIT_S + 1)
     codecs = tried if isinstance(tried, SoftwareTrials) else SoftwareTrials((), {}, ())
+    # Named first: inside the call below a type checker would read the absence into what the probe returns.
+    in_container = probes.result("container", container, _TEGRA_LIMIT_S)
+    imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + 1)
     host = host_report()
     plan = TrialPlan(
         driver=_driver(found.nvml),
@@ -116,9 +119,9 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
         host=host,
         nvml=found.nvml,
         cuda=cuda_report,
-        container=probes.result("container", container, _TEGRA_LIMIT_S),
-        pynvvideocodec=probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + 1),
-        tegra=_flat(probes.result("Tegra", tegra, 3 * _TEGRA_LIMIT_S)),
+        container=in_container,
+        pynvvideocodec=imported,
+        tegra=probes.result("Tegra", tegra, 3 * _TEGRA_LIMIT_S),
         vgpu_hosts=found.vgpu_hosts,
         vgpu_guests=found.vgpu_guests,
         software=codecs.trials,
@@ -130,24 +133,20 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
     )
 
 
-def _flat(found: Maybe[Maybe[T]]) -> Maybe[T]:
-    return found
-
-
 def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
     """Probe a Tegra with what CUDA said of its GPU; where this machine is none, nothing is run."""
     if isinstance(cuda, NotApplicable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
     register = known(gpu.attributes.get("host_register_supported", _NOT_SAID), -1)
-    return probe_tegra(
+    said = CudaSaid(
         capability=_pair(gpu.compute_capability),
-        cuda=_pair(cuda.cuda_version),
-        cuda_free_bytes=gpu.free_bytes,
-        host_register_attribute=None if register < 0 else bool(register),
+        version=_pair(cuda.cuda_version),
+        free_bytes=gpu.free_bytes,
+        host_register_supported=None if register < 0 else bool(register),
         concurrent_managed_access=bool(known(gpu.attributes.get("concurrent_managed_access", _NOT_SAID), 0)),
-        limit_s=_TEGRA_LIMIT_S,
     )
+    return probe_tegra(cuda=said, limit_s=_TEGRA_LIMIT_S)
 
 
 def _pair(version_text: Maybe[str]) -> Maybe[tuple[int, int]]:

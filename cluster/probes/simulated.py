@@ -44,7 +44,7 @@ class SimulatedDevice:
     ``engines`` are its own engine counts; ``trials`` what its engines would do with every codec case.
     ``faults`` maps an NVML function's name to the NVML return code that it answers with ("nvmlDeviceGetUUID": 15), and
     ``xids`` are events that are waiting to be told. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
-    3 host of vGPUs.
+    3 host of vGPUs. ``share`` is the part of its engines that a vGPU with a fixed or equal share has.
     """
 
     kind: DeviceKind
@@ -63,6 +63,7 @@ class SimulatedDevice:
     virtualization: int = 0
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
+    share: float = 1.0
     encoder_sessions_max: int | None = None
     faults: dict[str, int] = field(default_factory=dict)
     xids: tuple[int, ...] = ()
@@ -70,7 +71,11 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One machine of a simulated fleet. ``taints`` keep work away that does not tolerate them by name."""
+    """One machine of a simulated fleet. ``taints`` keep work away that does not tolerate them by name.
+
+    Its processor is among its devices where the fleet names it. ``cordoned`` says why somebody asked for no new work
+    on it, "" where nobody did.
+    """
 
     name: str
     cores: int
@@ -80,6 +85,7 @@ class SimulatedNode:
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     preemptible: bool = False
+    cordoned: str = ""
     tegra: str = ""
     speed: float = 1.0
     """How fast its cores are, as a multiple of the reference core that documented software rates are for."""

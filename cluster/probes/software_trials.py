@@ -184,7 +184,8 @@ def trial_luma(bit_depth: int) -> Luma:
     """Return the luma of the picture that every trial codes: a diagonal ramp from 16 to 235, scaled to the depth."""
     y, x = np.mgrid[0:TRIAL_HEIGHT, 0:TRIAL_WIDTH]
     ramp = _DARK + (x + y) * _RANGE // (TRIAL_WIDTH + TRIAL_HEIGHT - 2)
-    return (ramp << (bit_depth - 8)).astype(np.uint16)
+    scaled: Luma = (ramp << (bit_depth - 8)).astype(np.uint16)
+    return scaled
 
 
 def mean_difference(left: Luma, right: Luma, sample: Sample) -> float:

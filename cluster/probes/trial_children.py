@@ -95,8 +95,8 @@ def _read(outcome: ChildOutcome) -> tuple[list[CaseResult], str]:
     found = [CaseResult(case, value) for case, value in done.items()]
     if outcome.returned:
         return found, ""
+    if outcome.end is ChildEnd.TIMED_OUT and done:
+        return found, "the time for trials was up"  # the case under way was not at fault, just late
     begun = [value["case"] for value in maps if value["case"] not in done]
-    # Out of time is nobody's fault but the case's that hung; before the first case, it is the probe's own.
     found += [CaseResult(case, None, outcome) for case in begun]
-    out_of_time = outcome.end is ChildEnd.TIMED_OUT
-    return found, "the time for trials was up" if out_of_time else outcome.detail
+    return found, outcome.detail

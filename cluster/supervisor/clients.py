@@ -1,5 +1,6 @@
 """The jobs of all clients: what each wants, holds and was promised."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -7,6 +8,8 @@ from ..placement.demand import Demand
 from .messages import ClientReport, JobReport
 
 __all__ = ["ClientBook", "Clients", "JobBook"]
+
+DEPARTED_KEPT = 1024
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Clients:
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientBook] = {}
+        self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -55,10 +59,12 @@ class Clients:
         return sorted((job for client in self for job in client.jobs.values()), key=lambda job: job.key)
 
     def renew(self, report: ClientReport, now_s: float) -> bool:
-        """Take in a report, unless a newer one is known; say whether any demand changed.
+        """Take in a report, unless a newer one is known or its client has left; say whether any demand changed.
 
         A job that a report does not name is over.
         """
+        if report.client in self._departed:
+            return False
         book = self._clients.get(report.client)
         if book is None:
             book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
@@ -75,8 +81,13 @@ class Clients:
         }
         return before != {name: job.demand for name, job in book.jobs.items()}
 
+    def depart(self, client: str) -> None:
+        """Forget a client that said goodbye; a report of its that is still on its way will not bring it back."""
+        self._departed.append(client)
+        self.forget(client)
+
     def forget(self, client: str) -> None:
-        """Forget a client and all its jobs."""
+        """Forget a client and all its jobs, until it is heard of again."""
         self._clients.pop(client, None)
 
     def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:

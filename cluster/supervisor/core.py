@@ -7,6 +7,8 @@ is there, and closes the gap one step at a time. So it does not matter which fac
 The same core runs in the cluster's supervisor actor and inside a process that uses an embedded Ray.
 """
 
+from typing import TYPE_CHECKING
+
 from ..probes.device_report import DeviceKind
 from .closing import close_the_gap
 from .events import (
@@ -36,7 +38,6 @@ from .events import (
 from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of
 from .settings import SupervisorSettings
 from .state import Planner, State
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ class Core:
 
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
         self._plan = planner
-        self.state = State(settings, first_epoch, now_s)
+        self.state = State(settings, first_epoch, now_s, now_s)
         self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
             NodesSeen: self._nodes_seen,
             Probed: self._probed,
@@ -89,13 +90,18 @@ class Core:
 
     # What is told about nodes
 
-    def _nodes_seen(self, event: NodesSeen, _now_s: float) -> list[Effect]:
+    def _nodes_seen(self, event: NodesSeen, now_s: float) -> list[Effect]:
         came, went, changed = self.state.nodes.see(event.nodes)
+        if any(node.cores for node in event.nodes):
+            self.state.processor_seen_s = now_s
         if changed:
             self.state.is_settled = False
         effects: list[Effect] = []
         for book in came:
-            effects += [Note(f"node {book.ray.name} joined with {book.ray.cores} cores"), Probe(book.ray.node)]
+            effects += [
+                Note(f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"),
+                Probe(book.ray.node),
+            ]
         for book in went:
             effects.append(Note(f"node {book.ray.name} is gone"))
             effects += self._lose_node(book.ray.node)
@@ -115,7 +121,7 @@ class Core:
         if book is None:
             return []
         book.report(event.node)
-        effects: list[Effect] = [Note(f"node {book.ray.name} was probed: {book.summary}")]
+        effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         return effects + self._pardon(event.node.node, now_s)
 
     def _probe_failed(self, event: ProbeFailed, now_s: float) -> list[Effect]:
@@ -123,7 +129,9 @@ class Core:
         if book is None:
             return []
         effects: list[Effect] = [
-            Note(f"node {book.ray.name} could not be probed, so only its processor is used: {event.reason}")
+            Note(
+                f"node {self.state.nodes.title(book.ray.node)} could not be probed, so only its processor is used: {event.reason}"
+            )
         ]
         # Its processor is used as it is, so a seat on it may try again too.
         return effects + self._pardon(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
@@ -146,9 +154,12 @@ class Core:
             return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
         book.order = event.order
         if event.is_recalled:
-            return [Note(f"node {book.ray.name}: {event.order.value}, as a user asked before")]
+            return [Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked before")]
         orders: dict[str, Order] = {each.ray.node: each.order for each in self.state.nodes if each.has_order}
-        return [Remember(orders), Note(f"node {book.ray.name}: {event.order.value}, as a user asked")]
+        return [
+            Remember(orders),
+            Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked"),
+        ]
 
     # What is told about seats
 
@@ -228,13 +239,14 @@ class Core:
         is_new = self.state.clients.get(event.report.client) is None
         if self.state.clients.renew(event.report, now_s):
             self.state.is_settled = False
-        return [Note(f"client {event.report.where} came")] if is_new else []
+        came = is_new and self.state.clients.get(event.report.client) is not None
+        return [Note(f"client {event.report.where} came")] if came else []
 
     def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
         book = self.state.clients.get(event.client)
         if book is None:
             return []
-        self.state.clients.forget(event.client)
+        self.state.clients.depart(event.client)
         return [Note(f"client {book.where} left")]
 
     def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:

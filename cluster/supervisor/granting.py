@@ -13,8 +13,10 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
     """Return what a client may use from now on, and remember that it was told."""
     book = state.clients.get(client)
     if book is None or state.end:
-        return Grants({}, hopeless=state.end, dead=frozenset() if book is None else _dead(state, book))
+        dead = frozenset() if book is None else _dead(state, book)
+        return Grants({}, dead, hopeless=state.end, what_next=_START_ANEW)
     everybody = state.clients.jobs()
+    never, what_next = _why_never(state, now_s)
     for job in book.jobs.values():
         if now_s < state.recovering_until_s:
             job.promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
@@ -25,7 +27,8 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
         dead=_dead(state, book),
         capacity_slots=state.capacity_slots,
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
-        hopeless=_why_never(state),
+        hopeless=never,
+        what_next=what_next,
     )
 
 
@@ -41,13 +44,20 @@ def why_not(state: State, job: JobBook) -> str:
     return refused[0] if refused else "nothing is free"
 
 
-def _why_never(state: State) -> str:
-    if len(state.nodes) and not any(node.ray.cores for node in state.nodes):
-        return "the Ray cluster has no node with a CPU"
+def _why_never(state: State, now_s: float) -> tuple[str, str]:
+    """Say why nothing will ever come, and what to do about it; "" while something may."""
+    has_processor = any(node.ray.cores for node in state.nodes)
+    if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
+        return "the Ray cluster has no node with a CPU", _ADD_A_NODE
     if state.seats and all(book.state is SeatState.QUARANTINED for book in state.seats.values()):
         book = next(iter(state.seats.values()))
-        return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}"
-    return ""
+        return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}", _FIND_THE_CAUSE
+    return "", ""
+
+
+_ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
+_FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
+_START_ANEW = "Open a new fleet."
 
 
 def _cause(reason: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..embedded import connect
@@ -12,7 +12,7 @@ from .actor import SUPERVISOR
 from .events import Order
 from .status import Status
 
-__all__ = ["ask_supervisor", "order_node", "read_status", "require_address"]
+__all__ = ["ask_supervisor", "order_node", "read_status", "require_address", "watch_status"]
 
 T = TypeVar("T")
 
@@ -66,6 +66,17 @@ async def read_status(address: str) -> Status | None:
         return status
 
     return await ask_supervisor(address, question)
+
+
+async def watch_status(address: str, show: Callable[[Status | None], None], every_s: float) -> NoReturn:
+    """Show a cluster's status again and again, over one connection, until cancelled."""
+    connection = await connect(address)
+    try:
+        while True:
+            show(await read_status(address))
+            await asyncio.sleep(every_s)
+    finally:
+        await connection.close()
 
 
 async def order_node(address: str, order: Order, node: str) -> None:

@@ -40,7 +40,8 @@ class Grants:
 
     ``slots`` maps each of its jobs to {worker: slots}; ``dead`` names workers it held that are gone. ``capacity_slots``
     is what one job could get at most if it were alone. ``waiting`` says why a job that has nothing has nothing;
-    ``hopeless`` says why nothing will ever come, "" while something may.
+    ``hopeless`` says why nothing will ever come, "" while something may, and
+    ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]
@@ -48,6 +49,7 @@ class Grants:
     capacity_slots: int = 0
     waiting: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
+    what_next: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

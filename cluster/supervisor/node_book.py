@@ -56,15 +56,32 @@ class NodeBook:
 
     @property
     def node(self) -> Node:
-        """What is known of it, for the inventory: its processor alone until it was probed."""
+        """What is known of it, for the inventory: its processor alone until it was probed.
+
+        Ray says how much of it is for Ray: its CPUs, which its owner may have set, and how many of its GPUs.
+        """
         known = self.probed or self.ray.as_processor_only()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
-        return replace(known, state=self.state, state_reason=reason)
+        devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
+        others = [device for device in known.devices if device.kind is not DeviceKind.CPU]
+        devices += others[: self.ray.gpus]
+        devices += [_left_out(device) for device in others[self.ray.gpus :]]
+        return replace(
+            known, devices=tuple(devices), labels=dict(self.ray.labels), state=self.state, state_reason=reason
+        )
+
+    def _processor(self, device: Device) -> Device:
+        return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
 
     @property
     def summary(self) -> str:
         """Say in a few words what it has."""
         return ", ".join(_words(device) for device in self.node.devices)
+
+
+def _left_out(device: Device) -> Device:
+    reason = "Ray was started without it on its node"
+    return replace(device, state=DeviceState.CORDONED, state_reason=reason)
 
 
 def _words(device: Device) -> str:
@@ -89,6 +106,14 @@ class Nodes:
     def get(self, node: str) -> NodeBook | None:
         """Return a node by its id, None if it is not alive."""
         return self._books.get(node)
+
+    def title(self, node: str) -> str:
+        """Return what people call a node: its host's name, with its id where several nodes share a host."""
+        book = self._books.get(node)
+        if book is None:
+            return node
+        alone = sum(other.ray.name == book.ray.name for other in self) == 1
+        return book.ray.name if alone else f"{book.ray.name}[{node[:8]}]"
 
     def find(self, wanted: str) -> NodeBook | None:
         """Return the node that a person means: by id, by the beginning of it, or by name; None if none or several."""

@@ -10,11 +10,16 @@ from ..placement.inventory import Node
 from ..probes.node_report import NodeReport, pack, unpack
 from ..probes.probe_node import probe_node
 
-__all__ = ["probe_ray_node", "report_of_ray_node"]
+__all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
+
+PROBE_LIMIT_S = 150.0
+"""For everything: a cold node first starts a process and imports our code."""
+OWN_LIMIT_S = 100.0
+"""What the probes themselves may take."""
 
 
 def _probe_here(fresh: bool) -> bytes:  # noqa: FBT001 - the one argument of a Ray task
-    return pack(probe_node(fresh=fresh))
+    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S))
 
 
 async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:

@@ -51,7 +51,7 @@ TICK_S = 0.25
 LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
 PULSE_S = 2.0
-PROBE_LIMIT_S = 120.0
+PROBE_LIMIT_S = 150.0
 LOG_LINES = 1000
 
 _log = logging.getLogger("codecfleet.supervisor")

@@ -24,12 +24,14 @@ class State:
 
     ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
     only when that changes. ``is_settled`` says that nothing has changed since that would call
-    for another look. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    for another look. ``processor_seen_s`` is when a node with a
+    CPU was last alive. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
     """
 
     settings: SupervisorSettings
     epoch: int
     recovering_until_s: float
+    processor_seen_s: float
     nodes: Nodes = field(default_factory=Nodes)
     seats: dict[str, SeatBook] = field(default_factory=dict)
     clients: Clients = field(default_factory=Clients)
@@ -58,6 +60,4 @@ class State:
 
     def named(self, book: SeatBook) -> str:
         """Return what people call a seat."""
-        node = self.nodes.get(book.seat.node)
-        where = book.seat.node if node is None else node.ray.name
-        return f"worker {where}/{book.seat.seat.rpartition('/')[2]}"
+        return f"worker {self.nodes.title(book.seat.node)}/{book.seat.seat.rpartition('/')[2]}"

@@ -1,5 +1,7 @@
 """What a supervisor tells about itself: frozen values for ``codecfleet status``."""
 
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,6 +35,7 @@ class WorkerStatus:
     since_s: float
     reason: str
     pid: int | None
+    device: str
     slots: int
     leases: dict[str, int]
     fps: float | None
@@ -53,8 +56,10 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Everything. ``log`` are (seconds since the epoch, line), the oldest first."""
+    """Everything. ``log`` are (seconds since the epoch, line), the oldest first; ``pid`` is the supervisor's own."""
 
+    pid: int
+    host: str
     nodes: tuple[NodeStatus, ...]
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
@@ -72,22 +77,24 @@ def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, st
     workers = []
     for name, book in sorted(state.seats.items()):
         leases = {job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)}
-        node = state.nodes.get(book.seat.node)
         workers.append(
             WorkerStatus(
                 worker=name,
-                node=book.seat.node if node is None else node.ray.name,
+                node=state.nodes.title(book.seat.node),
                 kind="gpu" if book.seat.takes_gpu else DeviceKind.CPU.value,
                 state=book.state.value,
                 since_s=round(now_s - book.since_s, 1),
                 reason=book.reason,
                 pid=None if book.facts is None else book.facts.pid,
+                device=book.device,
                 slots=book.ready_slots or book.seat.slots,
                 leases=leases,
                 fps=fps.get(book.worker) if book.facts is not None else None,
             )
         )
     return Status(
+        pid=os.getpid(),
+        host=socket.gethostname(),
         nodes=tuple(
             NodeStatus(
                 node=node.ray.node,

@@ -48,7 +48,7 @@ class FakeNvml:
 
     ``faults`` maps a function's name to the return code that it gives on every device, before anything else is looked
     at; ``SimulatedDevice.faults`` and ``device(...).faults`` do so on one device. What goes on on a device is set on
-    what ``device`` returns.
+    what ``device`` returns. ``calls`` names every function that was called, in order.
     """
 
     def __init__(self, node: SimulatedNode) -> None:

@@ -158,11 +158,16 @@ SLICE_ANSWERS: dict[str, Answer] = {
 
 
 class GpmSamples:
-    """GPM samples that were taken, by their address."""
+    """GPM samples that were taken, by their address. ``metrics_end``: numbers from here on are not known yet.
+
+    ``idle_for_missing``: engines that a device lacks are called idle instead of not supported.
+    """
 
     def __init__(self) -> None:
         self._taken: dict[int, FakeDevice | FakeSlice | None] = {}
         self._next = 0x9000_0000
+        self.idle_for_missing = False
+        self.metrics_end = int(pynvml.NVML_GPM_METRIC_MAX)
 
     @property
     def held(self) -> int:
@@ -193,11 +198,14 @@ class GpmSamples:
         first, second = (self._taken.get(_address(sample)) for sample in (asked.sample1, asked.sample2))
         if first is None or first is not second:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        if any(asked.metrics[position].metricId >= self.metrics_end for position in range(asked.numMetrics)):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for position in range(asked.numMetrics):
             metric = asked.metrics[position]
             engine, index = METRICS[int(metric.metricId)]
             exists = index < first.simulated.engines.get(engine, 0)
-            metric.nvmlReturn = pynvml.NVML_SUCCESS if exists else pynvml.NVML_ERROR_NOT_SUPPORTED
+            is_told = exists or self.idle_for_missing
+            metric.nvmlReturn = pynvml.NVML_SUCCESS if is_told else pynvml.NVML_ERROR_NOT_SUPPORTED
             metric.value = first.gpm_percent.get(f"{engine.value}{index}", 0.0) if exists else 0.0
         return asked
 

@@ -24,7 +24,7 @@ from codecfleet.cluster.probes.xids import XidAction
 from codecfleet.testing import FakeNvml
 
 GIB = 1024**3
-LOST, MISMATCH, NO_SUCH_CODE = 15, 18, 12345
+NO_PERMISSION, LOST, UNKNOWN, NO_SUCH_CODE = 4, 15, 999, 12345
 
 H200 = SimulatedDevice(
     kind=DeviceKind.GPU,
@@ -345,10 +345,21 @@ def test_slices_without_a_decoder_are_known() -> None:
     assert isinstance(report.use.decoder_percent, NotApplicable)
 
 
+def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None:
+    """Empty places between slices are ordinary; slices that the driver keeps to itself are named as such."""
+    fake = FakeNvml(node(A100))
+    seen = probed(fake).devices[0].mig
+    fake.faults["nvmlDeviceGetMigDeviceHandleByIndex"] = NO_PERMISSION
+    unseen = probed(fake).devices[0].mig
+    assert not isinstance(seen, NotApplicable)
+    assert not isinstance(unseen, NotApplicable)
+    assert (len(seen.slices), seen.slices_refused) == (2, None)
+    assert unseen.slices_refused is not None
+    assert (unseen.slices, unseen.slices_refused.absence) == ((), Absence.NO_PERMISSION)
+
+
 def test_engines_of_a_slice_are_measured_one_by_one() -> None:
-    """Where the GPU offers it, each engine's use is known, for the whole GPU and for each slice, and only of engines
-    that exist.
-    """
+    """Where the GPU offers it, the use of each engine that exists is known, for the whole GPU and for each slice."""
     fake = busy(FakeNvml(node(H100_MIG)))
     pauses: list[float] = []
     (report,) = probe_nvml(fake, sleep=pauses.append, gpm_interval_s=0.5).devices
@@ -358,6 +369,37 @@ def test_engines_of_a_slice_are_measured_one_by_one() -> None:
     assert report.use.gpm_percent["nvdec0"] == 50.0
     assert "nvenc0" not in report.use.gpm_percent
     assert pauses == [0.5]
+    assert fake.gpm.held == 0
+
+
+def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
+    """A driver that does not know the encoders' metrics still tells the decoders' use."""
+    fake = busy(FakeNvml(node(H200)))
+    fake.gpm.metrics_end = 100
+    (report,) = probed(fake).devices
+    assert not isinstance(report.use.gpm_percent, NotApplicable)
+    assert report.use.gpm_percent["nvdec0"] == 50.0
+
+
+def test_engines_that_do_not_exist_are_not_idle() -> None:
+    """Where a driver calls missing engines idle, what it counted before says which there are."""
+    fake = FakeNvml(node(H200))
+    fake.gpm.idle_for_missing = True
+    (report,) = probed(fake).devices
+    assert not isinstance(report.use.gpm_percent, NotApplicable)
+    assert sorted(report.use.gpm_percent) == [f"nvdec{n}" for n in range(7)] + [f"nvjpg{n}" for n in range(7)] + [
+        "ofa0"
+    ]
+
+
+@pytest.mark.parametrize("broken", ["", "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetCount"])
+def test_the_probe_gives_back_what_it_took(broken: str) -> None:
+    """Whatever fails on the way, the library is closed again, and no event set and no sample stays behind."""
+    fake = FakeNvml(node(H100_MIG, L4))
+    fake.faults[broken] = UNKNOWN
+    probed(fake)
+    assert not fake.is_open
+    assert fake._event_sets == {}
     assert fake.gpm.held == 0
 
 
@@ -591,9 +633,25 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
     report = dict(_leaves(_plain(probed(fake))))
     changed = {path: value for path, value in report.items() if healthy.get(path, "absent") != value}
     assert not {path: value for path, value in changed.items() if value in (0, False)}
-    if not changed:
-        assert only_one or function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"} | _HARMLESS
 
 
-# What is asked twice over, or only to look whether anything has happened.
-_HARMLESS = {"nvmlDeviceGetRetiredPages"}
+@pytest.mark.parametrize("code", [*RETURN_CODES, NO_SUCH_CODE])
+def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
+    """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
+    fake = busy(FakeNvml(node(H100_MIG)))
+    functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
+    handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
+    fake.faults.update(dict.fromkeys(functions - handed_out, code))
+    leaves = _leaves(_plain(probed(fake))["devices"])
+    numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
+    # Who is asked is known without asking: its place, and that it is no vGPU.
+    assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
+
+
+@pytest.mark.parametrize("function", _called(FAULTY_NODE))
+def test_no_failure_is_silent(function: str) -> None:
+    """A function that fails leaves a trace in the report, unless it only gives something back."""
+    fake = busy(FakeNvml(FAULTY_NODE))
+    fake.faults[function] = UNKNOWN
+    gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
+    assert (probed(fake) == probed(busy(FakeNvml(FAULTY_NODE)))) is gives_back

@@ -270,12 +270,119 @@ def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, ac
     assert not (works and older)
 
 
-def test_forward_compatibility_names_its_limits() -> None:
-    """Graphics interoperation, POWER9 and what stays at the driver's version are said; cuMemMap depends on the device."""
-    verdict = verdict_on("forward compatibility", replace(compat_report(), devices=(device(),)))
-    limits = [v for v in judge(CompatFacts(compat_report())) if v.subject == "forward compatibility"][0].limits
-    assert verdict.limits == limits
-    assert any("OpenGL and Vulkan" in limit for limit in limits)
-    assert any("OpenCL" in limit for limit in limits)
-    assert any("NVENC" in limit for limit in limits)
-    assert not any("cuMemMap" in limit for limit in limits)
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"virtual_address_management_supported": 1, "handle_type_posix_file_descriptor_supported": 1}, ""),
+        (
+            {"virtual_address_management_supported": 1, "handle_type_posix_file_descriptor_supported": 0},
+            "no the cuMemMap",
+        ),
+        ({}, "only where the device says"),
+    ],
+)
+def test_forward_compatibility_names_its_limits(attributes: dict[str, int], words: str) -> None:
+    """What stays behind is said; whether cuMemMap works depends on two attributes of the device."""
+    limits = verdict_on("forward compatibility", compat_report(devices=(device(attributes=attributes),))).limits
+    for always in ("OpenGL and Vulkan", "POWER9", "OpenCL", "NVENC"):
+        assert any(always in limit for limit in limits)
+    about_memory = [limit for limit in limits if "cuMemMap" in limit]
+    assert bool(about_memory) == bool(words)
+    assert all(words in limit for limit in about_memory)
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "code", "state"),
+    [
+        (COMPAT_590, "580.159.04", 0, State.LIMITED),  # as it should be
+        (COMPAT_590, "580.159.04", 803, State.BROKEN),  # the driver refused it
+        (COMPAT_590, "590.48.01", 0, State.LIMITED),  # not needed
+        (COMPAT_590, "595.45.04", 803, State.BROKEN),  # older than the driver
+        (COMPAT_590, "595.45.04", 100, State.BROKEN),
+        (COMPAT_590, "560.35.03", 0, State.LIMITED),  # in no list, and works all the same
+        (replace(WITHOUT_NOTE, version=NO), "580.82.07", 100, State.UNKNOWN),
+    ],
+)
+def test_a_compat_package_in_use_is_judged(library: CudaLibrary, driver: str, code: int, state: State) -> None:
+    """What cuInit returned outranks the lists; what the lists forbid and cuInit did not accept is broken."""
+    assert verdict_on("forward compatibility", compat_report(library, driver, init_code=code)).state is state
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, State.OK), (804, State.BROKEN), (3, State.UNKNOWN)])
+def test_compat_packages_are_for_data_centre_gpus(code: int, state: State) -> None:
+    """Error 804 says that the hardware is none of those that forward compatibility is for."""
+    verdict = verdict_on("hardware for compat packages", compat_report(init_code=code))
+    assert verdict.state is state
+    assert "data-centre" in verdict.rule
+
+
+@pytest.mark.parametrize("how", [how for how in Deployment if how is not Deployment.DRIVER])
+def test_the_deployment_model_is_named(how: Deployment) -> None:
+    """Shared and per-application deployment are told, and only the module is warned to check."""
+    verdict = verdict_on("compat package's deployment", compat_report(deployment=how))
+    assert how.value in verdict.because
+    assert bool(verdict.mend) == (how is Deployment.MODULES)
+
+
+def test_a_jetson_is_not_judged_by_branches() -> None:
+    """Tegra's libcuda carries no driver version, its upgrade package no branches: only initialising tells."""
+    orin = CudaLibrary(
+        path="/usr/local/cuda/compat/libcuda.so.1.1", version=NO, in_compat_folder=True, note=ForwardNote("13.2")
+    )
+    found = compat_report(orin, "540.4.0", is_tegra=True)
+    assert verdict_on("driver versions", found).state is State.OK
+    assert verdict_on("forward compatibility", found).state is State.OK
+    assert verdict_on("forward compatibility", replace(found, init_code=3)).state is State.UNKNOWN
+    assert not [verdict for verdict in judge(CompatFacts(found)) if verdict.subject == "driver branch"]
+
+
+@pytest.mark.parametrize(
+    ("libraries", "state", "words"),
+    [
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.580.159.04"}, State.OK, "load"),
+        ({"libnvcuvid.so.1": NO}, State.BROKEN, "libnvcuvid.so.1 cannot be loaded"),
+        ({"libnvcuvid.so.1": NotApplicable(Absence.FAILED, "not asked")}, State.UNKNOWN, "libnvcuvid.so.1"),
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}, State.BROKEN, "libnvcuvid.so.575.57.08 was loaded"),
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1"}, State.OK, "load"),
+    ],
+)
+def test_codec_libraries_load_and_are_the_drivers(
+    libraries: dict[str, str | NotApplicable], state: State, words: str
+) -> None:
+    """They are there and of the kernel driver's version, or the verdict names the one that is not."""
+    verdict = verdict_on("codec libraries", report(codec_libraries=libraries))
+    assert verdict.state is state
+    assert words in verdict.because
+
+
+drivers = st.sampled_from([*TOOLKIT_DRIVERS.values(), "580.159.04", "390.48", "999.1"])
+
+
+@given(
+    drivers,
+    drivers,
+    st.sampled_from([*TOOLKIT_DRIVERS]),
+    st.sampled_from([0, 3, 100, 802, 803, 804, 999]),
+    st.lists(st.sampled_from([*TOOLKIT_DRIVERS]), max_size=3),
+    st.booleans(),
+    st.sampled_from([NO, NO_NOTE, ForwardNote("13.1", (580,)), ForwardNote("13.2")]),
+)
+def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values over in order
+    module: str,
+    user_mode: str,
+    cuda: str,
+    code: int,
+    runtimes: list[str],
+    in_compat_folder: bool,  # noqa: FBT001
+    note: ForwardNote | NotApplicable,
+) -> None:
+    """No combination of versions is beyond judging; what is broken has a mend, and each verdict its rule and reason."""
+    library = replace(own_library(user_mode), in_compat_folder=in_compat_folder, note=note)
+    found = report(module, cuda, library=library, init_code=code, compat_libraries=(COMPAT_590,))
+    verdicts = judge(CompatFacts(replace(found, runtimes=tuple(RuntimeInUse(text, text) for text in runtimes))))
+    assert verdicts
+    for verdict in verdicts:
+        assert verdict.rule
+        assert verdict.because
+        assert verdict.mend or verdict.state is not State.BROKEN
+        assert verdict.limits or verdict.state is not State.LIMITED or verdict.mend

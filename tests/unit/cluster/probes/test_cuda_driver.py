@@ -193,6 +193,12 @@ def test_a_crash_leaves_what_was_said_before_it() -> None:
     assert report.devices == ()
 
 
+@pytest.mark.parametrize(("number", "text"), [(13040, "13.4"), (13000, "13.0"), (12080, "12.8"), (11010, "11.1")])
+def test_the_drivers_number_is_a_version(number: int, text: str) -> None:
+    """The driver counts thousands and tens."""
+    assert report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", 0, number],))).cuda_version == text
+
+
 def test_a_function_that_the_driver_lacks_is_an_absence() -> None:
     """A call that the library does not have, and one that fails, are absences with their reasons."""
     report = report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", None, 0], ["init", 0], ["count", 100, 0])))
@@ -232,7 +238,9 @@ def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
     """What retaining a context returns is kept for each device, and the rest of its report is there."""
     report = fake_driver(tmp_path / "lib", context=2).probe()
     assert [device.context_code for device in report.devices] == [0, 2]
-    assert isinstance(report.devices[1].free_bytes, NotApplicable)
+    free = report.devices[1].free_bytes
+    assert isinstance(free, NotApplicable)
+    assert "no memory left" in free.reason
 
 
 @pytest.mark.parametrize("code", [802, 803, 804, 805])

@@ -1,7 +1,7 @@
 import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pynvml
 import pytest
@@ -9,6 +9,8 @@ import pytest
 from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.nvml_calls import ask
 from codecfleet.cluster.probes.vgpu_buffers import VgpuNvml
+
+CPointer: TypeAlias = Any  # what ctypes hands to a callback
 
 INSTANCE = 77
 LONG_VM_ID = b"vm-" + b"x" * 100
@@ -26,8 +28,8 @@ class CDriver:
     """A libnvidia-ml of C functions that write as much as NVML's header allows, behind pynvml's own loader."""
 
     NVMLError = pynvml.NVMLError
-    c_nvmlVgpuMetadata_t = pynvml.c_nvmlVgpuMetadata_t
-    c_nvmlVgpuPgpuMetadata_t = pynvml.c_nvmlVgpuPgpuMetadata_t
+    c_nvmlVgpuMetadata_t = pynvml.c_nvmlVgpuMetadata_t  # noqa: N815 - pynvml's name
+    c_nvmlVgpuPgpuMetadata_t = pynvml.c_nvmlVgpuPgpuMetadata_t  # noqa: N815 - pynvml's name
 
     def __init__(self, pids: tuple[int, ...] = (), code: int = 0) -> None:
         self.pids = pids
@@ -44,18 +46,18 @@ class CDriver:
     def _nvmlGetFunctionPointer(self, name: str) -> Callable[..., int]:  # noqa: N802 - pynvml's name
         return self._functions[name]
 
-    def _vm_id(self, instance: int, buffer: Any, room: int, kind: Any) -> int:
+    def _vm_id(self, instance: int, buffer: CPointer, room: int, kind: CPointer) -> int:
         assert instance == INSTANCE
         ctypes.memset(buffer, 0x5A, room)  # NVML may use all the room that it was told of
         ctypes.memmove(buffer, LONG_VM_ID + b"\0", len(LONG_VM_ID) + 1)
         kind[0] = 1
         return self.code
 
-    def _usage(self, _instance: int, used: Any) -> int:
+    def _usage(self, _instance: int, used: CPointer) -> int:
         used[0] = 5 << 30
         return self.code
 
-    def _metadata(self, _instance: int, memory: int | None, room: Any) -> int:
+    def _metadata(self, _instance: int, memory: int | None, room: CPointer) -> int:
         needed = ctypes.sizeof(pynvml.c_nvmlVgpuMetadata_t) + METADATA_EXTRA_BYTES
         self.rooms.append(room[0])
         if memory is None or room[0] < needed:
@@ -65,7 +67,7 @@ class CDriver:
         ctypes.cast(memory, ctypes.POINTER(ctypes.c_uint))[0] = 2
         return self.code
 
-    def _pids(self, _instance: int, count: Any, pids: Any) -> int:
+    def _pids(self, _instance: int, count: CPointer, pids: CPointer) -> int:
         if count[0] < len(self.pids):
             count[0] = len(self.pids)
             return 7

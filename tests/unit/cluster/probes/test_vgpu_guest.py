@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Engine
+from codecfleet.cluster.probes.nvml import probe_nvml
 from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.probes.vgpu_guest import (
     GUEST_ABSENCES,
@@ -145,6 +146,20 @@ def test_guest_report_has_no_zero_for_what_a_vgpu_does_not_have() -> None:
     assert report.uuid == "GPU-random"
     assert report.does_not_apply == GUEST_ABSENCES
     assert not set(nvml.calls) & set(GUEST_ABSENCES)
+
+
+def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
+    """In the whole report of a guest, each function of the tables went unasked, and what it feeds has its reason."""
+    nvml, _ = _nvml(GUEST)
+    report = probe_nvml(nvml, sleep=lambda _: None)
+    (device,) = report.devices
+    assert not set(nvml.calls) & set(GUEST_ABSENCES)
+    assert device.kind is DeviceKind.VGPU
+    assert not device.uuid_is_stable
+    assert isinstance(device.max_video_clock_mhz, NotApplicable)
+    assert isinstance(device.health.ecc_uncorrected, NotApplicable)
+    for name in ("serial", "vbios_version", "compute_mode", "temperature_c", "power_w", "pcie_width", "fan_percent"):
+        assert isinstance(device.facts[name], NotApplicable), name
 
 
 def test_passed_through_gpu_has_all_properties() -> None:

@@ -75,7 +75,9 @@ def test_mig_needs_a_free_gpu_instance_of_the_types_profile() -> None:
     assert why_creatable(MIG_SMALL, _mig(CUT)).creatable
     assert why_creatable(MIG_SMALL, _mig(CUT, 7)).creatable
     assert "every GPU instance" in why_creatable(MIG_SMALL, _mig(CUT, 7, 8)).reason
-    assert "profile" in why_creatable(MIG_LARGE, _mig(CUT)).reason
+    refused = why_creatable(MIG_LARGE, _mig(CUT))
+    assert not refused.creatable
+    assert "no free GPU instance has the profile" in refused.reason
     assert not why_creatable(SMALL, _mig(CUT)).creatable
 
 

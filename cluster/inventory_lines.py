@@ -1,0 +1,280 @@
+"""Nodes and devices as people and programs read them: what there is, without judging it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from .capability_matrix import all_trials, capability_matrix
+from .findings import findings, needs_mending, verdicts
+from .probes.absence import Maybe, NotApplicable, known
+from .probes.device_report import DeviceReport, MigProfile, MigReport
+from .probes.engines import Engine
+from .probes.node_report import DeviceTrials, NodeReport, SilentNode, to_json
+from .probes.vgpu_host import VgpuHostReport
+from .probes.vgpu_values import VmId
+from .report_lines import device_head, engine_counts, engine_text, gigabytes, heading, slice_head, wrapped
+
+__all__ = [
+    "DOCUMENT_SCHEMA",
+    "device_lines",
+    "devices_document",
+    "doctor_document",
+    "mig_lines",
+    "node_lines",
+    "nodes_document",
+    "vgpu_lines",
+]
+
+DOCUMENT_SCHEMA: Final = 1
+_COLUMNS: Final = (24, 7, 11, 16)
+
+Reports = Sequence[NodeReport | SilentNode]
+
+
+def node_lines(reports: Reports) -> Iterator[str]:
+    """Yield a line per machine, and one for all of them together."""
+    for fleet in dict.fromkeys(r.simulated for r in reports if isinstance(r, NodeReport) and r.simulated):
+        yield f"SIMULATED ({fleet}): these machines do not exist"
+    yield _row("node", "cores", "memory", "driver", "devices")
+    for report in reports:
+        if isinstance(report, SilentNode):
+            yield from wrapped(f"{report.name}: gave no report: {report.reason}", "")
+            continue
+        host, driver = report.host, _driver(report)
+        cells = (host.name, str(host.cores), gigabytes(host.memory_bytes), driver or "none")
+        kinds = _kinds(report) or ["CPU only"]
+        yield _row(*cells, kinds[0])
+        for kind in kinds[1:]:
+            yield _row("", "", "", "", kind)
+    present = [report for report in reports if isinstance(report, NodeReport)]
+    cores = sum(report.host.cores for report in present)
+    devices = sum(len(device_units(report)) for report in present)
+    yield ", ".join(_counted(*pair) for pair in ((len(present), "node"), (cores, "core"), (devices, "device")))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _row(*cells: str) -> str:
+    *fixed, last = cells
+    head = "".join(
+        f"{cell:{width}}" + ("" if len(cell) < width else " ") for cell, width in zip(fixed, _COLUMNS, strict=True)
+    )
+    return f"{head}{last}"
+
+
+def _driver(report: NodeReport) -> str:
+    return "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+
+
+def _kinds(report: NodeReport) -> list[str]:
+    """Count the devices of a machine by kind: ``8 x NVIDIA H200``."""
+    kinds = [kind for _, kind in device_units(report)]
+    return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+
+
+def device_units(report: NodeReport) -> list[tuple[str, str]]:
+    """Return (device, kind) of all that work can be pinned to on a machine, its processor aside."""
+    units: list[tuple[str, str]] = []
+    for gpu in _gpus(report):
+        if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+            units += [(part.uuid, f"{gpu.name} MIG {part.profile}") for part in gpu.mig.slices]
+        else:
+            units.append((known(gpu.uuid, str(gpu.index)), gpu.name))
+    return units or [(device.device, device.kind) for device in report.devices]
+
+
+def _gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
+    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+
+
+def device_lines(reports: Reports) -> Iterator[str]:
+    """Yield every device of every machine with its engines, its memory and what is going on on it."""
+    for report in reports:
+        if isinstance(report, SilentNode):
+            yield f"node {report.name}: gave no report: {report.reason}"
+            continue
+        yield from heading(report)
+        trials = {device.device: device for device in report.devices}
+        for gpu in _gpus(report):
+            yield from _device(gpu, trials)
+        if not _gpus(report):
+            yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
+        yield f"  CPU: {report.host.cores} software engines"
+
+
+def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    uuid = known(gpu.uuid, str(gpu.index))
+    yield from wrapped(device_head(gpu), "  ")
+    yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
+    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+        for part in gpu.mig.slices:
+            counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            yield from wrapped(f"{slice_head(part)}, {counts}", "    ")
+    else:
+        yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(uuid)))}", "    ")
+    if use := _use(gpu):
+        yield from wrapped(f"in use: {use}", "    ")
+    if gpu.health.lost:
+        yield from wrapped(f"LOST: {gpu.health.lost}", "    ")
+
+
+def _use(gpu: DeviceReport) -> str:
+    percents = {
+        "decoder": gpu.use.decoder_percent,
+        "encoder": gpu.use.encoder_percent,
+        "memory bus": gpu.use.memory_percent,
+    }
+    parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, NotApplicable)]
+    if not isinstance(gpu.use.processes, NotApplicable):
+        parts.append(f"{len(gpu.use.processes)} processes")
+    return ", ".join(parts)
+
+
+def mig_lines(reports: Reports) -> Iterator[str]:
+    """Yield MIG on every device: whether it is on, the instances, and the profiles that could be made."""
+    for report in reports:
+        if isinstance(report, SilentNode):
+            yield f"node {report.name}: gave no report: {report.reason}"
+            continue
+        yield from heading(report)
+        if not _gpus(report):
+            yield "  no NVIDIA devices"
+        trials = {device.device: device for device in report.devices}
+        for gpu in _gpus(report):
+            yield f"  GPU {gpu.index}: {gpu.name}"
+            if isinstance(gpu.mig, NotApplicable):
+                yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
+            else:
+                yield from _mig(gpu.mig, trials)
+
+
+def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    after = "" if mig.enabled == mig.pending else f", {'on' if mig.pending else 'off'} after a reset"
+    yield f"    MIG is {'on' if mig.enabled else 'off'}{after}; at most {mig.slices_max} instances"
+    for part in mig.slices:
+        yield from wrapped(slice_head(part), "    ")
+        yield f"      engines: {engine_text(engine_counts(part.engines, trials.get(part.uuid)))}"
+    for profile in mig.profiles:
+        yield from wrapped(f"profile {_profile(profile)}", "    ")
+
+
+def _profile(profile: MigProfile) -> str:
+    free = known(profile.instances_free, -1)
+    room = f", {free} of {profile.instances_max} free" if free >= 0 else f", at most {profile.instances_max}"
+    return (
+        f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(engine_counts(profile.engines, None))}{room}"
+    )
+
+
+def vgpu_lines(reports: Reports) -> Iterator[str]:
+    """Yield vGPUs as host and guest see them."""
+    for report in reports:
+        if isinstance(report, SilentNode):
+            yield f"node {report.name}: gave no report: {report.reason}"
+            continue
+        yield from heading(report)
+        if not _gpus(report):
+            yield "  no NVIDIA devices"
+        for gpu in _gpus(report):
+            yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
+            uuid = known(gpu.uuid, "")
+            if uuid in report.vgpu_hosts:
+                yield from _vgpu_host(report.vgpu_hosts[uuid])
+            if uuid in report.vgpu_guests:
+                guest = report.vgpu_guests[uuid]
+                stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
+                yield f"    seen as a guest sees it: {guest.view.value}; its UUID is {stable}"
+            if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
+                yield "    hosts no vGPUs, and is none"
+
+
+def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
+    creatable = known(host.creatable, ())
+    for found in host.types:
+        state = "can be made" if found.type_id in creatable else "cannot be made now"
+        why = host.why_creatable.get(str(found.type_id))
+        yield from wrapped(
+            f"type {found.type_id} {known(found.name, '')}: {state}{f' ({why.reason})' if why and why.reason else ''}",
+            "    ",
+        )
+    active = known(host.active, ())
+    yield f"    {len(active)} running"
+    for vgpu in active:
+        yield from wrapped(f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}", "    ")
+
+
+def _vm(vm: Maybe[VmId]) -> str:
+    return "unknown" if isinstance(vm, NotApplicable) else vm.value
+
+
+def nodes_document(reports: Reports) -> dict[str, Any]:
+    """Return the inventory of machines as a JSON document."""
+    return {"schema": DOCUMENT_SCHEMA, "nodes": [_node(report) for report in reports]}
+
+
+def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "error": report.reason}
+    return {
+        "node": report.host.name,
+        "simulated": report.simulated,
+        "cores": report.host.cores,
+        "memory_bytes": report.host.memory_bytes,
+        "driver": _driver(report),
+        "devices": [{"device": device, "kind": kind} for device, kind in device_units(report)],
+    }
+
+
+def devices_document(reports: Reports, part: str) -> dict[str, Any]:
+    """Return devices as a JSON document; ``part`` is "all", "mig" or "vgpu"."""
+    return {"schema": DOCUMENT_SCHEMA, "nodes": [_devices_of(report, part) for report in reports]}
+
+
+def _devices_of(report: NodeReport | SilentNode, part: str) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "error": report.reason}
+    whole = to_json(report)
+    found: dict[str, Any] = {"node": report.host.name, "simulated": report.simulated}
+    gpus = [] if isinstance(report.nvml, NotApplicable) else whole["nvml"]["devices"]
+    if part == "mig":
+        return found | {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
+    if part == "vgpu":
+        return found | {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
+    counts = {
+        device.device: {engine.value: count for engine, (count, _) in engine_counts((), device).items()}
+        for device in report.devices
+    }
+    return found | {"devices": gpus, "engines_tried": counts, "cpu": {Engine.CPU.value: report.host.cores}}
+
+
+def doctor_document(reports: Reports) -> dict[str, Any]:
+    """Return what doctor says as a JSON document: per machine its whole report, and what is made of it."""
+    nodes = [_diagnosis(report) for report in reports]
+    return {"schema": DOCUMENT_SCHEMA, "healthy": all(node["healthy"] for node in nodes), "nodes": nodes}
+
+
+def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "healthy": False, "error": report.reason}
+    found = findings(report)
+    return {
+        "node": report.host.name,
+        "healthy": not needs_mending(found),
+        "findings": [asdict(finding) | {"weight": finding.weight.value} for finding in found],
+        "verdicts": [asdict(verdict) | {"state": verdict.state.value} for verdict in verdicts(report)],
+        "matrix": [
+            {
+                "codec": row.codec.value,
+                "chroma": row.chroma,
+                "bit_depth": row.bit_depth,
+                "decode": row.decode.way.value,
+                "decode_known": row.decode.how and row.decode.how.value,
+                "encode": row.encode.way.value,
+                "encode_known": row.encode.how and row.encode.how.value,
+            }
+            for row in capability_matrix(all_trials(report))
+        ],
+        "report": to_json(report),
+    }

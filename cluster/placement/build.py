@@ -1,0 +1,198 @@
+"""From what probes report, or a simulated fleet says, to the inventory that work is placed on."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ..hardware import Hardware, load_hardware
+from ..probes.absence import NotApplicable, known
+from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
+from ..probes.engines import Engine, EngineCount, Trial
+from ..probes.node_report import NodeReport
+from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from .inventory import Device, DeviceState, Inventory, Node
+
+__all__ = ["inventory_of", "inventory_of_fleet", "node_of_report"]
+
+HOST_OF_VGPUS = 3
+_HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
+_PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
+
+
+def inventory_of(reports: Iterable[NodeReport], hardware: Hardware | None = None) -> Inventory:
+    """Return the inventory of probed machines; each node is called by its host's name."""
+    return Inventory(tuple(node_of_report(report, hardware=hardware) for report in reports))
+
+
+def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | None = None) -> Node:
+    """Return one probed machine; ``node`` is its id in the cluster, by default its host's name.
+
+    A simulated machine's report gives what a real one's would.
+    """
+    tables, name = hardware or load_hardware(), node or report.host.name
+    devices: tuple[DeviceReport, ...] = ()
+    driver = ""
+    if not isinstance(report.nvml, NotApplicable):
+        devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
+    trials = {entry.device: entry.trials for entry in report.devices}
+    found = [made for each in devices for made in _devices_of(each, name, driver, trials, tables)]
+    processor = Device(
+        device=f"{name}/cpu",
+        node=name,
+        kind=DeviceKind.CPU,
+        name=report.host.machine or "processor",
+        engines={Engine.CPU: report.host.cores},
+        trials=report.software,
+    )
+    return Node(
+        node=name,
+        name=report.host.name,
+        devices=(*found, processor),
+        memory_bytes=report.host.memory_bytes,
+        system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
+    )
+
+
+def _devices_of(
+    report: DeviceReport, node: str, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
+) -> Iterator[Device]:
+    """Return the device that a report is, or the slices that it is cut into."""
+    uuid = known(report.uuid, "")
+    stable = uuid if report.uuid_is_stable and uuid else f"{node}/{known(report.pci_bus_id, str(report.index))}"
+    own = trials.get(uuid) or trials.get(str(report.index), ())
+    architecture = known(report.architecture, "")
+    state, reason = _state(report)
+    whole = Device(
+        device=stable,
+        node=node,
+        kind=report.kind,
+        name=report.name,
+        engines=_counts(report.engines, own, report.name, hardware),
+        trials=own,
+        architecture=hardware.architecture_of(report.name, architecture, known(report.compute_capability, ""))
+        or architecture,
+        driver_branch=driver,
+        max_video_clock_mhz=None
+        if isinstance(report.max_video_clock_mhz, NotApplicable)
+        else report.max_video_clock_mhz,
+        free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
+        state=state,
+        state_reason=reason,
+    )
+    if isinstance(report.mig, NotApplicable) or not report.mig.enabled:
+        yield whole
+        return
+    for part in report.mig.slices:
+        yield _slice_of(whole, part, trials.get(part.uuid, ()))
+
+
+def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...]) -> Device:
+    return replace(
+        whole,
+        device=part.uuid,
+        kind=DeviceKind.MIG,
+        name=f"{whole.name} MIG {part.profile}",
+        engines={entry.engine: entry.count for entry in part.engines},
+        trials=trials,
+        free_memory_bytes=_free_bytes(part.memory),
+        parent=whole.device,
+    )
+
+
+def _counts(
+    asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
+) -> dict[Engine, int]:
+    """Return how many engines of each kind there are: as asked, as a trial found, as documented, or one that works."""
+    counts = {entry.engine: entry.count for entry in asked}
+    model = hardware.model_of(name)
+    documented = {} if model is None else model[1].engines
+    for engine in (Engine.NVDEC, Engine.NVENC):
+        working = [trial for trial in trials if trial.engine is engine and trial.works]
+        told = max((trial.engines or 0 for trial in working), default=0)
+        if working:
+            counts[engine] = counts.get(engine) or told or documented.get(engine) or 1
+        elif trials:
+            counts[engine] = 0  # every case was refused: a table that promises engines is wrong here
+    return counts
+
+
+def _state(report: DeviceReport) -> tuple[DeviceState, str]:
+    if report.health.lost:
+        return DeviceState.QUARANTINED, report.health.lost
+    if known(report.virtualization, "") == "host vgpu":
+        return DeviceState.CORDONED, _HOSTS_VGPUS
+    return DeviceState.OPEN, ""
+
+
+def _free_bytes(memory: MemoryUse | NotApplicable) -> int | None:
+    return None if isinstance(memory, NotApplicable) else memory.free_bytes
+
+
+def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
+    """Return the documented cap of encoder sessions on a machine with GeForce cards; errors teach the real one."""
+    has_geforce = any(hardware.is_geforce(name) for name in names)
+    return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
+
+
+def inventory_of_fleet(fleet: SimulatedFleet, hardware: Hardware | None = None) -> Inventory:
+    """Return the inventory of machines that do not exist."""
+    tables = hardware or load_hardware()
+    return Inventory(tuple(_simulated_node(node, tables) for node in fleet.nodes))
+
+
+def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
+    devices = [made for each in node.devices for made in _simulated_devices(each, node, hardware)]
+    caps = [each.encoder_sessions_max for each in node.devices if hardware.is_geforce(each.name)]
+    said = [cap for cap in caps if cap is not None]
+    return Node(
+        node=node.name,
+        name=node.name,
+        devices=tuple(devices),
+        labels=node.labels,
+        taints=node.taints,
+        preemptible=node.preemptible,
+        memory_bytes=node.memory_bytes,
+        speed=node.speed,
+        system_encoder_sessions_max=min(said, default=_system_cap((each.name for each in node.devices), hardware)),
+        state=DeviceState.CORDONED if node.cordoned else DeviceState.OPEN,
+        state_reason=node.cordoned,
+    )
+
+
+def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: Hardware) -> Iterator[Device]:
+    is_processor = device.kind is DeviceKind.CPU
+    stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
+    hosts = device.virtualization == HOST_OF_VGPUS
+    geforce = hardware.is_geforce(device.name)
+    whole = Device(
+        device=stable,
+        node=node.name,
+        kind=device.kind,
+        name=device.name,
+        engines={engine: count for engine, count in device.engines.items() if engine in _PLACED or is_processor},
+        trials=device.trials,
+        architecture=hardware.architecture_of(device.name, device.architecture, device.compute_capability),
+        driver_branch=node.driver.partition(".")[0],
+        max_video_clock_mhz=device.max_video_clock_mhz,
+        free_memory_bytes=None if is_processor else device.memory_bytes or None,
+        encoder_sessions_max=None if geforce else device.encoder_sessions_max,
+        share=device.share,
+        state=DeviceState.CORDONED if hosts else DeviceState.OPEN,
+        state_reason=_HOSTS_VGPUS if hosts else "",
+    )
+    if not device.mig_enabled:
+        yield whole
+        return
+    for part in device.slices:
+        yield _simulated_slice(whole, part)
+
+
+def _simulated_slice(whole: Device, part: SimulatedSlice) -> Device:
+    return replace(
+        whole,
+        device=part.uuid,
+        kind=DeviceKind.MIG,
+        name=f"{whole.name} MIG {part.profile}",
+        engines=part.engines,
+        free_memory_bytes=part.memory_bytes or None,
+        parent=whole.device,
+    )

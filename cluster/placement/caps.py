@@ -1,0 +1,87 @@
+"""How many encoder sessions a device or a machine takes, learnt from its refusals.
+
+A driver caps the sessions of GeForce cards for the whole machine and does not say so: opening one too many fails with
+an error that looks like a lack of memory. Documented caps have changed with drivers (3, 5, 8, 12), so what was seen
+counts: the sessions that were open when one was refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .inventory import Device, Inventory, Node
+
+__all__ = ["KnownCaps", "SessionRefused", "SessionsOpen", "learn_cap", "learn_open", "with_caps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRefused:
+    """A device refused an encoder session, with so many open on it and on all GPUs of its node.
+
+    ``system_wide`` says that the cap is the machine's: for GeForce cards.
+    """
+
+    device: str
+    node: str
+    open_on_device: int
+    open_on_node: int
+    system_wide: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsOpen:
+    """So many encoder sessions are open and work, on a device and on all GPUs of its node."""
+
+    device: str
+    node: str
+    open_on_device: int
+    open_on_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCaps:
+    """Caps by device and by node."""
+
+    devices: Mapping[str, int] = field(default_factory=dict)
+    nodes: Mapping[str, int] = field(default_factory=dict)
+
+
+def learn_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
+    """Return the caps with one refusal taken in.
+
+    A refusal with nothing open says nothing of a cap: that device has another trouble.
+    """
+    if refused.system_wide:
+        if refused.open_on_node < 1:
+            return caps
+        return replace(caps, nodes={**caps.nodes, refused.node: refused.open_on_node})
+    if refused.open_on_device < 1:
+        return caps
+    return replace(caps, devices={**caps.devices, refused.device: refused.open_on_device})
+
+
+def learn_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
+    """Return the caps with what was seen to work taken in: a cap that was passed is gone (a new driver)."""
+    devices, nodes = dict(caps.devices), dict(caps.nodes)
+    if devices.get(seen.device, seen.open_on_device) < seen.open_on_device:
+        del devices[seen.device]
+    if nodes.get(seen.node, seen.open_on_node) < seen.open_on_node:
+        del nodes[seen.node]
+    return KnownCaps(devices, nodes)
+
+
+def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
+    """Return the inventory with learnt caps in the place of documented ones."""
+    if not caps.devices and not caps.nodes:
+        return inventory
+    return Inventory(tuple(_capped(node, caps) for node in inventory.nodes))
+
+
+def _capped(node: Node, caps: KnownCaps) -> Node:
+    devices = tuple(_capped_device(device, caps) for device in node.devices)
+    system = caps.nodes.get(node.node, node.system_encoder_sessions_max)
+    return replace(node, devices=devices, system_encoder_sessions_max=system)
+
+
+def _capped_device(device: Device, caps: KnownCaps) -> Device:
+    known = caps.devices.get(device.parent or device.device, caps.devices.get(device.device))
+    return device if known is None else replace(device, encoder_sessions_max=known)

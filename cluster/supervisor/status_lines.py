@@ -1,0 +1,65 @@
+"""A supervisor's status as a person reads it: narrow, without colour, what is wrong before what was."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from .status import JobStatus, NodeStatus, Status, WorkerStatus
+
+__all__ = ["NOBODY", "status_lines"]
+
+NOBODY = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
+LOG_LINES = 10
+
+
+def status_lines(status: Status) -> Iterator[str]:
+    """Yield nodes, workers with their leases, jobs in their queue, quarantine, and the end of the event log."""
+    yield f"supervisor  process {status.pid} on {status.host}"
+    yield ""
+    yield f"nodes       {len(status.nodes)}"
+    yield from map(_node, status.nodes)
+    yield ""
+    yield f"workers     {_count_up(status.workers)}"
+    yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
+    yield ""
+    yield f"jobs        {len(status.jobs)}"
+    yield from map(_job, status.jobs)
+    yield ""
+    yield f"quarantine  {len(status.quarantine) or 'none'}"
+    yield from (f"  {line}" for line in status.quarantine)
+    yield ""
+    yield "events"
+    yield from (f"  {_clock(at_s)}  {line}" for at_s, line in status.log[-LOG_LINES:])
+
+
+def _node(node: NodeStatus) -> str:
+    probed = "" if node.probed else ", not probed yet"
+    return f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}"
+
+
+def _count_up(workers: tuple[WorkerStatus, ...]) -> str:
+    ready = [worker for worker in workers if worker.state == "ready"]
+    used = sum(sum(worker.leases.values()) for worker in ready)
+    return f"{len(ready)} ready, {used} of {sum(worker.slots for worker in ready)} slots in use"
+
+
+def _worker(worker: WorkerStatus) -> str:
+    place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
+    leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
+    fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
+    pid = "" if worker.pid is None else f"process {worker.pid}"
+    engine = "processor" if worker.kind == "cpu" else worker.device or "GPU"
+    parts = [part for part in (engine, pid, f"{worker.slots} slots", fps, leases, worker.reason) if part]
+    return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
+
+
+def _job(job: JobStatus) -> str:
+    urgency = f", priority {job.priority}" if job.priority else ""
+    waits = f", waits: {job.waits_for}" if job.waits_for else ""
+    used = f"{job.used_slots} of {job.granted_slots} slots"
+    return (
+        f"  {job.job.rpartition('/')[2]:<24} {used}, {job.segments_left} segments left{urgency}{waits} ({job.client})"
+    )
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%H:%M:%S")

@@ -1,0 +1,122 @@
+"""The commands about machines: ``doctor``, ``nodes`` and ``devices``.
+
+Like the others they only turn a command line into a question; ``Services.reports`` finds the machines.
+"""
+
+from typing import Annotated, Final
+
+import typer
+
+from .cli_options import parse_path
+from .cli_params import JsonFlag
+from .cli_run import Question
+from .cli_services import Answer, Machines, Services
+from .errors import UsageError
+
+__all__ = ["add_machine_commands"]
+
+_DOCTOR_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet doctor || codecfleet doctor --fresh"
+_NODES_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet nodes --address 10.0.0.1:6379"
+_DEVICES_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet devices --mig --json | jq .nodes"
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="Ask every node of this Ray cluster (host:port, or auto). Default: this machine alone.",
+        show_default=False,
+    ),
+]
+FleetFile = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE.toml",
+        help="Take a simulated fleet's machines instead of real ones: docs/doctor.md.",
+        show_default=False,
+    ),
+]
+
+
+def add_machine_commands(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.command("doctor", epilog=_DOCTOR_EPILOG)(_doctor)
+    app.command("nodes", epilog=_NODES_EPILOG)(_nodes)
+    app.command("devices", epilog=_DEVICES_EPILOG)(_devices)
+
+
+def _doctor(
+    *,
+    address: Address = None,
+    fleet: FleetFile = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", metavar="", help="Try every codec anew; forget what earlier trials found.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> Question:
+    """Show what a machine can do, what is wrong with it, and how to mend that. Exit code 1: something to mend."""
+    machines = _machines(address, fleet, fresh=fresh)
+    return Question(ask=lambda services, _progress: _diagnosis(services, machines), as_json=as_json)
+
+
+def _nodes(*, address: Address = None, fleet: FleetFile = None, as_json: JsonFlag = False) -> Question:
+    """List the machines, with their cores, memory, driver and devices."""
+    machines = _machines(address, fleet)
+    return Question(ask=lambda services, _progress: _inventory(services, machines), as_json=as_json)
+
+
+def _devices(
+    *,
+    address: Address = None,
+    fleet: FleetFile = None,
+    vgpu: Annotated[
+        bool, typer.Option("--vgpu", metavar="", help="Show vGPUs: types and instances, as host and guest see them.")
+    ] = False,
+    mig: Annotated[
+        bool, typer.Option("--mig", metavar="", help="Show MIG: instances, and the profiles that could be made.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> Question:
+    """List the devices, with their engines, memory and use."""
+    if vgpu and mig:
+        message = "--vgpu and --mig exclude each other"
+        raise UsageError(message, "Give one of them.")
+    part = "vgpu" if vgpu else "mig" if mig else "all"
+    machines = _machines(address, fleet)
+    return Question(ask=lambda services, _progress: _device_list(services, machines, part), as_json=as_json)
+
+
+def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
+    if address is not None and fleet is not None:
+        message = "--address and --fleet exclude each other"
+        raise UsageError(message, "Ask a cluster, or look at a simulated fleet.")
+    return Machines(
+        address=None if address is None else parse_path("--address", address),
+        fleet=None if fleet is None else parse_path("--fleet", fleet),
+        fresh=fresh,
+    )
+
+
+def _diagnosis(services: Services, machines: Machines) -> Answer:
+    from .cluster.inventory_lines import doctor_document  # noqa: PLC0415 - only who asks pays for it
+    from .cluster.report_lines import doctor_lines  # noqa: PLC0415
+
+    reports = services.reports(machines)
+    document = doctor_document(reports)
+    return Answer(list(doctor_lines(reports)), document, exact=document["healthy"])
+
+
+def _inventory(services: Services, machines: Machines) -> Answer:
+    from .cluster.inventory_lines import node_lines, nodes_document  # noqa: PLC0415
+
+    reports = services.reports(machines)
+    return Answer(list(node_lines(reports)), nodes_document(reports))
+
+
+def _device_list(services: Services, machines: Machines, part: str) -> Answer:
+    from .cluster.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines  # noqa: PLC0415
+
+    reports = services.reports(machines)
+    lines = {"vgpu": vgpu_lines, "mig": mig_lines, "all": device_lines}[part]
+    return Answer(list(lines(reports)), devices_document(reports, part))

@@ -1,0 +1,129 @@
+"""The commands that look at a cluster's supervisor, and those that keep work off its nodes."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from .cli_failures import failure_of, tell
+from .cli_interrupts import Interrupts, last_acts
+from .cli_options import parse_path
+from .cli_params import JsonFlag
+from .cli_run import Question
+from .cli_services import Answer, Services
+from .console import Output, ReaderGone, is_terminal, json_line
+
+__all__ = ["Watch", "add_commands", "run_watch"]
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+WATCH_EVERY_S: Final = 1.0
+
+_Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="Its host name, or its Ray id or the beginning of that: see status.")
+]
+_Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="The Ray cluster (host:port, or auto). Default: the environment's RAY_ADDRESS.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """``status --watch``: the same question again and again."""
+
+    address: str | None
+    as_json: bool
+
+
+def _status(
+    *,
+    address: _Address = None,
+    as_json: JsonFlag = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", metavar="", help="Show it again every second, until Ctrl-C; with --json, a line.")
+    ] = False,
+) -> Question | Watch:
+    """Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, and what happened lately."""
+    checked = None if address is None else parse_path("--address", address)
+    if watch:
+        return Watch(address=checked, as_json=as_json)
+    return Question(ask=lambda services, _progress: services.status(checked), as_json=as_json)
+
+
+def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    """Give NODE no new work, and give its workers back once theirs is done."""
+    return _order("drain", node, address, as_json=as_json)
+
+
+def _cordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    """Give NODE no new work; its workers stay."""
+    return _order("cordon", node, address, as_json=as_json)
+
+
+def _uncordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    """Give NODE work again, after cordon or drain."""
+    return _order("uncordon", node, address, as_json=as_json)
+
+
+def _order(order: str, node: str, address: str | None, *, as_json: bool) -> Question:
+    name = parse_path("NODE", node)
+    checked = None if address is None else parse_path("--address", address)
+    return Question(ask=lambda services, _progress: services.order(checked, order, name), as_json=as_json)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add ``status``, ``drain``, ``cordon`` and ``uncordon``."""
+    example = "[bold]Example[/bold]\n\ncodecfleet {} --address head:6379"
+    app.command("status", epilog=example.format("status --watch"))(_status)
+    app.command("drain", epilog=example.format("drain gpu-node-3"))(_drain)
+    app.command("cordon", epilog=example.format("cordon gpu-node-3"))(_cordon)
+    app.command("uncordon", epilog=example.format("uncordon gpu-node-3"))(_uncordon)
+
+
+def run_watch(request: Watch, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+    """Show the status until the user has seen enough, which is no error.
+
+    Raises:
+        ReaderGone: nobody reads stdout.
+    """
+    output = Output(stdout)
+    show = _shower(output, redraw=is_terminal(stdout), as_json=request.as_json)
+    with Interrupts(services.exit_now, last_acts) as interrupts:
+        try:
+            asyncio.run(_watch(services, request.address, show, interrupts))
+        except ReaderGone:
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            return 0
+        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            failure = failure_of(error)
+            tell(failure, error, stderr)
+            return failure.exit_code
+    return 0
+
+
+async def _watch(
+    services: Services, address: str | None, show: Callable[[Answer], None], interrupts: Interrupts
+) -> None:
+    watching = asyncio.ensure_future(services.watch(address, show, WATCH_EVERY_S))
+    interrupts.attach(watching.cancel)
+    await watching
+
+
+def _shower(output: Output, *, redraw: bool, as_json: bool) -> Callable[[Answer], None]:
+    def show(answer: Answer) -> None:
+        if as_json:
+            output.line(json_line(answer.document))
+            return
+        output.line("\n".join([_CLEAR * redraw + answer.lines[0], *answer.lines[1:]]))
+        if not redraw:
+            output.line("")
+
+    return show

@@ -1,0 +1,254 @@
+"""Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
+from ..cluster.placement.inventory import Inventory
+from ..cluster.placement.place import place
+from ..cluster.placement.placement import Placement, Refusal
+from ..cluster.placement.policy import Policy
+from ..cluster.placement.prediction import LaneSchedule, Prediction, predict
+from ..cluster.placement.rates import Rates
+from ..cluster.probes.device_report import DeviceKind
+from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from .plan import Plan
+
+__all__ = ["PlacedPlan", "demand_of", "place_plan"]
+
+LANES_SHOWN: Final = 24
+DEVICES_NAMED: Final = 3
+_BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
+_CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0"}
+_SIDE: Final = 16
+
+
+def demand_of(plan: Plan, job: str = "plan") -> Demand:
+    """Return what a plan asks of machines: all of its segments.
+
+    FFmpeg's own encoder options fit software alone; so does ``--device cpu``.
+    """
+    video = plan.carry.video
+    picture = plan.encoder.format
+    software_only = plan.spec.device == "cpu" or bool(plan.spec.encoder_options)
+    rendition = Rendition(
+        case=_case(Codec(plan.encoder.codec.value), Direction.ENCODE, picture.pix_fmt),
+        width=picture.width,
+        height=picture.height,
+        software=plan.encoder.implementation,
+        preset=str(plan.spec.preset),
+    )
+    source = plan.source_format
+    return Demand(
+        job=job,
+        segments=tuple(segment.frames for segment in plan.segments),
+        decode=_case(_codec(video.codec if video is not None else None), Direction.DECODE, source.pix_fmt),
+        width=source.width,
+        height=source.height,
+        renditions=(rendition,),
+        encoder=EncoderChoice.SOFTWARE if software_only else EncoderChoice.AUTO,
+        has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
+        or plan.spec.deinterlace != "off",
+        workers_max=plan.spec.workers,
+    )
+
+
+def _codec(name: str | None) -> Codec:
+    known = {codec.value: codec for codec in Codec} | _BY_FFMPEG
+    return known.get(name or "", Codec.OTHER)
+
+
+def _case(codec: Codec, direction: Direction, pix_fmt: str) -> CodecCase:
+    layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
+    depth = layout.components[0].bits
+    chroma = [component for component in layout.components if component.is_chroma]
+    if layout.is_rgb:
+        return CodecCase(codec, direction, "4:4:4", depth)
+    if not chroma:
+        return CodecCase(codec, direction, "4:0:0", depth)
+    ratio = (_SIDE // chroma[0].width, _SIDE // chroma[0].height)
+    return CodecCase(codec, direction, _CHROMA.get(ratio, f"1/{ratio[0]}x1/{ratio[1]}"), depth)
+
+
+def place_plan(
+    demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
+) -> "PlacedPlan":
+    """Place one demand on machines that do nothing else.
+
+    Args:
+        demand: what the plan asks for.
+        inventory: the machines.
+        rates: how fast they are.
+        policy: what may be used.
+        where: what to call the machines.
+        note: one more line for the reader, "" for none.
+    """
+    placement = place([demand], inventory, rates, policy)
+    return PlacedPlan(demand, inventory, placement, predict(demand, placement, rates.hardware), where, note)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPlan:
+    """A plan on machines: lanes, refusals, and how long it takes."""
+
+    demand: Demand
+    inventory: Inventory
+    placement: Placement
+    prediction: Prediction
+    where: str
+    note: str
+
+    @property
+    def kinds(self) -> tuple[EncoderKind, ...]:
+        """Return the encoder kind of each track; () where nothing could be placed."""
+        return self.placement.lanes[0].kinds if self.placement.lanes else ()
+
+    def lines(self) -> list[str]:
+        """Return it for a person, a line each."""
+        return [*self._head(), *self._lanes(), *self._refusals(), *self._end()]
+
+    def _head(self) -> Iterator[str]:
+        yield f"placed on {self.where}: {_counted(self.inventory)}"
+        if self.note:
+            yield f"note: {self.note}"
+        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=False):
+            yield f"{rendition.case.codec.value} {rendition.width}x{rendition.height} is encoded by {_spoken(kind)}"
+
+    def _lanes(self) -> Iterator[str]:
+        names = self._names()
+        shown = self.prediction.lanes[:LANES_SHOWN]
+        width = max((len(names[entry.lane.device]) for entry in shown), default=0)
+        reason = ""
+        for entry in shown:
+            if entry.lane.reason != reason:
+                reason = entry.lane.reason
+                yield f"{entry.lane.route.value}: {reason}"
+            yield f"  {names[entry.lane.device]:{width}}  {_lane_text(entry)}"
+        rest = self.prediction.lanes[LANES_SHOWN:]
+        if rest:
+            sessions, fps = sum(e.lane.sessions for e in rest), sum(e.lane.fps for e in rest)
+            yield f"  and {len(rest)} more devices with {_count(sessions, 'session')}, {fps:.0f} fps"
+
+    def _refusals(self) -> Iterator[str]:
+        names = self._names()
+        for refusal in self.placement.refusals:
+            yield (
+                f"not {_devices(refusal, names)}: {refusal.reason}" if refusal.devices else f"nowhere: {refusal.reason}"
+            )
+
+    def _end(self) -> Iterator[str]:
+        prediction = self.prediction
+        if prediction.wall_s is None:
+            return
+        lanes = self.placement.lanes
+        fps = sum(lane.fps for lane in lanes)
+        yield (
+            f"predicted: {prediction.wall_s:.1f} s for {sum(self.demand.segments)} frames in "
+            f"{_count(sum(lane.sessions for lane in lanes), 'session')} ({fps:.0f} fps at most), "
+            f"{prediction.gpu_s:.1f} GPU-seconds, {prediction.cpu_s:.1f} core-seconds"
+        )
+
+    def _names(self) -> dict[str, str]:
+        return {
+            device.device: f"{node.name} {_device_text(device.kind, device.name, device.device)}"
+            for node in self.inventory.nodes
+            for device in node.devices
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values; docs/cli.md describes them."""
+        prediction = self.prediction
+        return {
+            "machines": self.where,
+            "note": self.note,
+            "encoder_kinds": [_kind_json(kind) for kind in self.kinds],
+            "lanes": [self._lane_json(entry) for entry in prediction.lanes],
+            "refusals": [
+                {"devices": list(refusal.devices), "reason": refusal.reason} for refusal in self.placement.refusals
+            ],
+            "predicted": {"wall_s": prediction.wall_s, "gpu_s": prediction.gpu_s, "cpu_s": prediction.cpu_s},
+        }
+
+    def _lane_json(self, entry: LaneSchedule) -> dict[str, Any]:
+        lane = entry.lane
+        return {
+            "node": lane.node,
+            "device": lane.device,
+            "route": lane.route.value,
+            "sessions": lane.sessions,
+            "fps": lane.fps,
+            "cores": lane.cores,
+            "memory_bytes": lane.memory_bytes,
+            "segments": list(entry.segments),
+            "frames": entry.frames,
+            "ends_s": entry.ends_s,
+            "reason": lane.reason,
+        }
+
+
+def _counted(inventory: Inventory) -> str:
+    devices = [device for node in inventory.nodes for device in node.devices]
+    gpus = {device.parent or device.device for device in devices if device.kind is not DeviceKind.CPU}
+    slices = sum(device.kind is DeviceKind.MIG for device in devices)
+    cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind is DeviceKind.CPU)
+    parts = [_count(len(inventory.nodes), "node"), *([_count(len(gpus), "GPU")] if gpus else [])]
+    parts += [_count(slices, "MIG slice")] if slices else []
+    return ", ".join([*parts, _count(cores, "core")])
+
+
+def _lane_text(entry: LaneSchedule) -> str:
+    lane = entry.lane
+    sessions, fps, cores = _count(lane.sessions, "session"), f"{lane.fps:.1f} fps", f"{lane.cores:.1f} cores"
+    return f"{sessions:11}  {fps:>11}  {cores:>11}  segments {_ranges(entry.segments) or 'none'}"
+
+
+def _device_text(kind: DeviceKind, name: str, device: str) -> str:
+    if kind is DeviceKind.CPU:
+        return "processor"
+    return f"{name.removeprefix('NVIDIA ')} {_short(device)}"
+
+
+def _short(device: str) -> str:
+    """Return the first part of a UUID, or of another identity its last."""
+    if device.startswith(("GPU-", "MIG-")):
+        return "-".join(device.split("-")[:2])
+    return device.rpartition("/")[2]
+
+
+def _devices(refusal: Refusal, names: dict[str, str]) -> str:
+    named = [names[device] for device in refusal.devices[:DEVICES_NAMED]]
+    more = len(refusal.devices) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write numbers that follow each other as one: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(str(end) for end in part) for part in parts)
+
+
+def _spoken(kind: EncoderKind) -> str:
+    if not kind.architecture:
+        return kind.implementation
+    branch = f", driver branch {kind.driver_branch}" if kind.driver_branch else ""
+    return f"{kind.implementation} ({kind.architecture}{branch})"
+
+
+def _kind_json(kind: EncoderKind) -> dict[str, str]:
+    return {
+        "implementation": kind.implementation,
+        "architecture": kind.architecture,
+        "driver_branch": kind.driver_branch,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

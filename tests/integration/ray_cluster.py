@@ -1,0 +1,161 @@
+"""A Ray cluster of several nodes on this machine, which no other Ray on it can see or be seen by.
+
+The nodes are made by ``ray.cluster_utils.Cluster`` in a process of its own (this file, run as a program), which takes
+orders on stdin: Ray stays in the process that starts it.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["RayCluster", "ray_cluster"]
+
+BIN = Path(sys.executable).parent
+SWIFT = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+"""A node's death is noticed within seconds, where Ray's defaults take 15."""
+
+
+@dataclass
+class RayCluster:
+    """A running cluster. ``env`` is what a driver needs to reach it."""
+
+    address: str
+    env: dict[str, str]
+    folder: Path
+    keeper: "subprocess.Popen[str]"
+
+    def add_node(self, cpus: int, gpus: int = 0) -> str:
+        """Start a node and wait until it has joined; return its Ray id."""
+        return str(self._order(add={"num_cpus": cpus, "num_gpus": gpus})["node"])
+
+    def kill_node(self, node: str) -> None:
+        """Kill a node and everything on it, as a power cut would."""
+        self._order(kill=node)
+
+    def run(self, *arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
+        """Run ``codecfleet`` against the cluster."""
+        command = [BIN / "codecfleet", *arguments]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+        """Start ``codecfleet`` against the cluster, in the background."""
+        command = [BIN / "codecfleet", *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env={**self.env, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
+
+    def status(self) -> dict[str, Any]:
+        """Return what ``codecfleet status`` says."""
+        answered = self.run("status", "--json")
+        assert answered.returncode == 0, answered.stderr
+        found: dict[str, Any] = json.loads(answered.stdout)["supervisor"]
+        return found
+
+    def python(self, program: str, *arguments: str, timeout_s: float = 60) -> str:
+        """Run a Python program against the cluster; return what it prints."""
+        command = [sys.executable, "-c", program, *arguments]
+        ran = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def close(self) -> None:
+        """Kill everything."""
+        self.keeper.kill()
+        self.keeper.wait()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("RAY_TMPDIR") == self.env["RAY_TMPDIR"]:
+                    process.send_signal(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _order(self, **order: object) -> dict[str, Any]:
+        assert self.keeper.stdin is not None
+        assert self.keeper.stdout is not None
+        self.keeper.stdin.write(json.dumps(order) + "\n")
+        self.keeper.stdin.flush()
+        found: dict[str, Any] = json.loads(self.keeper.stdout.readline())
+        return found
+
+
+@contextmanager
+def ray_cluster(*cpus: int, env: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cfc-", dir="/tmp"))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    own = {"RAY_TMPDIR": str(folder), "HOME": str(folder)}
+    own |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**inherited, **own, **(env or {})}
+    with (folder / "keeper.log").open("wb") as log:
+        pipe = subprocess.PIPE
+        keeper = subprocess.Popen(
+            [sys.executable, __file__], env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True
+        )
+    cluster = RayCluster("", environment, folder, keeper)
+    try:
+        cluster.address = cluster._order(head=True)["address"]
+        cluster.env["RAY_ADDRESS"] = cluster.address
+        for count in cpus:
+            cluster.add_node(count)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+class _Keeper:
+    """Makes and kills nodes as it is told."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - in the keeper's process alone
+
+        self._cluster = Cluster(shutdown_at_exit=False)
+        self._nodes: dict[str, Any] = {}
+
+    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Do what is asked and say what came of it."""
+        small = {"include_dashboard": False, "object_store_memory": 100_000_000}
+        if "head" in order:
+            self._cluster.add_node(num_cpus=0, num_gpus=0, _system_config=SWIFT, **small)
+            return {"address": self._cluster.address}
+        if "add" in order:
+            node = self._cluster.add_node(**order["add"], object_store_memory=small["object_store_memory"])
+            self._nodes[node.node_id] = node
+            return {"node": node.node_id}
+        self._kill(self._nodes.pop(order["kill"]))
+        return {}
+
+    def _kill(self, node: Any) -> None:  # noqa: ANN401 - Ray's
+        raylet = node.all_processes["raylet"][0].process
+        children = psutil.Process(raylet.pid).children(recursive=True)
+        raylet.kill()
+        raylet.wait()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+def _keep() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever Ray prints is no answer
+    keeper = _Keeper()
+    for line in sys.stdin:
+        print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    _keep()
