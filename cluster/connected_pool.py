@@ -76,6 +76,10 @@ class ConnectedPool(Pool):
         """Wait until more than ``beyond`` pieces of work of ``job`` may run."""
         await self._started().more_slots(job, beyond)
 
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots."""
+        return self._started().waits_for(job)
+
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
         self._started().expect(demand)

@@ -1,8 +1,8 @@
 """The pool on Ray: work goes to workers that a supervisor has leased to this client.
 
 The pool keeps telling the supervisor what its jobs want and hold, and is told what they may use. Work goes straight
-from here to the workers: a supervisor that dies for a while is not missed by what runs, nor by what starts on slots that
-are leased already.
+from here to the workers: a supervisor that dies for a while is not missed by what runs, nor by what starts on slots
+that are leased already.
 
 This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
 """
@@ -91,6 +91,7 @@ class LeasedPool(Pool):
         self._orders: dict[int, _Order] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
+        self._proven: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
@@ -127,6 +128,10 @@ class LeasedPool(Pool):
                 self._refuse_if_hopeless()
             self._told.clear()
             await self._told.wait()
+
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots."""
+        return self._grants.waiting.get(job, "")
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
@@ -253,15 +258,12 @@ class LeasedPool(Pool):
 
     def _report(self) -> ClientReport:
         outstanding = self._leases.outstanding()
-        demands = {
-            name: plain_demand(name, count, self._workers_max)
-            for name, count in outstanding.items()
-            if name not in self._demands
-        }
-        demands |= self._demands
+        demands = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
+        demands |= {name: _at_least(demand, outstanding.get(name, 0)) for name, demand in self._demands.items()}
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
-        return ClientReport(self._client, where, next(self._turns), jobs)
+        proven = tuple(worker for worker in self._proven if worker in self._handles)
+        return ClientReport(self._client, where, next(self._turns), jobs, proven)
 
     def _hear(self, grants: Grants) -> None:
         self._grants = grants
@@ -313,11 +315,13 @@ class LeasedPool(Pool):
                 self._lose(worker, first_line(error))
                 return
             order.settle(Outcome(error=_failed(order.work, failure, first_line(error))))
+        self._proven.add(worker)
         self._carry_out(self._leases.finished(task))
         self._changed.set()
 
     def _lose(self, worker: str, reason: str) -> None:
         self._handles.pop(worker, None)
+        self._proven.discard(worker)
         self._carry_out(self._leases.died(worker, reason))
         self._changed.set()
 
@@ -363,6 +367,11 @@ def _no_way(reason: str) -> Grants:
 
 def _limited(demand: Demand, workers_max: int | None) -> Demand:
     return replace(demand, workers_max=workers_max)
+
+
+def _at_least(demand: Demand, pieces: int) -> Demand:
+    """Return a demand for so many pieces of work: tracks of sound and second tries are no segments, yet need slots."""
+    return replace(demand, segments=demand.segments + (1,) * (pieces - len(demand.segments)))
 
 
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns

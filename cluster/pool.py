@@ -45,6 +45,11 @@ class Pool(ABC):
         del job, beyond
         await asyncio.Event().wait()
 
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots; "" where it has some, or nobody knows."""
+        del job
+        return ""
+
     def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
 

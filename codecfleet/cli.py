@@ -18,6 +18,7 @@ from .cli_failures import READER_GONE_CODE, failure_of, tell
 from .cli_interrupts import end_at_once_on_signals
 from .cli_options import parse_count, parse_counts, parse_path, parse_time
 from .cli_params import AudioTracks, EndTime, JsonFlag, Source, StartTime, VideoTrack, with_spec_options
+from .cli_plan import FleetOption, PlanAddressOption, PolicyOption, plan_on
 from .cli_run import Question, Transcode, detach_stdout, run_question, run_transcode
 from .cli_services import Services, VerifyRequest
 from .cli_supervisor import Watch, add_commands, run_watch
@@ -50,7 +51,12 @@ codecfleet transcode film.mov web.webm --bitrate 2.5M --audio opus --workers 4
 
 codecfleet transcode film.ts part.mkv --start 1:30 --end 2:00 --report part.json
 """
-_PLAN_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet plan film.mkv film.mp4 --segment-seconds 5"
+_PLAN_EPILOG: Final = """[bold]Examples[/bold]
+
+codecfleet plan film.mkv film.mp4 --segment-seconds 5
+
+codecfleet plan film.mkv film.mp4 --codec hevc --fleet h200-l40s
+"""
 _PROBE_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet probe film.mkv --json | jq .tracks"
 _VERIFY_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet verify film.mkv film.mp4 && echo exact"
 
@@ -125,9 +131,17 @@ def _transcode(
     )
 
 
-def _plan(spec: TranscodeSpec, *, as_json: JsonFlag = False) -> Question:
-    """Show the segments, why they are cut there, and what would be lost or changed. Runs nothing."""
-    return Question(ask=lambda services, _progress: services.plan(spec), as_json=as_json)
+def _plan(
+    spec: TranscodeSpec,
+    *,
+    fleet: FleetOption = None,
+    address: PlanAddressOption = None,
+    policy: PolicyOption = None,
+    as_json: JsonFlag = False,
+) -> Question:
+    """Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing."""
+    on = plan_on(fleet, address, policy)
+    return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json)
 
 
 def _default_output(source: str) -> str:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .cli_plan import PlanOn, place_on
 from .jobs.events import Event
 from .jobs.report import Report
 from .jobs.spec import TranscodeSpec
@@ -99,11 +100,14 @@ def _probe(source: str) -> Answer:
     return Answer(list(found.lines()), found.model_dump(mode="json"))
 
 
-def _plan(spec: TranscodeSpec) -> Answer:
+def _plan(spec: TranscodeSpec, on: PlanOn) -> Answer:
     from .jobs.plan import plan_transcode  # noqa: PLC0415
 
     plan = plan_transcode(spec)
-    return Answer(list(plan.lines()), plan.to_json())
+    placed = place_on(plan, on, lambda address: _reports(Machines(address=address)))
+    elsewhere = on.fleet is not None or on.address is not None
+    lines = placed.lines() if elsewhere else [placed.summary()]
+    return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
 
 
 def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
@@ -172,7 +176,7 @@ class Services:
 
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
     probe: Callable[[str], Answer] = _probe
-    plan: Callable[[TranscodeSpec], Answer] = _plan
+    plan: Callable[[TranscodeSpec, PlanOn], Answer] = _plan
     verify: Callable[[VerifyRequest, Callable[[int], None]], Answer] = _verify
     """Compares two files, calling its second argument with the number of frames compared so far."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports

@@ -20,7 +20,7 @@ from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, dec
 from .channel import EventChannel
 from .events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
 from .gather import Gather, JoinedTrack
-from ..cluster.placement.assumed import plain_demand
+from .placing import demand_of
 from .plan import Plan, check_request, plan_transcode
 from .proof import check_manifest, prove
 from .publish import check_output, publish, work_folder
@@ -35,6 +35,8 @@ from .threads import come_what_may, heard, in_thread, to_its_end
 __all__ = ["Job", "JobRun"]
 
 PROGRESS_INTERVAL_S = 0.25
+WAITING_S = 5.0
+"""A job that has had no worker for this long says why."""
 
 ResultT = TypeVar("ResultT")
 
@@ -112,6 +114,7 @@ class JobRun:
         self._joined: list[int] = []
         self._late_warnings: list[Warning_] = []
         self._workers = 1
+        self._said_waiting = ""
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
@@ -164,9 +167,10 @@ class JobRun:
     async def _encode_all(self, plan: Plan, spool: Spool) -> None:
         """Run the board until every segment is joined, or one cannot be helped."""
         board = Board.of([segment.frames for segment in plan.segments])
+        demand = demand_of(plan, self._job)
         try:
             while not board.is_done:
-                self._pool.expect(plain_demand(self._job, len(board.frames_left)))
+                self._pool.expect(replace(demand, segments=board.frames_left))
                 at_once = self._slots()
                 board, runs = start_next(board, at_once)
                 for run in runs:
@@ -188,12 +192,21 @@ class JobRun:
         """Wait until runs have ended, which are returned, or more may begin."""
         more = asyncio.create_task(self._pool.more_slots(self._job, at_once))
         try:
-            done, _ = await asyncio.wait({*self._runs, more}, return_when=asyncio.FIRST_COMPLETED)
+            patience_s = None if self._runs else WAITING_S
+            done, _ = await asyncio.wait({*self._runs, more}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                await self._say_waiting()
             if more in done:
                 more.result()
             return {task for task in self._runs if task in done}
         finally:
             more.cancel()
+
+    async def _say_waiting(self) -> None:
+        reason = self._pool.waits_for(self._job)
+        if reason and reason != self._said_waiting:
+            self._said_waiting = reason
+            await self._say(Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def _start(self, plan: Plan, run: Run) -> None:
         work = plan.work(self._job, run.segment, run.until, run.entry_moves)

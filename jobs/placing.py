@@ -1,5 +1,6 @@
 """Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
-from ..cluster.placement.inventory import Inventory
+from ..cluster.placement.inventory import Device, Inventory
 from ..cluster.placement.place import place
 from ..cluster.placement.placement import Placement, Refusal
 from ..cluster.placement.policy import Policy
@@ -20,7 +21,7 @@ from .plan import Plan
 __all__ = ["PlacedPlan", "demand_of", "place_plan"]
 
 LANES_SHOWN: Final = 24
-DEVICES_NAMED: Final = 3
+NODES_NAMED: Final = 2
 _BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0"}
 _SIDE: Final = 16
@@ -110,6 +111,16 @@ class PlacedPlan:
         """Return it for a person, a line each."""
         return [*self._head(), *self._lanes(), *self._refusals(), *self._end()]
 
+    def summary(self) -> str:
+        """Return it in one line."""
+        if self.prediction.wall_s is None:
+            return f"placed on {self.where}: nowhere, because {self.placement.refusals[0].reason}"
+        devices = ", ".join(
+            f"{lane.route.value} with {_count(lane.sessions, 'session')} at {lane.fps:.1f} fps"
+            for lane in self.placement.lanes
+        )
+        return f"placed on {self.where}: {devices}, about {self.prediction.wall_s:.0f} s at documented speeds"
+
     def _head(self) -> Iterator[str]:
         yield f"placed on {self.where}: {_counted(self.inventory)}"
         if self.note:
@@ -133,11 +144,10 @@ class PlacedPlan:
             yield f"  and {len(rest)} more devices with {_count(sessions, 'session')}, {fps:.0f} fps"
 
     def _refusals(self) -> Iterator[str]:
-        names = self._names()
+        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
         for refusal in self.placement.refusals:
-            yield (
-                f"not {_devices(refusal, names)}: {refusal.reason}" if refusal.devices else f"nowhere: {refusal.reason}"
-            )
+            where = f"not on {_devices(refusal, devices)}" if refusal.devices else "nowhere"
+            yield f"{where}: {refusal.reason}"
 
     def _end(self) -> Iterator[str]:
         prediction = self.prediction
@@ -153,7 +163,7 @@ class PlacedPlan:
 
     def _names(self) -> dict[str, str]:
         return {
-            device.device: f"{node.name} {_device_text(device.kind, device.name, device.device)}"
+            device.device: f"{node.name} {_device_text(device)}"
             for node in self.inventory.nodes
             for device in node.devices
         }
@@ -205,10 +215,9 @@ def _lane_text(entry: LaneSchedule) -> str:
     return f"{sessions:11}  {fps:>11}  {cores:>11}  segments {_ranges(entry.segments) or 'none'}"
 
 
-def _device_text(kind: DeviceKind, name: str, device: str) -> str:
-    if kind is DeviceKind.CPU:
-        return "processor"
-    return f"{name.removeprefix('NVIDIA ')} {_short(device)}"
+def _device_text(device: Device) -> str:
+    model = _model(device)
+    return model if device.kind is DeviceKind.CPU else f"{model} {_short(device.device)}"
 
 
 def _short(device: str) -> str:
@@ -218,10 +227,17 @@ def _short(device: str) -> str:
     return device.rpartition("/")[2]
 
 
-def _devices(refusal: Refusal, names: dict[str, str]) -> str:
-    named = [names[device] for device in refusal.devices[:DEVICES_NAMED]]
-    more = len(refusal.devices) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
+    """Name the devices of a refusal by kind and number: 8 x H200 of h200."""
+    named = [devices[device] for device in refusal.devices]
+    kinds = Counter(_model(device) for device in named)
+    nodes = list(dict.fromkeys(device.node for device in named))
+    where = " and ".join(nodes) if len(nodes) <= NODES_NAMED else f"{len(nodes)} nodes"
+    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in kinds.items()) + f" of {where}"
+
+
+def _model(device: Device) -> str:
+    return "processor" if device.kind is DeviceKind.CPU else device.name.removeprefix("NVIDIA ")
 
 
 def _ranges(numbers: Sequence[int]) -> str:

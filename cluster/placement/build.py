@@ -11,7 +11,7 @@ from ..probes.node_report import NodeReport
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from .inventory import Device, DeviceState, Inventory, Node
 
-__all__ = ["inventory_of", "inventory_of_fleet", "node_of_report"]
+__all__ = ["inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
@@ -21,6 +21,14 @@ _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 def inventory_of(reports: Iterable[NodeReport], hardware: Hardware | None = None) -> Inventory:
     """Return the inventory of probed machines; each node is called by its host's name."""
     return Inventory(tuple(node_of_report(report, hardware=hardware) for report in reports))
+
+
+def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventory:
+    """Return the inventory of one machine of which only its processor counts."""
+    processor = Device(
+        device=f"{node}/cpu", node=node, kind=DeviceKind.CPU, name="processor", engines={Engine.CPU: cores}
+    )
+    return Inventory((Node(node=node, name=node, devices=(processor,), memory_bytes=memory_bytes),))
 
 
 def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | None = None) -> Node:

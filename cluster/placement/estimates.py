@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from .ledger import Ledger, Site, read_curve
 from .options import Option
+from .placement import Route
 from .recipes import Recipe
 
-__all__ = ["capacity_fps", "room_for"]
+__all__ = ["capacity_fps", "room_for", "useful_sessions"]
 
 
 def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tuple[float, float]:
@@ -29,6 +30,29 @@ def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tupl
         fps += sessions * recipe.fps * _slowed(site, recipe, sessions)
         fastest = max(fastest, recipe.fps)
     return fps, fastest
+
+
+def useful_sessions(wanted: int, frames: int, options: Sequence[Option], ledger: Ledger) -> int:
+    """Return how many of ``wanted`` sessions open before those before them have done all ``frames``; 1 at least.
+
+    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, whatever the number of GPUs), so a
+    short job has no use for many. Sessions of processors and warm ones are there at once.
+    """
+    if wanted <= 1 or not options or any(option.recipe.route is Route.CPU for option in options):
+        return wanted
+    times = ledger.hardware.sessions
+    hosts = {option.site.host.index: option.site.host.device_sessions for option in options}
+    warm = sum({option.site.order: option.warm for option in options}.values())
+    before = sum(hosts.values()) / len(hosts)
+    fps = max(option.recipe.fps for option in options)
+    opened_s = 0.0
+    for number in range(wanted):
+        cold = number - warm
+        ready_s = times.first_start_s + (before + cold // len(hosts)) * times.start_s if cold >= 0 else 0.0
+        if number and ready_s >= (frames / fps + opened_s) / number:
+            return number
+        opened_s += ready_s
+    return wanted
 
 
 def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:

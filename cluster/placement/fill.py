@@ -6,7 +6,7 @@ from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 
 from .demand import Demand
-from .estimates import capacity_fps
+from .estimates import capacity_fps, useful_sessions
 from .ledger import Ledger, Site
 from .options import Catalogue, Option
 from .policy import Policy
@@ -14,7 +14,7 @@ from .recipes import Kinds, is_nvenc
 
 __all__ = ["Claim", "Fill", "sessions_wanted"]
 
-Key = tuple[int, float, float, int]
+Key = tuple[int, float, float, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +30,8 @@ class Claim:
     given: dict[int, int] = field(default_factory=dict)
     sessions: int = 0
     share: float = 0.0
+    limit: int = 0
+    """The most sessions that are of use: no more than wanted, and none that opens when all is done."""
 
 
 def sessions_wanted(demand: Demand) -> int:
@@ -51,6 +53,7 @@ class Fill:
         ]
         self._queues: dict[int, _Queue] = {}
         self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
+        self._useful: dict[tuple[int, int, int], int] = {}
 
     def run(self) -> None:
         """Give out all that can be given."""
@@ -86,6 +89,10 @@ class Fill:
     def _settle(self, claim: Claim, kinds: Kinds) -> None:
         claim.kinds = kinds
         claim.options = self._catalogue.options(claim.demand, kinds).found
+        key = (claim.wanted, sum(claim.demand.segments), id(claim.options))
+        if key not in self._useful:
+            self._useful[key] = useful_sessions(claim.wanted, key[1], claim.options, self._ledger)
+        claim.limit = self._useful[key]
 
     def _give_first(self, claims: list[Claim]) -> None:
         """Give everybody one session, moving others' first ones out of the way where that helps."""
@@ -95,6 +102,9 @@ class Fill:
                 self._settle(claim, kinds)
                 if self._give_one(claim, holders, set()):
                     break
+            else:
+                if claim.choices:
+                    self._settle(claim, claim.choices[0])
 
     def _give_one(self, claim: Claim, holders: dict[int, list[Claim]], visited: set[int]) -> bool:
         best = self._best_fit(claim) if visited else self._queue(claim).next_fit()
@@ -153,7 +163,7 @@ class Fill:
         waiting = [
             (claim.share / float(claim.weight), number, claim)
             for number, claim in enumerate(claims)
-            if claim.sessions < claim.wanted
+            if claim.sessions < claim.limit
         ]
         heapify(waiting)
         while waiting:
@@ -163,7 +173,7 @@ class Fill:
                 heappop(waiting)
                 continue
             self._take(claim, index)
-            if claim.sessions < claim.wanted:
+            if claim.sessions < claim.limit:
                 heapreplace(waiting, (claim.share / float(claim.weight), number, claim))
             else:
                 heappop(waiting)
@@ -187,13 +197,14 @@ def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
     """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
 
     Nodes that come last come last; then whatever gains most frames a second, warm sessions first; then what is least
-    loaded; then the inventory's order, so that few GPUs of a host are opened where its cores are what is short.
+    loaded; then the host that has opened the fewest GPU sessions; then the inventory's order, so that few GPUs of a
+    host are opened where its cores are what is short.
     """
     site = option.site
     gain = ledger.gain_fps(site, option.recipe)
     if site.sessions < option.warm:
         gain *= 1 + policy.warm_gain
-    return (option.rank, -round(gain, 6), round(_load(site, option), 9), site.order)
+    return (option.rank, -round(gain, 6), round(_load(site, option), 9), site.host.device_sessions, site.order)
 
 
 def _load(site: Site, option: Option) -> float:

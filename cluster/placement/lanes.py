@@ -9,7 +9,8 @@ from .placement import Lane, Placement, Refusal, Route
 
 __all__ = ["lanes_and_refusals"]
 
-ROUNDED = "other jobs came first"
+OTHERS_FIRST = "other jobs came first"
+TOO_LATE = "one more session would be open only when those before it have done everything"
 
 
 def lanes_and_refusals(fills: Iterable[Fill], ledger: Ledger, catalogue: Catalogue) -> Placement:
@@ -26,8 +27,6 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
     for index, sessions in given:
         option = claim.options[index]
         site, recipe = option.site, option.recipe
-        context = ledger.context_bytes if recipe.device_bytes else 0
-        memory = context + sessions * recipe.device_bytes if recipe.device_bytes else sessions * recipe.host_bytes
         yield Lane(
             job=claim.demand.job,
             node=site.host.node.node,
@@ -36,7 +35,7 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
             sessions=sessions,
             fps=sessions * ledger.speed_fps(site, recipe),
             cores=sessions * recipe.cores,
-            memory_bytes=memory,
+            memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
             kinds=recipe.kinds,
             reason=_why(claim, option),
         )
@@ -88,54 +87,65 @@ class _Refusals:
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is not on devices that could do it."""
         used = {claim.options[index].site.order for index in claim.given}
-        unused = {option.site.order: option.site.device.device for option in claim.options}
-        for order in used:
-            del unused[order]
-        if unused and claim.sessions >= claim.wanted:
-            yield Refusal(claim.demand.job, _satisfied(claim), tuple(unused.values()))
+        unused = {option.site.order: option for option in claim.options if option.site.order not in used}
+        if unused and claim.sessions >= claim.limit:
+            devices = tuple(option.site.device.device for option in unused.values())
+            yield Refusal(claim.demand.job, _satisfied(claim), devices)
             return
         full = self._why_full(claim)
         by_reason: dict[str, list[str]] = {}
-        for order, device in unused.items():
-            by_reason.setdefault(full[order], []).append(device)
-        for reason, devices in by_reason.items():
-            yield Refusal(claim.demand.job, reason, tuple(devices))
+        for order, option in unused.items():
+            by_reason.setdefault(full[order] or OTHERS_FIRST, []).append(option.site.device.device)
+        for reason, named in by_reason.items():
+            yield Refusal(claim.demand.job, reason, tuple(named))
 
     def _why_full(self, claim: Claim) -> dict[int, str]:
         """Return by device what keeps one more such session away; worked out once for all that ask for the same."""
         known = self._full.get(id(claim.options))
         if known is None:
             known = self._full[id(claim.options)] = {
-                option.site.order: self._ledger.why_not(option.site, option.recipe) or ROUNDED
+                option.site.order: self._ledger.why_not(option.site, option.recipe)
                 for option in reversed(claim.options)
             }
         return known
 
     def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:
+        """Say why a job is on no device at all: the first encoder kind's reason for each."""
         job, choices = claim.demand.job, self._catalogue.choices(claim.demand)
-        by_reason: dict[str, dict[str, None]] = {}
-        seen: set[str] = set()
+        reason_of: dict[str, str] = {}
         for kinds in choices:
-            for reason, devices in self._catalogue.options(claim.demand, kinds).refused.items():
-                fresh = [device for device in devices if device not in seen]
-                seen.update(fresh)
-                by_reason.setdefault(reason, {}).update(dict.fromkeys(fresh))
+            options = self._catalogue.options(claim.demand, kinds)
+            for reason, devices in options.refused.items():
+                for device in devices:
+                    reason_of.setdefault(device, reason)
+            for option in options.found:
+                full = self._ledger.why_not(option.site, option.recipe) or OTHERS_FIRST
+                reason_of.setdefault(option.site.device.device, full)
+        by_reason: dict[str, list[str]] = {}
+        for site in self._ledger.sites:
+            named = site.device.device
+            by_reason.setdefault(reason_of.get(named, _no_encoder(claim)), []).append(named)
         yield Refusal(job, _nowhere(claim, list(by_reason), has_choices=bool(choices)))
-        for reason, named in by_reason.items():
-            if named:
-                yield Refusal(job, reason, tuple(named))
+        for reason, devices_of_it in by_reason.items():
+            yield Refusal(job, reason, tuple(devices_of_it))
 
 
 def _satisfied(claim: Claim) -> str:
     if claim.sessions >= len(claim.demand.segments):
         return "every segment that is left has a session elsewhere already"
-    return f"the job wants no more than {claim.wanted} workers"
+    if claim.sessions >= claim.wanted:
+        return f"the job wants no more than {claim.wanted} workers"
+    return TOO_LATE
+
+
+def _no_encoder(claim: Claim) -> str:
+    return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for"
 
 
 def _nowhere(claim: Claim, reasons: list[str], *, has_choices: bool) -> str:
     if not has_choices:
-        return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for"
+        return _no_encoder(claim)
     if not reasons:
-        return "there is no device with room for a single session"
+        return "there is no device at all"
     more = f", and {len(reasons) - 1} more reasons on others" if len(reasons) > 1 else ""
     return f"no device can do it: {reasons[0]}{more}"

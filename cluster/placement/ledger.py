@@ -7,7 +7,7 @@ the whole machine, device memory, host memory, cores, and what the policy allows
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..hardware import MIB
+from ..hardware import MIB, Hardware
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
 from .inventory import Device, Node
@@ -43,6 +43,8 @@ class Host:
     system: _Caps
     cores_used: float = 0.0
     memory_used: int = 0
+    device_sessions: int = 0
+    """Sessions on its GPUs: their drivers open one after the other."""
 
     @property
     def load(self) -> float:
@@ -73,11 +75,11 @@ class Ledger:
 
     sites: list[Site]
     policy: Policy
-    context_bytes: int
+    hardware: Hardware
     totals: dict[Engine, float]
 
     @classmethod
-    def opened(cls, nodes: Sequence[Node], policy: Policy, context_mib: int) -> "Ledger":
+    def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
         """Return a ledger in which nothing is taken yet."""
         sites: list[Site] = []
         for index, node in enumerate(nodes):
@@ -90,7 +92,12 @@ class Ledger:
             for engine, count in site.device.engines.items():
                 if engine in totals:
                     totals[engine] += count * site.device.share
-        return cls(sites, policy, context_mib * MIB, totals)
+        return cls(sites, policy, hardware, totals)
+
+    @property
+    def context_bytes(self) -> int:
+        """Return what a process takes of a device before its first session."""
+        return self.hardware.memory.context_mib * MIB
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
         """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""
@@ -139,6 +146,7 @@ class Ledger:
         site.sessions += sessions
         if site.device.kind is DeviceKind.CPU:
             return
+        host.device_sessions += sessions
         site.decoder_seats += sessions * recipe.decoder_seats
         site.encoder_seats += sessions * recipe.encoder_seats
         site.memory_used += sessions * recipe.device_bytes

@@ -110,7 +110,7 @@ class Catalogue:
             if site.host.node is not node_of:
                 node_of = site.host.node
                 refusal = node_refusal(demand, node_of, self._policy)
-            reason = refusal or _state_refusal(site.device.name, site.device.state, site.device.state_reason)
+            reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
             recipes = Refused(reason) if reason else self._recipes_of(demand, kinds, site, (shape, kind))
             if isinstance(recipes, Refused):
                 refused.setdefault(recipes.reason, []).append(site.device.device)
@@ -141,7 +141,7 @@ class Catalogue:
 def node_refusal(demand: Demand, node: Node, policy: Policy) -> str:
     """Return why a node as a whole is not for a demand; "" when it is."""
     return (
-        _state_refusal(node.name, node.state, node.state_reason)
+        _state_refusal("its node", node.state, node.state_reason)
         or _reading_refusal(demand, node)
         or _label_refusal(demand, node)
         or _preemptible_refusal(demand, node, policy)

@@ -43,7 +43,7 @@ def place(
         warm: idle sessions, which are preferred; none by default.
     """
     nodes = sorted(inventory.nodes, key=lambda node: node.node)
-    ledger = Ledger.opened(nodes, policy, rates.hardware.memory.context_mib)
+    ledger = Ledger.opened(nodes, policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy, warm or {})
     fills: list[Fill] = []
     for members in _by_priority(demands):

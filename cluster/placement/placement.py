@@ -22,7 +22,9 @@ class Lane:
     """``sessions`` segments of one job at a time, on one device (and, where the route needs it, its host's cores).
 
     ``fps`` is what all its sessions together are expected to give, in source frames a second. ``cores`` is what it
-    takes of the host's processor. ``reason`` reads as a sentence.
+    takes of the host's processor. ``memory_bytes`` is what its sessions take of the device's memory, or of the host's
+    where the processor does it all; the context that a process has on a device comes once on top. ``reason`` reads as
+    a sentence.
     """
 
     job: str

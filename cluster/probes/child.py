@@ -118,7 +118,9 @@ def _run(
 def _import_path() -> str:
     """Return a PYTHONPATH from which the child finds this package, wherever this process got it from."""
     here = str(Path(__file__).parents[len(__name__.split(".")) - 1])
-    return os.pathsep.join([here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    # An empty entry would be the current folder, whose files must not be imported for ours.
+    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return os.pathsep.join([here, *others])
 
 
 def _read(answer: int) -> tuple[tuple[Any, ...], str | None]:

@@ -14,7 +14,8 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
     """Tell whether a libcuda is a compat package's and not the driver's own.
 
     It is where it lies in a compat folder; and, since a package taken from a runfile may lie anywhere (CUDA
-    Compatibility 3.2.2), where it has the note of such a library and is of a newer version than the kernel driver.
+    Compatibility 3.2.2), where it has the note of such a library and is of a newer version than the kernel driver. The
+    note alone tells nothing: the driver's own libcuda has one too (measured with 580.159.04).
     """
     if library.in_compat_folder:
         return True

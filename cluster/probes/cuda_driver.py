@@ -39,6 +39,7 @@ _BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
 _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 _NO_LIBRARY = NotApplicable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
 _NOT_ASKED = NotApplicable(Absence.FAILED, "the question was not reached")
+_NOT_INITIALISED = NotApplicable(Absence.FAILED, "cuInit failed, so nothing more was asked")
 
 
 def probe_cuda(
@@ -199,7 +200,9 @@ class _Said:
         return meaning(value)
 
     def _not_reached(self) -> NotApplicable:
-        return _NO_LIBRARY if self.one("no library") else _NOT_ASKED
+        if self.one("no library"):
+            return _NO_LIBRARY
+        return _NOT_ASKED if self.one("init") in (None, [0]) else _NOT_INITIALISED
 
 
 def _not_in_driver() -> NotApplicable:

@@ -61,10 +61,11 @@ class _Probes:
 
     def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:
         """Return what a probe says; why there is nothing if it failed or did not answer in time."""
+        wait_s = self.remaining_s(limit_s)
         try:
-            return future.result(timeout=self.remaining_s(limit_s))
+            return future.result(timeout=wait_s)
         except TimeoutError:
-            absence = NotApplicable(Absence.TIMED_OUT, f"no answer within {limit_s:g} s")
+            absence = NotApplicable(Absence.TIMED_OUT, f"no answer within {wait_s:.3g} s")
         except Exception as error:  # noqa: BLE001 - a probe that breaks must not take the others along
             absence = NotApplicable(Absence.FAILED, f"{type(error).__name__}: {error}")
         self.problems.append(ProbeProblem(name, absence.reason))

@@ -35,7 +35,7 @@ from .events import (
     Stopped,
     Ticked,
 )
-from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of
+from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of
 from .settings import SupervisorSettings
 from .state import Planner, State
 
@@ -239,6 +239,9 @@ class Core:
         is_new = self.state.clients.get(event.report.client) is None
         if self.state.clients.renew(event.report, now_s):
             self.state.is_settled = False
+        for worker in event.report.proven:
+            if self.state.is_live(worker):
+                self.state.seats[seat_of(worker)].deaths_in_a_row = 0
         came = is_new and self.state.clients.get(event.report.client) is not None
         return [Note(f"client {event.report.where} came")] if came else []
 

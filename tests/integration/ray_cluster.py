@@ -77,7 +77,7 @@ class RayCluster:
     def close(self) -> None:
         """Kill everything."""
         self.keeper.kill()
-        self.keeper.wait()
+        self.keeper.communicate()  # closes its pipes
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get("RAY_TMPDIR") == self.env["RAY_TMPDIR"]:

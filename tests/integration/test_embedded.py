@@ -45,8 +45,8 @@ def is_running():
     return ray.is_initialized()
 
 async def ask(connection, work):
-    from codecfleet.cluster.ray_pool import RayPool
-    async with RayPool(connection) as pool:
+    from codecfleet.cluster.connected_pool import leased_pool
+    async with leased_pool(connection, None) as pool:
         return await pool.submit(work)
 
 def tell(**facts):

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 import psutil
 import pytest
 
+from codecfleet.cluster.connected_pool import leased_pool
 from codecfleet.cluster.embedded import Connection, connect
 from codecfleet.cluster.pool import Pool
 from codecfleet.errors import FleetUnavailable, UsageError, WorkerLost, WorkError
@@ -20,17 +21,6 @@ pytestmark = pytest.mark.ray
 
 BUSY_S = 10
 """What takes far less than a second may take this long where the machine does much else besides."""
-
-
-class Rests:
-    """A clock for the pool: it never waits, and remembers how long it was asked to."""
-
-    def __init__(self) -> None:
-        self.asked_s: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        """Return at once."""
-        self.asked_s.append(seconds)
 
 
 async def until(holds: Callable[[], Awaitable[bool]], patience_s: float = 20) -> None:
@@ -58,17 +48,9 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.fixture
-def rests() -> Rests:
-    """The clock of the pool under test."""
-    return Rests()
-
-
-@pytest.fixture
-async def pool(connection: Connection, rests: Rests) -> AsyncIterator[Pool]:
+async def pool(connection: Connection) -> AsyncIterator[Pool]:
     """A pool of two slots in one process."""
-    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
-
-    async with RayPool(connection, 2, sleep=rests) as started:
+    async with leased_pool(connection, 2) as started:
         yield started
 
 
@@ -103,23 +85,21 @@ async def test_a_death_at_rest_costs_no_work(pool: Pool) -> None:
     assert await pool.submit(works.Ask(job="j", label="a")) != process
 
 
-async def test_a_crash_loop_ends(pool: Pool, rests: Rests) -> None:
-    """Work that kills every process it meets ends in FleetUnavailable, after rests that grow."""
+async def test_a_crash_loop_ends(pool: Pool) -> None:
+    """Work that kills every process it meets ends in FleetUnavailable, and says what killed them."""
     for _ in range(5):
         with pytest.raises(WorkerLost):
             await pool.submit(works.Crash(job="j", label="a"))
-    assert rests.asked_s == [0.1, 0.2, 0.4]
     with pytest.raises(FleetUnavailable, match="5 times in a row"):
         await pool.submit(works.Ask(job="j", label="b"))
 
 
-async def test_success_forgives_former_deaths(pool: Pool, rests: Rests) -> None:
+async def test_success_forgives_former_deaths(pool: Pool) -> None:
     """Deaths with finished work between them never end a pool."""
     for _ in range(6):
         with pytest.raises(WorkerLost):
             await pool.submit(works.Crash(job="j", label="a"))
         assert await pool.submit(works.Count(job="j", label="b")) == 1
-    assert rests.asked_s == []
 
 
 async def test_work_that_does_not_pickle_is_refused(pool: Pool) -> None:
@@ -154,18 +134,14 @@ async def test_results_do_not_fill_the_store(pool: Pool) -> None:
 
 async def test_pools_share_a_connection(connection: Connection) -> None:
     """Pools live side by side, also when they ask for more slots than there are cores."""
-    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
-
     async with AsyncExitStack() as opened:
-        pools = [await opened.enter_async_context(RayPool(connection, 9)) for _ in range(2)]
+        pools = [await opened.enter_async_context(leased_pool(connection, 9)) for _ in range(2)]
         processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}
     assert len(processes) == 2
 
 
 async def test_closing_leaves_no_process(connection: Connection) -> None:
     """A closed pool's processes are gone within a second."""
-    from codecfleet.cluster.ray_pool import RayPool  # noqa: PLC0415 - after connect, as its docstring asks
-
-    async with RayPool(connection, 1) as pool:
+    async with leased_pool(connection, 1) as pool:
         process = await pool.submit(works.Ask(job="j", label="a"))
     await until(lambda: _is_gone(process), patience_s=BUSY_S)

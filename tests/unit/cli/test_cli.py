@@ -287,7 +287,7 @@ def test_verify_is_asked_for_the_same_part_and_tracks() -> None:
 
 def test_plan_needs_no_output(capsys: Captured) -> None:
     """Plan names an mp4 after the input when it is given no output."""
-    services = Services(plan=lambda spec: Answer([spec.output], {}))
+    services = Services(plan=lambda spec, _on: Answer([spec.output], {}))
     assert run(["plan", "s3://bucket/film.one.mkv", "--workers", "2"], services) == 0
     assert capsys.readouterr().out == "film.one-codecfleet.mp4\n"
 
@@ -334,7 +334,7 @@ def test_no_command_line_does_anything_but_run_or_be_refused_in_one_line(words: 
     services = Services(
         open_fleet=FakeFleet(sample_events()).open,
         probe=lambda _source: answer,
-        plan=lambda _spec: answer,
+        plan=lambda _spec, _on: answer,
         verify=lambda _pair, _progress: answer,
     )
     out, err = io.StringIO(), io.StringIO()

@@ -1,58 +1,37 @@
-"""How slots are spread over processes and nodes."""
+"""How slots are dealt out to worker processes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.seating import CORES_PER_PROCESS, NodeCores, Seat, seat_workers
-
-nodes_of_any_kind = st.lists(
-    st.integers(0, 200).flatmap(
-        lambda cores: st.builds(NodeCores, st.uuids().map(str), st.just(cores), st.integers(0, cores))
-    ),
-    max_size=12,
-)
+from codecfleet.cluster.placement.assumed import processor_of
+from codecfleet.cluster.seating import CORES_PER_PROCESS, share_out
+from codecfleet.cluster.supervisor.seats import seats_of
 
 
 @pytest.mark.parametrize(
-    ("cores", "slots", "seats"),
-    [
-        (1, None, [1]),
-        (2, None, [2]),
-        (8, None, [8]),
-        (9, None, [5, 4]),
-        (64, None, [8] * 8),
-        (2, 1, [1]),
-        (2, 9, [9]),
-        (16, 2, [2]),
-        (16, 40, [20, 20]),
-    ],
+    ("cores", "slots"),
+    [(0, []), (1, [1]), (2, [2]), (8, [8]), (9, [5, 4]), (64, [8] * 8)],
 )
-def test_one_machine(cores: int, slots: int | None, seats: list[int]) -> None:
-    """One process per 8 cores that are used, slots spread evenly, one a core unless asked otherwise."""
-    assert [seat.slots for seat in seat_workers([NodeCores("a", cores, 0)], slots)] == seats
+def test_a_process_for_every_eight_cores(cores: int, slots: list[int]) -> None:
+    """Slots are spread evenly over as few processes as may serve them; a node without cores has none."""
+    assert [seat.slots for seat in seats_of(processor_of("n", "host", cores, {}))] == slots
 
 
-def test_a_cluster() -> None:
-    """Slots follow the cores; a node without any gets nothing."""
-    nodes = [NodeCores("head", 0, 0), NodeCores("a", 8, 8), NodeCores("b", 4, 1)]
-    assert seat_workers(nodes, 6) == (Seat("a", 4, 4), Seat("b", 2, 1))
+@given(st.integers(1, 2000))
+def test_seats_hold_every_core(cores: int) -> None:
+    """Every core has a seat, no seat is empty or too large, and seats of a node are alike."""
+    seats = seats_of(processor_of("n", "host", cores, {}))
+    assert sum(seat.slots for seat in seats) == cores
+    assert all(1 <= seat.slots <= CORES_PER_PROCESS for seat in seats)
+    assert max(seat.slots for seat in seats) - min(seat.slots for seat in seats) <= 1
+    assert len({seat.seat for seat in seats}) == len(seats)
 
 
-def test_no_cores_no_seats() -> None:
-    """Where no node has a core there is nothing to run on."""
-    assert seat_workers([NodeCores("head", 0, 0)], 4) == ()
-
-
-@given(nodes_of_any_kind, st.none() | st.integers(1, 500))
-def test_spreading(nodes: list[NodeCores], slots: int | None) -> None:
-    """Every slot has a seat, no seat is empty, and no node is asked for CPUs or processes it does not have."""
-    seats = seat_workers(nodes, slots)
-    total = sum(node.cores for node in nodes)
-    assert sum(seat.slots for seat in seats) == ((slots or total) if total else 0)
-    assert all(seat.slots >= 1 and seat.reserved_cores <= seat.slots for seat in seats)
-    for node in nodes:
-        here = [seat for seat in seats if seat.node == node.node]
-        assert sum(seat.reserved_cores for seat in here) <= node.free_cores
-        assert len(here) <= -(-node.cores // CORES_PER_PROCESS)
-        assert not here or max(s.slots for s in here) - min(s.slots for s in here) <= 1
+@given(st.integers(0, 500), st.lists(st.integers(1, 50), max_size=12))
+def test_sharing_out_loses_nothing(total: int, weights: list[int]) -> None:
+    """Shares add up to the total and differ from their exact part by less than one."""
+    shares = share_out(total, weights)
+    assert sum(shares) == (total if weights else 0)
+    exact = [total * weight / sum(weights) for weight in weights]
+    assert all(abs(share - part) < 1 for share, part in zip(shares, exact, strict=True))

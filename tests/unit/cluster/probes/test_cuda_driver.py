@@ -33,12 +33,12 @@ FAKE_LIBCUDA = r"""
 #include <stdlib.h>
 #include <string.h>
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
-int cuInit(unsigned flags) { if (INIT < 0) abort(); return INIT; }
-int cuDeviceGetCount(int *count) {
+int cuInit(unsigned flags) {
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  *count = visible && !*visible ? 0 : 2;
-  return 0;
+  if (INIT < 0) abort();
+  return visible && !*visible ? 100 : INIT;  /* as measured with driver 580.159.04 */
 }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char *name, int bytes, int device) { strncpy(name, "NVIDIA H200", bytes); return 0; }
 int cuDeviceGetPCIBusId(char *name, int bytes, int device) { strncpy(name, "0000:19:00.0", bytes); return 0; }
@@ -65,7 +65,7 @@ class FakeDriver:
     def build(self, name: str, source: str) -> None:
         """Compile a library under its versioned name, and link the name that programs load to it."""
         versioned = f"{name}.so.580.82.07"
-        command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", self.folder / versioned]
+        command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(self.folder / versioned)]
         subprocess.run([*command, f"-Wl,-soname,{name}.so.1"], input=source.encode(), check=True)
         (self.folder / f"{name}.so.1").symlink_to(versioned)
 
@@ -230,7 +230,10 @@ def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
 def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
     """An empty CUDA_VISIBLE_DEVICES hides all devices, unless every device is asked for."""
     environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
-    assert healthy.probe(CUDA_VISIBLE_DEVICES="").device_count == 0
+    hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
+    assert (hidden.init_code, hidden.visible_devices) == (100, "")
+    assert isinstance(hidden.device_count, NotApplicable)
+    assert "cuInit" in hidden.device_count.reason
     assert probe_cuda(LIMIT_S, every_device=True, environ=environ).device_count == 2
 
 

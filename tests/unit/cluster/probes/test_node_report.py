@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.container import ContainerReport
+from codecfleet.cluster.probes.cuda_report import CudaReport
 from codecfleet.cluster.probes.node_report import (
     SCHEMA_VERSION,
+    DeviceTrials,
     NodeReport,
     ProbeProblem,
     from_json,
@@ -21,8 +25,11 @@ from codecfleet.cluster.probes.node_report import (
     unpack,
 )
 from codecfleet.cluster.probes.nvml import NvmlReport
+from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
 from codecfleet.cluster.probes.simulated_report import simulated_report
 from codecfleet.cluster.probes.tegra import TegraReport
+from codecfleet.cluster.probes.vgpu_guest import VgpuGuestReport
+from codecfleet.cluster.probes.vgpu_host import VgpuHostReport
 from codecfleet.errors import InputUnreadable
 
 FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
@@ -37,7 +44,7 @@ def reports(fleet: Path) -> list[NodeReport]:
     return [simulated_report(node, loaded.name) for node in shapes.values()]
 
 
-def any_value(kind: type[object]) -> st.SearchStrategy[object]:
+def any_value(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - a type, or a generic of one
     """Return values of a type, as wild as its annotations allow: numbers that JSON and msgpack both have."""
     with_numbers = {float: FINITE, int: NUMBERS, str: st.text(max_size=8)}
     for number, strategy in with_numbers.items():
@@ -53,11 +60,25 @@ def test_every_simulated_machine_comes_back_equal(fleet: Path) -> None:
         assert from_json(json.loads(json.dumps(to_json(report)))) == report
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(any_value(NvmlReport), any_value(TegraReport))
-def test_any_value_of_the_probes_types_comes_back_equal(nvml: NvmlReport, tegra: TegraReport) -> None:
+PARTS = {
+    "nvml": NvmlReport,
+    "cuda": CudaReport,
+    "container": ContainerReport,
+    "pynvvideocodec": PyNvVideoCodecReport,
+    "tegra": TegraReport,
+    "vgpu_hosts": dict[str, VgpuHostReport],
+    "vgpu_guests": dict[str, VgpuGuestReport],
+    "devices": tuple[DeviceTrials, ...],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.DataObject) -> None:
     """Not only what was seen: every combination of values and absences that the types allow."""
-    report = replace(LAPTOP, nvml=nvml, tegra=tegra)
+    value = data.draw(any_value(PARTS[part]))
+    report = replace(LAPTOP, **{part: value})
     assert unpack(pack(report)) == report
 
 

@@ -1,0 +1,131 @@
+"""What ``codecfleet plan`` answers: the plan itself, and where its segments would run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from .cli_options import parse_path
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from .cluster.placement.inventory import Inventory
+    from .cluster.placement.policy import Policy
+    from .cluster.probes.node_report import NodeReport, SilentNode
+    from .jobs.placing import PlacedPlan
+    from .jobs.plan import Plan
+
+__all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
+
+SOFTWARE_ONLY: Final = (
+    "this version's workers run software sessions, so lanes on GPUs show what the fleet could do, not what it does now"
+)
+_PANEL: Final = "How the work is done"
+
+FleetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE.toml",
+        help="Show where it would run on a simulated fleet: a file, or the name of one of ours. docs/placement.md.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+PlanAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE.toml",
+        help="Place by this policy. Default: that of configs/policy.toml. docs/placement.md has the keys.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+
+Reports = Sequence["NodeReport | SilentNode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOn:
+    """Where a plan is to be placed: on a simulated fleet, on a cluster, or on this machine; by which policy file."""
+
+    fleet: str | None = None
+    address: str | None = None
+    policy: str | None = None
+
+
+def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanOn:
+    """Return the options, checked.
+
+    Raises:
+        UsageError: they exclude each other, or one is no file name.
+    """
+    if fleet is not None and address is not None:
+        message = "--fleet and --address exclude each other"
+        raise UsageError(message, "Plan for a simulated fleet, or for a cluster.")
+    return PlanOn(
+        fleet=None if fleet is None else parse_path("--fleet", fleet),
+        address=None if address is None else parse_path("--address", address),
+        policy=None if policy is None else parse_path("--policy", policy),
+    )
+
+
+def place_on(plan: "Plan", on: PlanOn, reports: Callable[[str], Reports]) -> "PlacedPlan":
+    """Place a plan; ``reports`` probes the nodes of the cluster at an address.
+
+    Raises:
+        UsageError: the fleet or the policy file makes no sense.
+        FleetUnavailable: the cluster does not answer.
+    """
+    from .cluster.fleet_file import load_fleet  # noqa: PLC0415 - like all below: only who asks pays for it
+    from .cluster.placement.build import inventory_of, inventory_of_fleet  # noqa: PLC0415
+    from .cluster.probes.node_report import NodeReport  # noqa: PLC0415
+
+    policy = _policy(on.policy)
+    if on.fleet is not None:
+        fleet = load_fleet(on.fleet)
+        where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
+        return _placed(plan, inventory_of_fleet(fleet), policy, where, SOFTWARE_ONLY)
+    if on.address is not None:
+        found = [report for report in reports(on.address) if isinstance(report, NodeReport)]
+        return _placed(plan, inventory_of(found), _built(policy), f"the cluster at {on.address}")
+    return _placed(plan, _this_machine(), _built(policy), "this machine")
+
+
+def _policy(path: str | None) -> "Policy":
+    from .cluster.placement.policy import Policy, load_policy  # noqa: PLC0415
+
+    return Policy() if path is None else load_policy(path)
+
+
+def _built(policy: "Policy") -> "Policy":
+    """Return the policy for real work: only engines for which there are sessions."""
+    from .cluster.placement.policy import BUILT_ENGINES  # noqa: PLC0415
+
+    return policy.model_copy(update={"engines": policy.engines & BUILT_ENGINES})
+
+
+def _this_machine() -> "Inventory":
+    from .cluster import machine  # noqa: PLC0415
+    from .cluster.placement.build import inventory_of_processor  # noqa: PLC0415
+
+    return inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+
+
+def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
+    from .cluster.placement.rates import start_rates  # noqa: PLC0415
+    from .jobs.placing import demand_of, place_plan  # noqa: PLC0415
+
+    return place_plan(demand_of(plan), inventory, start_rates(), policy, where=where, note=note)

@@ -1,0 +1,78 @@
+"""``codecfleet doctor`` on the machine that runs this test, through the program itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.cluster.findings import findings
+from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.node_report import NodeReport, from_json, pack, unpack
+from codecfleet.cluster.probes.probe_node import probe_node
+
+HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
+without_gpu = pytest.mark.skipif(HAS_DRIVER, reason="this machine has an NVIDIA driver")
+
+
+def doctor(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the program with a cache of its own, from a folder that holds a trap for imports."""
+    (folder / "av.py").write_text("raise SystemExit('imported from the current folder')\n")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-P", "-m", "codecfleet", "doctor", *options]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+def report_of(document: dict[str, Any]) -> NodeReport:
+    """Return the only machine's report."""
+    (node,) = document["nodes"]
+    return from_json(node["report"])
+
+
+@without_gpu
+def test_a_machine_without_a_gpu_is_healthy_and_says_what_it_will_use(tmp_path: Path) -> None:
+    """Exit code 0, plainly: software engines, and which; nothing on stderr."""
+    done = doctor(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "software engines will be used: libx264, libx265, libsvtav1, libvpx-vp9" in done.stdout
+    assert done.stdout.splitlines()[-1] == "healthy: nothing to mend"
+    assert max(len(line) for line in done.stdout.splitlines()) <= 100
+
+
+def test_the_document_holds_a_report_that_comes_back(tmp_path: Path) -> None:
+    """--json parses, its report is rebuilt, and says of this machine what the kernel does."""
+    done = doctor(tmp_path, "--json", "--fresh")
+    document = json.loads(done.stdout)
+    report = report_of(document)
+    assert unpack(pack(report)) == report
+    assert report.host.name == os.uname().nodename
+    assert 0 < report.host.cores <= len(os.sched_getaffinity(0))
+    assert (report.simulated, report.probe_problems) == ("", ())
+    assert document["healthy"] is (done.returncode == 0)
+
+
+@without_gpu
+def test_what_is_not_here_is_absent_with_a_reason() -> None:
+    """No driver, no Tegra, no PyNvVideoCodec that works: each is an absence with its reason, and no exception."""
+    report = probe_node()
+    assert not isinstance(report.nvml, NotApplicable)
+    assert report.nvml.library_problem is not None
+    assert isinstance(report.tegra, NotApplicable)
+    assert not isinstance(report.pynvvideocodec, NotApplicable)
+    assert isinstance(report.pynvvideocodec.picked, NotApplicable)
+    assert report.pynvvideocodec.picked.reason
+    assert report.devices == ()
+    assert all(trial.works for trial in report.software)
+    assert all(finding.cause for finding in findings(report))
+
+
+@without_gpu
+def test_no_time_at_all_still_gives_a_report() -> None:
+    """Probes that are cut off are named; what cannot be waited for is left out."""
+    report = probe_node(limit_s=0.01)
+    assert "no answer within" in " ".join(problem.reason for problem in report.probe_problems)
+    assert report.host.cores > 0
+    assert unpack(pack(report)) == report

@@ -1,0 +1,120 @@
+"""What a cluster's users can count on: fair shares, a supervisor that may die, reservations that are given back."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .ray_cluster import RayCluster, ray_cluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+
+IDLE_S = 4
+PATIENCE_S = 90
+
+RESERVED = """
+import ray
+ray.init(log_to_driver=False, logging_level="CRITICAL")
+from ray.util.placement_group import placement_group_table
+left = [group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED"]
+total, free = ray.cluster_resources(), ray.available_resources()
+print(len(left), total.get("CPU", 0) - free.get("CPU", 0))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """Two nodes of two CPUs each, where unused workers are given back after a few seconds."""
+    with ray_cluster(2, 2, env={"CODECFLEET_IDLE_S": str(IDLE_S)}) as running:
+        yield running
+
+
+def until(cluster: RayCluster, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Look at the supervisor again and again until ``holds`` does; return what it said then."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        answered = cluster.run("status", "--json")
+        # A supervisor that is being restarted does not answer for a moment.
+        found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
+        if found is not None and holds(found):
+            return dict(found)
+        time.sleep(0.2)
+    pytest.fail(f"not within {PATIENCE_S} s; last seen: {answered.stdout} {answered.stderr}")
+
+
+def ready(status: dict[str, Any]) -> dict[str, int]:
+    """Return the process of each worker that is up."""
+    return {worker["worker"]: worker["pid"] for worker in status["workers"] if worker["state"] == "ready"}
+
+
+def shares(status: dict[str, Any]) -> list[int]:
+    """Return what each job may use."""
+    return sorted(job["granted_slots"] for job in status["jobs"])
+
+
+def given_back(cluster: RayCluster) -> bool:
+    """Tell whether no placement group is left and no CPU is taken."""
+    groups, cpus = cluster.python(RESERVED).split()
+    return int(groups) == 0 and float(cpus) == 0
+
+
+def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
+    """Two jobs of unequal size share evenly; the supervisor's death delays neither, and nothing stays reserved."""
+    outputs = [tmp_path / "large.mp4", tmp_path / "small.mp4"]
+    common = ("--segment-seconds", "0.5", "--quiet")
+    drivers = [
+        cluster.start("transcode", str(film), str(outputs[0]), *common),
+        cluster.start("transcode", str(film), str(outputs[1]), "--end", "5", *common),
+    ]
+    both = until(cluster, lambda status: shares(status) == [2, 2] and len(ready(status)) == 2)
+    workers = ready(both)
+    os.kill(both["pid"], signal.SIGKILL)
+    after = until(cluster, lambda status: status["pid"] != both["pid"] and len(ready(status)) == 2)
+    assert ready(after) == workers
+    assert any("was adopted" in line for _, line in after["log"])
+    for driver in drivers:
+        _, said = driver.communicate(timeout=PATIENCE_S)
+        assert driver.returncode == 0, said
+    assert ready(cluster.status()) == workers
+    for output, options in zip(outputs, [(), ("--end", "5")], strict=True):
+        verified = cluster.run("verify", str(film), str(output), *options)
+        assert verified.returncode == 0, verified.stdout
+    until(cluster, lambda status: not ready(status))
+    assert given_back(cluster)
+
+
+def test_nodes_may_be_drained_and_may_die(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
+    """A drained node finishes what it has and is given back, whoever is supervisor; a dying one delays a job, no more."""
+    doomed = cluster.add_node(2)
+    output = tmp_path / "out.mp4"
+    driver = cluster.start(
+        "transcode", str(film), str(output), "--segment-seconds", "0.5", "--scale", "960x540", "--quiet"
+    )
+    busy = until(cluster, lambda status: len(ready(status)) == 3)
+    drained = next(node["node"] for node in busy["nodes"] if node["devices"].startswith("2") and node["node"] != doomed)
+    assert cluster.run("drain", drained).returncode == 0
+    os.kill(busy["pid"], signal.SIGKILL)
+    until(cluster, lambda status: not any(name.startswith(drained) for name in ready(status)))
+    cluster.kill_node(doomed)
+    _, said = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == 0, said
+    verified = cluster.run("verify", str(film), str(output))
+    assert verified.returncode == 0, verified.stdout
+    status = cluster.status()
+    assert {node["node"]: node["state"] for node in status["nodes"]}[drained] == "draining"
+    assert doomed not in {node["node"] for node in status["nodes"]}
+    assert cluster.run("uncordon", drained).returncode == 0
+
+
+def test_says_what_node_it_does_not_know(cluster: RayCluster) -> None:
+    """A node's name that fits none is a usage error, in one line."""
+    refused = cluster.run("drain", "nowhere")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "codecfleet: error: no node, or more than one, is called nowhere. See codecfleet status for names and ids.\n"
+    )

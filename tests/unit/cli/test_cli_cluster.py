@@ -1,0 +1,119 @@
+"""The commands about machines, from arguments to exit code, with machines that are given."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cli import run
+from codecfleet.cli_services import Machines, Services
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.probes.node_report import NodeReport, SilentNode
+from codecfleet.cluster.probes.nvml import NvmlReport
+from codecfleet.cluster.probes.simulated_report import simulated_report
+
+Captured = pytest.CaptureFixture[str]
+FLEETS = Path(__file__).parents[3] / "configs" / "fleets"
+
+
+def machine(fleet: str) -> NodeReport:
+    """Return the first machine of a fleet."""
+    return simulated_report(load_fleet(FLEETS / f"{fleet}.toml").nodes[0], fleet)
+
+
+class Asked:
+    """Services whose machines are given; keeps which were asked for."""
+
+    def __init__(self, *reports: NodeReport | SilentNode) -> None:
+        self.reports = reports
+        self.machines: list[Machines] = []
+
+    def services(self) -> Services:
+        """Return them."""
+        return Services(reports=self._answer)
+
+    def _answer(self, machines: Machines) -> tuple[NodeReport | SilentNode, ...]:
+        self.machines.append(machines)
+        return self.reports
+
+
+def broken() -> NodeReport:
+    """Return a machine whose GPU is lost."""
+    report = machine("rtx-4090")
+    assert isinstance(report.nvml, NvmlReport)
+    gpu = report.nvml.devices[0]
+    lost = replace(gpu, health=replace(gpu.health, lost="it fell off the bus"))
+    return replace(report, nvml=replace(report.nvml, devices=(lost,)))
+
+
+@pytest.mark.parametrize(("report", "code"), [(machine("laptop"), 0), (broken(), 1)], ids=["healthy", "broken"])
+def test_doctors_exit_code_says_whether_there_is_something_to_mend(
+    report: NodeReport, code: int, capsys: Captured
+) -> None:
+    """0 for a machine without a GPU, 1 for one whose GPU is lost; with --json too, and the document agrees."""
+    assert run(["doctor"], Asked(report).services()) == code
+    assert capsys.readouterr().out.splitlines()[-1] == ("1 thing to mend" if code else "healthy: nothing to mend")
+    assert run(["doctor", "--json"], Asked(report).services()) == code
+    assert json.loads(capsys.readouterr().out)["healthy"] is not bool(code)
+
+
+@pytest.mark.parametrize(
+    ("line", "machines"),
+    [
+        ("doctor", Machines()),
+        ("doctor --fresh", Machines(fresh=True)),
+        ("doctor --address 10.0.0.1:6379 --json", Machines(address="10.0.0.1:6379")),
+        ("nodes --address auto", Machines(address="auto")),
+        ("nodes --fleet fleet.toml", Machines(fleet="fleet.toml")),
+        ("devices --mig --fleet fleet.toml", Machines(fleet="fleet.toml")),
+        ("devices --vgpu --json", Machines()),
+    ],
+)
+def test_options_choose_the_machines(line: str, machines: Machines, capsys: Captured) -> None:
+    """What is asked for reaches whoever finds the machines."""
+    asked = Asked(machine("a100-mig"))
+    assert run(line.split(), asked.services()) == 0
+    assert asked.machines == [machines]
+    assert "a100" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("doctor here", "here"),
+        ("devices --mig --vgpu", "--vgpu and --mig"),
+        ("nodes --address a:1 --fleet f.toml", "--address and --fleet"),
+        ("nodes --fleet --json", "--fleet"),
+        ("doctor --address", "--address"),
+        ("nodes --fresh", "--fresh"),
+    ],
+)
+def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
+    """Mistakes are one line on stderr, exit code 2, and nobody is probed for them."""
+    asked = Asked()
+    assert run(line.split(), asked.services()) == 2
+    assert named in capsys.readouterr().err
+    assert asked.machines == []
+
+
+def test_a_fleet_file_needs_no_machine(capsys: Captured) -> None:
+    """--fleet reads the file and nothing else: the real services, on a fleet that ships."""
+    assert run(["nodes", "--fleet", str(FLEETS / "h200-l40s.toml")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("SIMULATED (")
+    assert "8 x NVIDIA H200" in out
+
+
+def test_a_fleet_file_that_is_missing_is_named(capsys: Captured) -> None:
+    """A path that leads nowhere is the caller's mistake, in one line."""
+    assert run(["nodes", "--fleet", "nowhere.toml"]) == 2
+    assert "nowhere.toml" in capsys.readouterr().err
+
+
+def test_devices_shows_what_was_asked_for(capsys: Captured) -> None:
+    """--mig shows slices and profiles, --vgpu types and instances, neither shows engines."""
+    asked = Asked(machine("a100-mig"), machine("vgpu"))
+    for option, words in (("--mig", "profile 1g.5gb"), ("--vgpu", "L40S-12Q"), ("", "engines: 5 NVDEC")):
+        assert run(["devices", *option.split()], asked.services()) == 0
+        assert words in capsys.readouterr().out
