@@ -58,10 +58,10 @@ class WorkerCore:
             # In order of start: a new run of a label hides the cancelled one that has not ended yet.
             return {work.label: context.frames_done for work, context in self._running.values() if work.job == job}
 
-    def running(self) -> dict[str, int]:
-        """Return the frames done by each running piece of work, by job and label."""
+    def running(self) -> tuple[tuple[str, str], ...]:
+        """Return (job, label) of each running piece of work, in order of start."""
         with self._lock:
-            return {f"{work.job} {work.label}": context.frames_done for work, context in self._running.values()}
+            return tuple((work.job, work.label) for work, _ in self._running.values())
 
     @property
     def frames_done(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from ..actors.work import Work
 from ..errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost, WorkError
 from .leases import Effect, Leases, Lose, Run, Stop
-from .placement.assumed import plain_demand
+from .placement.assumed import PLAIN_FRAMES, plain_demand
 from .placement.demand import Demand
 from .pool import Pool
 from .ray_failures import Failure, classify, first_line
@@ -371,7 +371,7 @@ def _limited(demand: Demand, workers_max: int | None) -> Demand:
 
 def _at_least(demand: Demand, pieces: int) -> Demand:
     """Return a demand for so many pieces of work: tracks of sound and second tries are no segments, yet need slots."""
-    return replace(demand, segments=demand.segments + (1,) * (pieces - len(demand.segments)))
+    return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (pieces - len(demand.segments)))
 
 
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from ..actors.worker import WorkerCore
 from ..errors import CodecfleetError, UsageError, WorkError
-from .supervisor.hands import Pulse
 from .supervisor.messages import WorkerFacts
+from .supervisor.pulse import Pulse
 from .visible_device import narrow, open_nvml
 
 __all__ = ["CONTROL", "FENCED_CODE", "Outcome", "RayWorker"]

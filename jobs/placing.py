@@ -8,12 +8,13 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
-from ..cluster.placement.inventory import Device, Inventory
+from ..cluster.placement.inventory import Device, DeviceState, Inventory
 from ..cluster.placement.place import place
 from ..cluster.placement.placement import Placement, Refusal
 from ..cluster.placement.policy import Policy
 from ..cluster.placement.prediction import LaneSchedule, Prediction, predict
 from ..cluster.placement.rates import Rates
+from ..cluster.placement.recipes import is_nvenc
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from .plan import Plan
@@ -88,7 +89,7 @@ def place_plan(
         note: one more line for the reader, "" for none.
     """
     placement = place([demand], inventory, rates, policy)
-    return PlacedPlan(demand, inventory, placement, predict(demand, placement, rates.hardware), where, note)
+    return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class PlacedPlan:
 
     demand: Demand
     inventory: Inventory
+    policy: Policy
     placement: Placement
     prediction: Prediction
     where: str
@@ -126,7 +128,26 @@ class PlacedPlan:
         if self.note:
             yield f"note: {self.note}"
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=False):
-            yield f"{rendition.case.codec.value} {rendition.width}x{rendition.height} is encoded by {_spoken(kind)}"
+            track = f"{rendition.case.codec.value} {rendition.width}x{rendition.height}"
+            yield f"{track} is encoded by {_spoken(kind)}: {self._why(kind, rendition)}"
+
+    def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
+        """Return why a track has its encoder kind."""
+        if rendition.kind is not None:
+            return "the track has begun with it"
+        if self.demand.encoder is not EncoderChoice.AUTO:
+            return f"the job asks for {self.demand.encoder.value}"
+        if Engine.NVENC not in self.policy.engines:
+            return "no NVENC may be used"
+        able = any(
+            device.can(rendition.case, Engine.NVENC) and device.state is DeviceState.OPEN
+            for node in self.inventory.nodes
+            for device in node.devices
+            if device.engines.get(Engine.NVENC, 0) > 0
+        )
+        if is_nvenc(kind) or able:
+            return "it finishes soonest"
+        return "no device that takes work has an NVENC for it"
 
     def _lanes(self) -> Iterator[str]:
         names = self._names()

@@ -7,12 +7,14 @@ from itertools import product
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 from .demand import Demand, EncoderChoice, Rendition
-from .inventory import Device, Node
+from .inventory import Device, Node, processor_name
 
-__all__ = ["plain_demand", "processor_of"]
+__all__ = ["PLAIN_FRAMES", "plain_demand", "processor_of"]
 
 CHROMAS = ("4:0:0", "4:2:0", "4:2:2", "4:4:4")
 BIT_DEPTHS = (8, 10, 12)
+PLAIN_FRAMES = 250
+"""How long a piece of work is taken to be of which nothing is known: a usual segment."""
 PLAIN_CASE = CodecCase(Codec.H264, Direction.DECODE)
 
 
@@ -28,7 +30,7 @@ def _assumed_trials() -> tuple[Trial, ...]:
 def processor_of(node: str, name: str, cores: int, labels: Mapping[str, str]) -> Node:
     """Return a node of which only its processor is known, with ``cores`` slots for any software codec."""
     device = Device(
-        device=f"{node}/cpu",
+        device=processor_name(node),
         node=node,
         kind=DeviceKind.CPU,
         name="processor",
@@ -45,7 +47,7 @@ def plain_demand(job: str, pieces: int, workers_max: int | None = None) -> Deman
     )
     return Demand(
         job=job,
-        segments=(1,) * pieces,
+        segments=(PLAIN_FRAMES,) * pieces,
         decode=PLAIN_CASE,
         width=1920,
         height=1080,

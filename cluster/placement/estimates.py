@@ -1,6 +1,7 @@
 """How fast a demand could be served with what is free: a bound, to choose between encoder kinds."""
 
 from collections.abc import Sequence
+from math import ceil
 
 from .ledger import Ledger, Site, read_curve
 from .options import Option
@@ -32,8 +33,8 @@ def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tupl
     return fps, fastest
 
 
-def useful_sessions(wanted: int, frames: int, options: Sequence[Option], ledger: Ledger) -> int:
-    """Return how many of ``wanted`` sessions open before those before them have done all ``frames``; 1 at least.
+def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[Option], ledger: Ledger) -> int:
+    """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, whatever the number of GPUs), so a
     short job has no use for many. Sessions of processors and warm ones are there at once.
@@ -44,13 +45,16 @@ def useful_sessions(wanted: int, frames: int, options: Sequence[Option], ledger:
     hosts = {option.site.host.index: option.site.host.device_sessions for option in options}
     warm = sum({option.site.order: option.warm for option in options}.values())
     before = sum(hosts.values()) / len(hosts)
-    fps = max(option.recipe.fps for option in options)
+    work_s = sum(segments) / max(option.recipe.fps for option in options)
+    segment_s = work_s / len(segments)
     opened_s = 0.0
     for number in range(wanted):
         cold = number - warm
         ready_s = times.first_start_s + (before + cold // len(hosts)) * times.start_s if cold >= 0 else 0.0
-        if number and ready_s >= (frames / fps + opened_s) / number:
-            return number
+        if number:
+            done_s = max((work_s + opened_s) / number, ceil(len(segments) / number) * segment_s)
+            if ready_s + segment_s >= done_s:
+                return number
         opened_s += ready_s
     return wanted
 

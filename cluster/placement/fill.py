@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
+from math import log
 
 from .demand import Demand
 from .estimates import capacity_fps, useful_sessions
@@ -14,7 +15,10 @@ from .recipes import Kinds, is_nvenc
 
 __all__ = ["Claim", "Fill", "sessions_wanted"]
 
-Key = tuple[int, float, float, int, int]
+Key = tuple[int, int, float, bool, int, int]
+
+STEP = log(1.25)
+NO_GAIN = -1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +57,7 @@ class Fill:
         ]
         self._queues: dict[int, _Queue] = {}
         self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
-        self._useful: dict[tuple[int, int, int], int] = {}
+        self._useful: dict[tuple[int, tuple[int, ...], int], int] = {}
 
     def run(self) -> None:
         """Give out all that can be given."""
@@ -89,9 +93,9 @@ class Fill:
     def _settle(self, claim: Claim, kinds: Kinds) -> None:
         claim.kinds = kinds
         claim.options = self._catalogue.options(claim.demand, kinds).found
-        key = (claim.wanted, sum(claim.demand.segments), id(claim.options))
+        key = (claim.wanted, claim.demand.segments, id(claim.options))
         if key not in self._useful:
-            self._useful[key] = useful_sessions(claim.wanted, key[1], claim.options, self._ledger)
+            self._useful[key] = useful_sessions(claim.wanted, claim.demand.segments, claim.options, self._ledger)
         claim.limit = self._useful[key]
 
     def _give_first(self, claims: list[Claim]) -> None:
@@ -196,15 +200,22 @@ class Fill:
 def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
     """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
 
-    Nodes that come last come last; then whatever gains most frames a second, warm sessions first; then what is least
-    loaded; then the host that has opened the fewest GPU sessions; then the inventory's order, so that few GPUs of a
-    host are opened where its cores are what is short.
+    Nodes that come last come last. Then counts what gains most frames a second, warm sessions first, in steps of a
+    quarter: rates are no more exact than that, and spreading the load is worth more. Then what is least loaded; then
+    hosts without a GPU, so that GPUs stay free for what only they do; then the host that has opened the fewest GPU
+    sessions; then the inventory's order, so that few GPUs of a host are opened where its cores are what is short.
     """
     site = option.site
     gain = ledger.gain_fps(site, option.recipe)
     if site.sessions < option.warm:
         gain *= 1 + policy.warm_gain
-    return (option.rank, -round(gain, 6), round(_load(site, option), 9), site.host.device_sessions, site.order)
+    host = site.host
+    load = round(_load(site, option), 9)
+    return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, site.order)
+
+
+def _step(gain_fps: float) -> int:
+    return round(log(gain_fps) / STEP) if gain_fps > 0 else NO_GAIN
 
 
 def _load(site: Site, option: Option) -> float:

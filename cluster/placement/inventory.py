@@ -6,7 +6,7 @@ from enum import Enum
 from ..probes.device_report import DeviceKind
 from ..probes.engines import CodecCase, Engine, Trial
 
-__all__ = ["Device", "DeviceState", "Inventory", "Node"]
+__all__ = ["Device", "DeviceState", "Inventory", "Node", "processor_name"]
 
 
 class DeviceState(Enum):
@@ -67,6 +67,11 @@ class Node:
     system_encoder_sessions_max: int | None = None
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
+
+
+def processor_name(node: str) -> str:
+    """Return the name of a node's processor among devices."""
+    return f"{node}/cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Host:
     processor: str
     cores: float | None
     memory_bytes: int | None
+    has_gpu: bool
     system: _Caps
     cores_used: float = 0.0
     memory_used: int = 0
@@ -216,7 +217,10 @@ def _host(node: Node, index: int, policy: Policy) -> Host:
     memory = None if node.memory_bytes is None else int(node.memory_bytes * (1 - policy.memory_reserve))
     name = processor.name if processor is not None else ""
     system = _Caps(node.system_encoder_sessions_max)
-    return Host(node=node, index=index, processor=name, cores=cores, memory_bytes=memory, system=system)
+    has_gpu = any(device.kind is not DeviceKind.CPU for device in node.devices)
+    return Host(
+        node=node, index=index, processor=name, cores=cores, memory_bytes=memory, has_gpu=has_gpu, system=system
+    )
 
 
 def _real_cores(host: Host, policy: Policy) -> float:

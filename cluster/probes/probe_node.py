@@ -24,7 +24,7 @@ from .device_trials import TrialPlan, subjects, try_devices
 from .node_report import HostReport, NodeReport, ProbeProblem
 from .nvml import NvmlReport
 from .nvml_child import NvmlAnswers, probe_nvml_in_child
-from .pynvvideocodec import probe_pynvvideocodec
+from .pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from .simulated_report import simulated_report
 from .software_trials import SoftwareTrials, probe_software
 from .tegra import CudaSaid, TegraReport, probe_tegra
@@ -113,7 +113,8 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
         fresh=fresh,
         ends_s=began_s + limit_s - 1,
     )
-    devices, troubles = try_devices(subjects(found.nvml, cuda_report), codecs.streams, plan)
+    to_try = subjects(found.nvml, cuda_report) if can_try(imported) else ()
+    devices, troubles = try_devices(to_try, codecs.streams, plan)
     probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
     probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
     return NodeReport(
@@ -132,6 +133,11 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         took_s=round(time.monotonic() - began_s, 3),
     )
+
+
+def can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
+    """Tell whether devices can be tried: where the package does not import, its own verdict is the whole news."""
+    return not isinstance(package, NotApplicable) and not isinstance(package.picked, NotApplicable)
 
 
 def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:

@@ -44,7 +44,7 @@ DIFFERENCE_MAX: Final = 4.0
 """How far, on average and in 8-bit steps, a lossy picture may be from the ramp: measured at most 1.3."""
 _DARK, _RANGE = 16, 219
 _FAST: Final[dict[str, dict[str, str]]] = {
-    "libx264": {"preset": "ultrafast", "x264-params": "threads=1"},
+    "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},
     "libsvtav1": {"preset": "10", "svtav1-params": "lp=1"},
     "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8"},

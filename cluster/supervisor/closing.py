@@ -11,13 +11,13 @@ from .state import Planner, State
 __all__ = ["close_the_gap"]
 
 
-def close_the_gap(state: State, plan: Planner, now_s: float) -> list[Effect]:
+def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
     """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
     if state.end:
         return []
     if not state.is_settled:
         _set_out_seats(state)
-        _place(state, plan)
+        _place(state, planner)
     if now_s < state.recovering_until_s:
         return []
     return [*_reserve_missing(state, now_s), *_give_back_unused(state, now_s)]
@@ -33,13 +33,13 @@ def _set_out_seats(state: State) -> None:
                 book.seat = seat
 
 
-def _place(state: State, plan: Planner) -> None:
+def _place(state: State, planner: Planner) -> None:
     inventory = Inventory(tuple(effective_nodes(state.nodes, state.seats)))
     jobs = state.clients.jobs()
     inputs = (tuple(job.demand for job in jobs), inventory)
     if inputs != state.placed_for:
         state.placed_for = inputs
-        state.placement = plan(*inputs)
+        state.placement = planner.place(*inputs)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
     state.capacity_slots = sum(

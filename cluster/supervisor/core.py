@@ -9,6 +9,7 @@ The same core runs in the cluster's supervisor actor and inside a process that u
 
 from typing import TYPE_CHECKING
 
+from ..placement.inventory import processor_name
 from ..probes.device_report import DeviceKind
 from .closing import close_the_gap
 from .events import (
@@ -19,6 +20,7 @@ from .events import (
     Ended,
     Event,
     Found,
+    Measured,
     NodesSeen,
     Note,
     NotReserved,
@@ -48,7 +50,7 @@ STEADY_S = 10.0
 """A process that lived this long was no bad start: the count of deaths begins anew."""
 FIRST_REST_S = 0.1
 LONGEST_REST_S = 5.0
-_QUIET = (Ticked, Renewed, NodesSeen)
+_QUIET = (Ticked, Renewed, NodesSeen, Measured)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
@@ -63,7 +65,7 @@ class Core:
     """
 
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
-        self._plan = planner
+        self._planner = planner
         self.state = State(settings, first_epoch, now_s, now_s)
         self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
             NodesSeen: self._nodes_seen,
@@ -79,6 +81,7 @@ class Core:
             Departed: self._departed,
             Asked: self._asked,
             Ticked: self._ticked,
+            Measured: self._measured,
             Ended: self._ended,
         }
 
@@ -86,7 +89,7 @@ class Core:
         """Take in what happened at ``now_s`` and return what is to be done, in order."""
         self.state.is_settled = isinstance(event, _QUIET)
         effects = self._handlers[type(event)](event, now_s)
-        return effects + close_the_gap(self.state, self._plan, now_s)
+        return effects + close_the_gap(self.state, self._planner, now_s)
 
     # What is told about nodes
 
@@ -128,11 +131,8 @@ class Core:
         book = self.state.nodes.get(event.node)
         if book is None:
             return []
-        effects: list[Effect] = [
-            Note(
-                f"node {self.state.nodes.title(book.ray.node)} could not be probed, so only its processor is used: {event.reason}"
-            )
-        ]
+        name = self.state.nodes.title(event.node)
+        effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         # Its processor is used as it is, so a seat on it may try again too.
         return effects + self._pardon(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
 
@@ -281,6 +281,18 @@ class Core:
             return []
         book.begin_probe(now_s)
         return [Probe(seat.seat.node, again=True)]
+
+    def _measured(self, event: Measured, _now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.READY)
+        jobs = [job for job in self.state.clients.jobs() if job.key.endswith(f"/{event.job}")]
+        node = None if book is None else self.state.nodes.get(book.seat.node)
+        if book is None or node is None or len(jobs) != 1:
+            return []
+        name = book.device or processor_name(book.seat.node)
+        for device in node.node.devices:
+            if device.device == name:
+                self._planner.learn(jobs[0].demand, device, event.sessions, event.fps)
+        return []
 
     def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason

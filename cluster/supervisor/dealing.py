@@ -25,26 +25,31 @@ def deal(
     """
     books = {book.seat.seat: book for book in seats}
     room = {name: _room(book) for name, book in books.items()}
+    # Which GPU a seat has, or is meant to get: no seat serves two.
+    device_of = {name: book.device for name, book in books.items() if book.facts is not None}
     dealt: dict[str, dict[str, int]] = defaultdict(dict)
     for lane in lanes:
         left = lane.sessions
         kind = device_kinds.get(lane.device, DeviceKind.CPU)
-        for book in sorted(_fitting(books.values(), lane, kind), key=partial(_order, lane, jobs.get(lane.job))):
+        fitting = [book for book in books.values() if _fits(book, lane, kind, device_of)]
+        for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
             name = book.seat.seat
             taken = min(left, room[name])
             if taken > 0:
                 dealt[name][lane.job] = dealt[name].get(lane.job, 0) + taken
+                device_of[name] = lane.device
                 room[name] -= taken
                 left -= taken
     return dict(dealt)
 
 
-def _fitting(books: Iterable[SeatBook], lane: Lane, kind: DeviceKind) -> list[SeatBook]:
-    usable = [book for book in books if book.seat.node == lane.node and book.state not in _OUT_OF_USE]
+def _fits(book: SeatBook, lane: Lane, kind: DeviceKind, device_of: Mapping[str, str]) -> bool:
+    if book.seat.node != lane.node or book.state in _OUT_OF_USE:
+        return False
     if kind is DeviceKind.CPU:
-        return [book for book in usable if not book.seat.takes_gpu]
+        return not book.seat.takes_gpu
     # Which GPU an empty seat will get is Ray's choice, so it may be this one.
-    return [book for book in usable if book.seat.takes_gpu and (book.facts is None or book.facts.device == lane.device)]
+    return book.seat.takes_gpu and device_of.get(book.seat.seat, lane.device) == lane.device
 
 
 _OUT_OF_USE = frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED})

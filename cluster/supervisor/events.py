@@ -15,6 +15,7 @@ __all__ = [
     "Ended",
     "Event",
     "Found",
+    "Measured",
     "NodesSeen",
     "NotReserved",
     "Note",
@@ -144,6 +145,17 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A worker's sessions, all for one job (by the name its driver gave it), gave so many frames a second together."""
+
+    seat: str
+    epoch: int
+    job: str
+    sessions: int
+    fps: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What everything runs on is gone, or is being closed."""
 
@@ -216,6 +228,7 @@ Event: TypeAlias = (
     | Departed
     | Asked
     | Ticked
+    | Measured
     | Ended
 )
 Effect: TypeAlias = Probe | Reserve | Start | Stop | Remember | Note

@@ -4,25 +4,14 @@
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 from ..placement.inventory import Node
 from .events import Order, Reserve, Start
 from .messages import FoundWorker, RayNode, WorkerFacts
+from .pulse import Pulse
 
-__all__ = ["Hands", "Pulse"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """What a worker says when it is asked how it is.
-
-    ``frames_done`` only grows while the process lives; ``running`` maps the label of each piece of work to its frames.
-    """
-
-    frames_done: int
-    running: dict[str, int]
+__all__ = ["Hands"]
 
 
 class Hands(ABC):

@@ -25,8 +25,8 @@ class JobReport:
 class ClientReport:
     """What a client says of itself; ``turn`` grows with every report, so that a late one is told from a new one.
 
-    ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that have done work for
-    it: what came before is no crash loop.
+    ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that have done work
+    for it: what came before is no crash loop.
     """
 
     client: str

@@ -24,8 +24,9 @@ from ..private_ray import NAMESPACE
 from ..ray_failures import first_line
 from ..ray_worker import CONTROL, RayWorker
 from .events import Order, Reserve, Start
-from .hands import Hands, Pulse
+from .hands import Hands
 from .messages import FoundWorker, RayNode, WorkerFacts
+from .pulse import Pulse
 
 __all__ = ["ClusterHands", "PrivateHands", "worker_handle"]
 

@@ -15,6 +15,10 @@ DEATHS_IN_A_ROW_MAX = 5
 """A seat whose processes die this often, each soon after its start, is quarantined."""
 
 
+GPU_SLOTS = 64
+"""Sessions a GPU's process may have at most; how many it is given is placement's to say."""
+
+
 class SeatState(Enum):
     """What is in a seat."""
 
@@ -122,7 +126,7 @@ def seats_of(node: Node) -> list[Seat]:
     seats = [seat for device in node.devices if device.kind is DeviceKind.CPU for seat in _processor_seats(device)]
     others = [device for device in node.devices if device.kind is not DeviceKind.CPU]
     seats += [
-        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=device.kind, slots=0)
+        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=device.kind, slots=GPU_SLOTS)
         for number, device in enumerate(others)
     ]
     return seats

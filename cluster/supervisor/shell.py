@@ -21,6 +21,7 @@ from .events import (
     Ended,
     Event,
     Found,
+    Measured,
     NodesSeen,
     Note,
     NotReserved,
@@ -39,8 +40,9 @@ from .events import (
     Ticked,
 )
 from .granting import grants_for
-from .hands import Hands, Pulse
+from .hands import Hands
 from .messages import ClientReport, Grants
+from .pulse import Pulse, speed_between
 from .seats import SeatState
 from .settings import SupervisorSettings
 from .status import Status, status_of
@@ -256,8 +258,12 @@ class Shell:
         now_s = self._clock()
         before_s, before = self._pulses.get(worker, (now_s, pulse))
         self._pulses[worker] = (now_s, pulse)
-        if now_s > before_s:
-            self._fps[worker] = (pulse.frames_done - before.frames_done) / (now_s - before_s)
+        if now_s <= before_s:
+            return
+        speed = speed_between(before, pulse, now_s - before_s)
+        self._fps[worker] = speed.fps
+        if speed.job and speed.fps > 0:
+            self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps))
 
 
 def _line(error: BaseException | None) -> str:

@@ -1,11 +1,11 @@
 """Everything a supervisor knows, and the small questions it answers about it."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from ..placement.demand import Demand
-from ..placement.inventory import Inventory
+from ..placement.inventory import Device, Inventory
 from ..placement.placement import Placement
 from .clients import Clients
 from .node_book import Nodes
@@ -14,8 +14,17 @@ from .settings import SupervisorSettings
 
 __all__ = ["Planner", "State"]
 
-Planner: TypeAlias = Callable[[Sequence[Demand], Inventory], Placement]
-"""Where demands go: ``place`` with its rates and policy."""
+
+class Planner(ABC):
+    """Where demands go, and what is learnt on the way: the one thing that a supervisor is given to decide by."""
+
+    @abstractmethod
+    def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
+        """Return where demands go."""
+
+    @abstractmethod
+    def learn(self, demand: Demand, device: Device, sessions: int, fps: float) -> None:
+        """Take in that ``sessions`` sessions for ``demand`` on ``device`` gave so many frames a second together."""
 
 
 @dataclass(slots=True)

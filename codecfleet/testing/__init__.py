@@ -1,10 +1,12 @@
 """Fakes that ship with codecfleet: for its own tests, and for the tests of whoever builds on it.
 
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
-works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine.
+works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
+``FakeHands`` is a cluster in memory for a supervisor to act on.
 """
 
+from .fake_hands import FakeHands
 from .fake_nvml import FakeNvml
 from .local_pool import FaultyPool, LocalPool
 
-__all__ = ["FakeNvml", "FaultyPool", "LocalPool"]
+__all__ = ["FakeHands", "FakeNvml", "FaultyPool", "LocalPool"]

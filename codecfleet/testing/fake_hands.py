@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ..cluster.placement.inventory import Node
 from ..cluster.supervisor.events import Order, Reserve, Start
-from ..cluster.supervisor.hands import Hands, Pulse
+from ..cluster.supervisor.hands import Hands
 from ..cluster.supervisor.messages import FoundWorker, RayNode, WorkerFacts
+from ..cluster.supervisor.pulse import Pulse
 
 __all__ = ["FakeHands"]
 
@@ -27,6 +28,7 @@ class FakeHands(Hands):
         self._why: dict[str, str] = {}
         self._pids = itertools.count(1000)
         self._orders: dict[str, Order] = {}
+        self.pulses: dict[str, Pulse] = {}
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.ended = ""
@@ -106,9 +108,8 @@ class FakeHands(Hands):
         return self._why[worker]
 
     async def pulse(self, seat: str, epoch: int) -> Pulse:
-        """Say that a worker has done nothing yet."""
-        del seat, epoch
-        return Pulse(0, {})
+        """Return what ``pulses`` holds for a worker: nothing done yet, unless a test says otherwise."""
+        return self.pulses.get(f"{seat}:{epoch}", Pulse(0, ()))
 
     async def stop(self, seat: str, epoch: int) -> None:
         """Kill a worker and give its bundle back."""

@@ -1,8 +1,10 @@
 """Software codecs, tried for real, and what becomes of cases that fail or kill their process."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from codecfleet.actors.encoder_profiles import PROFILES
 from codecfleet.cluster.probes.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.engines import Codec, Direction, How
 from codecfleet.cluster.probes.software_trials import (
+    TrialStream,
     decode_luma,
     mean_difference,
     probe_software,
@@ -20,6 +23,7 @@ from codecfleet.cluster.probes.trial_cases import (
     NVDEC_CASES,
     NVENC_CASES,
     SAMPLES,
+    SOFTWARE_DECODERS,
     SOFTWARE_ENCODERS,
     offered_by_software,
 )
@@ -108,6 +112,28 @@ def test_a_ready_stream_is_the_trial_picture(name: str) -> None:
     sample = next(sample for sample in SAMPLES if sample.name == name)
     luma = decode_luma(sample, [READY_STREAMS[name]])
     assert mean_difference(luma, trial_luma(sample.bit_depth), sample) < 1.0
+
+
+def test_a_stream_has_the_profile_that_its_sample_names() -> None:
+    """What is said to have been tried was tried: decoders read the same profile, or HEVC's range extensions."""
+    for sample in SAMPLES:
+        if sample.name not in found_streams():
+            continue
+        decoder = av.CodecContext.create(SOFTWARE_DECODERS[sample.codec], "r")
+        for data in found_streams()[sample.name].packets:
+            packet = av.Packet(len(data))
+            packet.update(data)
+            decoder.decode(packet)  # type: ignore[attr-defined]
+        decoder.decode(None)  # type: ignore[attr-defined]
+        said = (decoder.profile or "").lower().removesuffix(" profile")
+        assert said in (sample.profile, "rext"), sample.name
+        assert said != "rext" or sample.codec is Codec.HEVC
+
+
+@functools.cache
+def found_streams() -> Mapping[str, TrialStream]:
+    """Return software's bitstreams, made once."""
+    return probe_software().streams
 
 
 def test_a_wrong_picture_is_far_from_the_ramp() -> None:

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.policy import BUILT_ENGINES
-from codecfleet.cluster.supervisor.core import Core
+from codecfleet.cluster.placement.demand import EncoderChoice
+from codecfleet.cluster.placement.inventory import Device, Node
+from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 from codecfleet.cluster.supervisor.events import (
     Asked,
     Departed,
@@ -18,6 +21,7 @@ from codecfleet.cluster.supervisor.events import (
     Effect,
     Event,
     Found,
+    Measured,
     NodesSeen,
     NotReserved,
     Order,
@@ -58,9 +62,10 @@ class World:
 
     def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
         self.now_s = 100.0
-        self.core: Core = make_core(settings, BUILT_ENGINES, 1, self.now_s)
+        self.core = make_core(settings, BUILT_ENGINES, 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
         self.turn = 0
+        self.gpus: dict[str, str] = {}
         self.stopped: list[tuple[str, int]] = []
         self.probes: list[Probe] = []
         self.started: list[Start] = []
@@ -80,7 +85,8 @@ class World:
                 self.pending += self.core.decide(Reserved(seat, epoch, cores), self.now_s)
             case Start(seat, epoch, _, slots, _):
                 self.started.append(effect)
-                self.pending += self.core.decide(Started(seat, epoch, WorkerFacts(7, slots)), self.now_s)
+                facts = WorkerFacts(7, slots, self.gpus.get(seat, ""))
+                self.pending += self.core.decide(Started(seat, epoch, facts), self.now_s)
             case Stop(seat, epoch):
                 self.stopped.append((seat, epoch))
                 self.pending += self.core.decide(Stopped(seat, epoch), self.now_s)
@@ -325,6 +331,99 @@ def test_an_older_report_changes_nothing() -> None:
     world.say("one", wants("j", 100))
     world.tell(Renewed(ClientReport("one", "driver one", 0, ())))
     assert [job.key for job in world.core.state.clients.jobs()] == ["one/j"]
+
+
+def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
+    """Return a live node with GPUs that decode and encode H.264, as Ray and as its probes see it."""
+    ray = RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2, gpus=len(uuids))
+    cases = (CodecCase(Codec.H264, Direction.DECODE), CodecCase(Codec.H264, Direction.ENCODE))
+    trials = tuple(
+        Trial(case=case, engine=engine, implementation=engine.value, works=True, how=How.TRIED)
+        for case, engine in zip(cases, (Engine.NVDEC, Engine.NVENC), strict=True)
+    )
+    gpus = tuple(
+        Device(
+            device=uuid,
+            node=name,
+            kind=DeviceKind.GPU,
+            name="NVIDIA L4",
+            engines={Engine.NVDEC: 4, Engine.NVENC: 2},
+            trials=trials,
+            architecture="ada",
+            driver_branch="580",
+            free_memory_bytes=20 << 30,
+        )
+        for uuid in uuids
+    )
+    return ray, replace(ray.as_processor_only(), devices=(*gpus, *ray.as_processor_only().devices))
+
+
+def nvenc(job: str, pieces: int) -> JobReport:
+    """Return what a client says of a job that asks for NVENC."""
+    return JobReport(replace(plain_demand(job, pieces), encoder=EncoderChoice.NVENC), {})
+
+
+def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
+    """A seat books 0.51 of some GPU of the node; which one that was, its worker tells."""
+    ray, probed = gpu_node("g", "GPU-a", "GPU-b")
+    core = make_core(SETTINGS, ALL_ENGINES, 1, 0.0)
+    core.decide(NodesSeen((ray,)), 0.0)
+    core.decide(Probed(probed), 0.0)
+    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
+    reserves = [effect for effect in effects if isinstance(effect, Reserve)]
+    assert {reserve.gpus for reserve in reserves} == {0.51}
+    assert {reserve.seat for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
+    # Ray gives the second GPU to the first seat.
+    for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
+        (start,) = [e for e in core.decide(Reserved(reserve.seat, reserve.epoch, 0), 0.0) if isinstance(e, Start)]
+        assert start.takes_gpu
+        core.decide(Started(reserve.seat, reserve.epoch, WorkerFacts(5, start.slots, uuid)), 0.0)
+    grants = grants_for(core.state, "one", 0.0)
+    lanes = {lane.device: lane.sessions for lane in core.state.placement.lanes}
+    given = {core.state.seats[worker.rpartition(":")[0]].device: slots for worker, slots in grants.slots["j"].items()}
+    assert given == lanes
+    assert set(lanes) == {"GPU-a", "GPU-b"}
+
+
+def test_a_gpu_in_quarantine_gets_nothing() -> None:
+    """The GPU whose processes keep dying is left alone by name; its neighbour works on."""
+    ray, probed = gpu_node("g", "GPU-a", "GPU-b")
+    world = World(settings=SETTINGS)
+    world.core = make_core(SETTINGS, ALL_ENGINES, 1, world.now_s)
+    world.gpus = {"g/gpu#0": "GPU-a", "g/gpu#1": "GPU-b"}
+    world.tell(NodesSeen((ray,)))
+    world.tell(Probed(probed))
+    world.say("one", nvenc("j", 40))
+    for _ in range(DEATHS_IN_A_ROW_MAX):
+        world.tell(Died("g/gpu#0", world.core.state.seats["g/gpu#0"].epoch, "fell off the bus"))
+        world.wait(8)
+        world.say("one", nvenc("j", 40))
+    assert {lane.device for lane in world.core.state.placement.lanes} == {"GPU-b"}
+    assert [refusal.devices for refusal in world.core.state.placement.refusals if "fell off" in refusal.reason] == [
+        ("GPU-a",)
+    ]
+
+
+def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
+    """A node that was started without its GPUs keeps them for others."""
+    ray, probed = gpu_node("g", "GPU-a")
+    core = make_core(SETTINGS, ALL_ENGINES, 1, 0.0)
+    core.decide(NodesSeen((replace(ray, gpus=0),)), 0.0)
+    core.decide(Probed(probed), 0.0)
+    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
+    assert not [effect for effect in effects if isinstance(effect, Reserve)]
+    assert "Ray was started without it" in str(core.state.placement.refusals)
+
+
+def test_what_workers_measure_changes_the_rates() -> None:
+    """Rates begin as documented and follow what a worker of ours really gave."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    before = world.core.state.placement.lanes[0].fps
+    seat = world.core.state.seats["a/cpu#0"]
+    world.tell(Measured("a/cpu#0", seat.epoch, "j", 2, before / 4))
+    world.say("one", wants("j", 99))
+    assert world.core.state.placement.lanes[0].fps == pytest.approx(before / 4, rel=0.05)
 
 
 class Deaths(RuleBasedStateMachine):

@@ -1,0 +1,228 @@
+"""Placements that a person would expect, one rule at a time."""
+
+from collections import Counter
+from fractions import Fraction
+
+from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.inventory import DeviceState, Inventory
+from codecfleet.cluster.placement.place import Warm, place
+from codecfleet.cluster.placement.placement import Placement, Route
+from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES, Policy, PreemptibleUse
+from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
+
+from .worlds import GIB, demand, gpu, inventory, node, rendition
+
+RATES = start_rates()
+SOFTWARE = EncoderChoice.SOFTWARE
+
+
+def _place(wish: Demand, machines: Inventory, policy: Policy | None = None, warm: Warm | None = None) -> Placement:
+    return place([wish], machines, RATES, policy or Policy(), warm)
+
+
+def _routes(placement: Placement) -> dict[str, Route]:
+    return {lane.device: lane.route for lane in placement.lanes}
+
+
+def _sessions(placement: Placement) -> Counter[str]:
+    return Counter({lane.device: lane.sessions for lane in placement.lanes})
+
+
+def _reason(placement: Placement, device: str) -> str:
+    return next(refusal.reason for refusal in placement.refusals if device in refusal.devices)
+
+
+def test_a_gpu_with_both_engines_keeps_the_pictures() -> None:
+    """Where NVDEC and NVENC do it, one device decodes and encodes, with two sessions for each NVENC."""
+    placement = _place(demand(segments=100), inventory(node("n", "L40S")))
+    assert _routes(placement)["n/gpu0"] is Route.GPU
+    assert _sessions(placement)["n/gpu0"] == 6
+
+
+def test_a_gpu_without_an_encoder_decodes_for_its_hosts_cores() -> None:
+    """H200 has no NVENC: its NVDEC decodes, the cores encode, and none of them is left idle."""
+    placement = _place(demand(segments=100), inventory(node("n", "H200", cores=16)))
+    assert _routes(placement) == {"n/gpu0": Route.HYBRID}
+    assert _sessions(placement) == {"n/gpu0": 16}
+
+
+def test_what_the_decoder_cannot_do_the_processor_does() -> None:
+    """AV1 is decoded by no H200, so its host's processor does it all."""
+    wish = demand(decode=CodecCase(Codec.AV1, Direction.DECODE))
+    placement = _place(wish, inventory(node("n", "H200", cores=4)))
+    assert _routes(placement) == {"n/cpu": Route.CPU}
+    assert "cannot decode av1" in _reason(placement, "n/gpu0")
+
+
+def test_what_only_software_decodes_is_uploaded_to_the_encoder() -> None:
+    """A codec that no NVDEC knows is decoded by the cores and encoded by NVENC, where that is fastest."""
+    wish = demand(decode=CodecCase(Codec.OTHER, Direction.DECODE))
+    placement = _place(wish, inventory(node("n", "L4", cores=8)))
+    assert _routes(placement) == {"n/gpu0": Route.UPLOAD}
+
+
+def test_few_gpus_are_opened_where_cores_are_short() -> None:
+    """Eight GPUs that decode for the same cores are opened one by one, not all for a session each."""
+    placement = _place(demand(segments=10), inventory(node("n", *["H200"] * 8, cores=64)))
+    assert _sessions(placement) == {"n/gpu0": 10}
+
+
+def test_a_software_job_leaves_gpus_alone_where_it_can() -> None:
+    """Where it makes little difference, machines without a GPU come before those with one."""
+    machines = inventory(node("a", "H200", cores=8), node("b", cores=8))
+    placement = _place(demand(segments=1, encoder=SOFTWARE), machines)
+    assert _routes(placement) == {"b/cpu": Route.CPU}
+
+
+def test_the_policy_says_what_decoding_on_a_gpu_must_gain() -> None:
+    """A GPU is not taken for decoding alone where that gains less than asked for."""
+    placement = _place(demand(encoder=SOFTWARE), inventory(node("n", "H200")), Policy(hybrid_gain=0.5))
+    assert _routes(placement) == {"n/cpu": Route.CPU}
+    assert "not worth a GPU" in _reason(placement, "n/gpu0")
+
+
+def test_another_nvenc_cannot_help_with_a_track() -> None:
+    """A track that has begun on Ada is not continued on Turing, nor by another driver branch."""
+    kind = EncoderKind("nvenc", "ada", "580")
+    machines = inventory(node("n", "T4", "L4"), node("m", "L4"))
+    other = inventory(*machines.nodes[:1], node("m"))
+    placement = _place(demand(renditions=(rendition(kind=kind),)), machines)
+    assert set(_routes(placement)) == {"n/gpu1", "m/gpu0"}
+    assert "turing NVENC" in _reason(placement, "n/gpu0")
+    assert set(_routes(_place(demand(renditions=(rendition(kind=kind),)), other))) == {"n/gpu1"}
+
+
+def test_the_encoder_kind_is_the_one_that_finishes_soonest() -> None:
+    """One small NVENC against a thousand cores: the cores have it; against four, NVENC."""
+    large = _place(demand(segments=1000), inventory(node("a", "T4"), node("b", cores=1000)))
+    small = _place(demand(segments=1000), inventory(node("a", "T4", cores=4)))
+    assert {lane.kinds for lane in large.lanes} == {(EncoderKind("libx265"),)}
+    assert {lane.kinds for lane in small.lanes} == {(EncoderKind("nvenc", "turing", "580"),)}
+
+
+def test_a_ladder_takes_a_session_for_each_rendition() -> None:
+    """Two renditions take two encoder sessions, so a cap of three lets one segment run."""
+    machines = inventory(node("n", cores=1))
+    capped = gpu("L40S", "n", encoder_sessions_max=3)
+    machines = inventory(node("n").__class__(node="n", name="n", devices=(capped, *machines.nodes[0].devices)))
+    wish = demand(renditions=(rendition(), rendition(height=720)), encoder=EncoderChoice.NVENC)
+    placement = _place(wish, machines)
+    assert _sessions(placement) == {"n/gpu0": 1}
+    assert _reason(placement, "n/cpu").startswith("the track is encoded by NVENC")
+
+
+def test_a_short_job_does_not_open_sessions_that_come_too_late() -> None:
+    """Half a second of work is not worth six sessions that open one after the other."""
+    placement = _place(demand(segments=30, frames=8), inventory(node("n", "L40S", "L40S")))
+    assert sum(_sessions(placement).values()) == 2
+    assert "open" in placement.refusals[-1].reason or placement.refusals
+
+
+def test_warm_sessions_come_first() -> None:
+    """Of two like devices the one with an idle session of the right kind is taken."""
+    machines = inventory(node("a", "L4"), node("b", "L4"))
+    warm = {"b/gpu0": {CodecCase(Codec.H264, Direction.DECODE): 1}}
+    assert set(_routes(_place(demand(segments=1), machines))) == {"a/gpu0"}
+    assert set(_routes(_place(demand(segments=1), machines, warm=warm))) == {"b/gpu0"}
+
+
+def test_a_vgpu_gets_the_part_that_is_its_own() -> None:
+    """A fifth of three NVENC is one session that runs at six tenths of an engine's speed."""
+    whole = _place(demand(segments=1), inventory(node("n", "L40S")))
+    machines = inventory(node("n"))
+    part = gpu("L40S", "n", share=0.2)
+    shared = Inventory((machines.nodes[0].__class__(node="n", name="n", devices=(part, *machines.nodes[0].devices)),))
+    placement = _place(demand(segments=9), shared)
+    assert _sessions(placement)["n/gpu0"] == 1
+    assert placement.lanes[0].fps < 0.7 * whole.lanes[0].fps
+
+
+def test_memory_bounds_the_sessions() -> None:
+    """A device with room for one context and two sessions takes two."""
+    free = int((520 + 2 * 64.5) * (1 << 20) / 0.9) + (8 << 20)
+    machine = node("n")
+    small = gpu("L4", "n", free_memory_bytes=free)
+    placement = _place(
+        demand(segments=9, encoder=EncoderChoice.NVENC),
+        Inventory((machine.__class__(node="n", name="n", devices=(small, *machine.devices)),)),
+    )
+    assert _sessions(placement)["n/gpu0"] in (1, 2)
+    assert free < GIB
+
+
+def test_a_local_input_is_read_where_it_lies() -> None:
+    """Only the node that holds the input works on it, and the others say why not."""
+    placement = _place(demand(at_node="b"), inventory(node("a"), node("b")))
+    assert set(_routes(placement)) == {"b/cpu"}
+    assert "the input lies on b" in _reason(placement, "a/cpu")
+
+
+def test_cordoned_draining_and_quarantined_get_nothing() -> None:
+    """What is not open takes no work, and says what it is and why."""
+    for state in (DeviceState.CORDONED, DeviceState.DRAINING, DeviceState.QUARANTINED):
+        machines = inventory(node("a", state=state, state_reason="somebody said so"), node("b"))
+        placement = _place(demand(), machines)
+        assert set(_routes(placement)) == {"b/cpu"}
+        assert _reason(placement, "a/cpu") == f"its node is {state.value} because somebody said so"
+
+
+def test_preemptible_nodes_come_last() -> None:
+    """They are used when the others are full, or for jobs that tolerate them, as the policy says."""
+    machines = inventory(node("a", cores=8, preemptible=True), node("b", cores=4))
+    assert _sessions(_place(demand(segments=6), machines)) == {"b/cpu": 4, "a/cpu": 2}
+    never, tolerant = Policy(preemptible=PreemptibleUse.NEVER), Policy(preemptible=PreemptibleUse.TOLERANT)
+    assert _sessions(_place(demand(segments=6), machines, never)) == {"b/cpu": 4}
+    assert _sessions(_place(demand(segments=6), machines, tolerant)) == {"b/cpu": 4}
+    willing = demand(segments=6, tolerates=frozenset({"preemptible"}))
+    assert _sessions(_place(willing, machines, tolerant)) == {"b/cpu": 4, "a/cpu": 2}
+
+
+def test_an_engine_that_is_not_built_gets_nothing() -> None:
+    """With software sessions alone, GPUs are left out, and the reason is the policy."""
+    placement = _place(demand(), inventory(node("n", "L40S")), Policy(engines=BUILT_ENGINES))
+    assert _routes(placement) == {"n/cpu": Route.CPU}
+    assert "the policy does not use NVDEC" in _reason(placement, "n/gpu0")
+
+
+def test_a_job_that_fits_nowhere_is_told_why() -> None:
+    """NVENC alone, on a machine without one: the first refusal says so, and names no device."""
+    placement = _place(demand(encoder=EncoderChoice.NVENC), inventory(node("n", "H200")))
+    assert placement.lanes == ()
+    assert placement.refusals[0].devices == ()
+    assert "writes what it asks for" in placement.refusals[0].reason
+
+
+def test_a_job_with_nothing_left_gets_nothing() -> None:
+    """A job whose segments are all done takes no place."""
+    placement = _place(demand(segments=0), inventory(node("n")))
+    assert placement.lanes == ()
+    assert [refusal.reason for refusal in placement.refusals] == ["nothing is left to do"]
+
+
+def test_jobs_share_each_engine_by_weight() -> None:
+    """Three to one on four L4 in all: the heavier job has about three quarters of the NVENC sessions."""
+    machines = inventory(node("n", *["L4"] * 4))
+    wishes = [
+        demand("heavy", segments=100, weight=Fraction(3), encoder=EncoderChoice.NVENC),
+        demand("light", segments=100, weight=Fraction(1), encoder=EncoderChoice.NVENC),
+    ]
+    placement = place(wishes, machines, RATES, Policy())
+    sessions = Counter[str]()
+    for lane in placement.lanes:
+        sessions[lane.job] += lane.sessions
+    assert sessions == {"heavy": 12, "light": 4}
+
+
+def test_jobs_of_one_priority_spread_over_kinds_of_engines() -> None:
+    """With one small NVENC and many cores, the second job takes the cores when the first has the NVENC."""
+    machines = inventory(node("n", "T4", cores=96))
+    placement = place([demand("one", 200), demand("two", 200)], machines, RATES, Policy())
+    kinds = {lane.job: lane.kinds[0].implementation for lane in placement.lanes}
+    assert set(kinds.values()) == {"nvenc", "libx265"}
+
+
+def test_no_cores_no_software() -> None:
+    """With processors left out, NVDEC alone has nothing to give."""
+    placement = _place(demand(), inventory(node("n", "H200")), Policy(engines=ALL_ENGINES - {Engine.CPU}))
+    assert placement.lanes == ()

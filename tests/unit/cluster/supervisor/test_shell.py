@@ -1,0 +1,199 @@
+"""The supervisor's shell on a cluster in memory: what is decided happens, and what happens is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from codecfleet.cluster.placement.assumed import plain_demand
+from codecfleet.cluster.placement.policy import BUILT_ENGINES
+from codecfleet.cluster.supervisor.events import Order
+from codecfleet.cluster.supervisor.messages import ClientReport, Grants, JobReport, RayNode
+from codecfleet.cluster.supervisor.pulse import Pulse
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.shell import Shell
+from codecfleet.cluster.supervisor.status_lines import status_lines
+from codecfleet.cluster.supervisor.wiring import make_core
+from codecfleet.testing import FakeHands
+
+SETTINGS = SupervisorSettings(idle_release_s=30)
+
+
+class Clock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep in this clock's time."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.now_s + seconds, woken))
+        await woken
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let time pass, a quarter of a second at a time, and everybody do what they do then."""
+        for _ in range(int(seconds * 4)):
+            self.now_s += 0.25
+            due = [woken for at_s, woken in self._sleepers if at_s <= self.now_s]
+            self._sleepers = [(at_s, woken) for at_s, woken in self._sleepers if at_s > self.now_s]
+            for woken in due:
+                if not woken.done():
+                    woken.set_result(None)
+            await quiet()
+
+
+async def quiet() -> None:
+    """Let every task run until all of them wait."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+MakeShell = Callable[[FakeHands], Awaitable[Shell]]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def make_shell(clock: Clock) -> AsyncIterator[MakeShell]:
+    """A maker of opened shells, which are closed after the test."""
+    shells: list[Shell] = []
+
+    async def make(hands: FakeHands) -> Shell:
+        core = make_core(SETTINGS, BUILT_ENGINES, 1 + 1000 * len(shells), clock())
+        shells.append(Shell(hands, core, SETTINGS, clock=clock, sleep=clock.sleep))
+        await shells[-1].open()
+        return shells[-1]
+
+    yield make
+    for shell in shells:
+        await shell.close("the test is over")
+
+
+def two_nodes() -> FakeHands:
+    """Two nodes of two cores."""
+    return FakeHands(tuple(RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2) for name in "ab"))
+
+
+def report(turn: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
+    """Return what a client with one job says."""
+    return ClientReport(client, f"driver {client}", turn, (JobReport(plain_demand("j", pieces), held or {}),))
+
+
+async def settled(shell: Shell, said: ClientReport) -> Grants:
+    """Renew, let everything happen that follows, and return what the client is told then."""
+    await shell.renew(said)
+    await quiet()
+    return await shell.renew(said)
+
+
+async def test_a_lease_reserves_starts_and_gives_back(make_shell: MakeShell, clock: Clock) -> None:
+    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    grants = await settled(shell, report(1, 50))
+    assert sum(grants.slots["j"].values()) == 4
+    assert (hands.reserved_cores, len(hands.workers)) == (4, 2)
+    shell.depart("one")
+    await clock.pass_by(31)
+    assert (hands.reserved_cores, hands.workers) == (0, {})
+
+
+async def test_a_client_hears_news_at_once(make_shell: MakeShell) -> None:
+    """A client that waits for news is told of a death when it happens, not when its patience ends."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    held = (await settled(shell, report(1, 50))).slots["j"]
+    waiting = asyncio.create_task(shell.renew(report(2, 50, dict(held)), 60))
+    await quiet()
+    assert not waiting.done()
+    victim = next(iter(held))
+    hands.kill(victim, "signal 9")
+    await quiet()
+    assert (await waiting).dead == {victim}
+
+
+async def test_a_node_that_joins_is_used(make_shell: MakeShell, clock: Clock) -> None:
+    """Within a second of its joining a node works for who waits."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    await settled(shell, report(1, 50))
+    hands.join(RayNode(node="c", name="host-c", cores=4, free_cores=4))
+    await clock.pass_by(1.5)
+    assert sum((await settled(shell, report(2, 50))).slots["j"].values()) == 8
+
+
+async def test_the_next_supervisor_takes_over(make_shell: MakeShell, clock: Clock) -> None:
+    """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
+    hands = two_nodes()
+    first = await make_shell(hands)
+    held = (await settled(first, report(1, 50))).slots["j"]
+    assert first.ask(Order.CORDON, "host-b")
+    await quiet()
+    survivors = dict(hands.workers)
+    second = await make_shell(hands)
+    assert hands.workers == survivors
+    assert (await second.renew(report(2, 50, dict(held)))).slots["j"] == held
+    await clock.pass_by(4)
+    grants = await settled(second, report(3, 50, dict(held)))
+    assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
+    assert hands.starts == 2
+
+
+async def test_a_worker_that_does_not_answer_is_dead(make_shell: MakeShell) -> None:
+    """A start that fails is tried again, and the log says why it failed."""
+    hands = two_nodes()
+    hands.start_errors = [RuntimeError("no memory")]
+    shell = await make_shell(hands)
+    grants = await settled(shell, report(1, 50))
+    assert sum(grants.slots["j"].values()) == 4
+    assert hands.starts == 3
+    assert any("no memory" in line for _, line in shell.status().log)
+
+
+async def test_the_world_may_end(make_shell: MakeShell) -> None:
+    """When Ray itself is gone, whoever waits is told so."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    held = (await settled(shell, report(1, 50))).slots["j"]
+    hands.ended = "Ray itself ended"
+    hands.kill(next(iter(held)))
+    await quiet()
+    assert (await shell.renew(report(2, 50, dict(held)))).hopeless == "Ray itself ended"
+
+
+async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: Clock) -> None:
+    """Nodes, workers with their leases and speed, jobs with their share, and the log: as values and as lines."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    held = (await settled(shell, report(1, 50))).slots["j"]
+    worker = min(held)
+    running = (("j", "segment 1"), ("j", "segment 2"))
+    hands.pulses[worker] = Pulse(0, running)
+    await clock.pass_by(2.5)
+    hands.pulses[worker] = Pulse(50, running)
+    await clock.pass_by(2)
+    await shell.renew(report(2, 44, dict(held)))
+    status = shell.status()
+    (job,) = status.jobs
+    assert (job.used_slots, job.granted_slots, job.segments_left) == (4, 4, 44)
+    assert {found.worker: found.fps for found in status.workers}[worker.rpartition(":")[0]] == 25.0
+    text = "\n".join(status_lines(status))
+    for expected in (
+        "host-a/cpu#0",
+        "25.0 fps",
+        "4 of 4 slots, 44 segments left",
+        "quarantine  none",
+        "is up: process",
+    ):
+        assert expected in text
+    assert max(map(len, status_lines(status))) <= 120

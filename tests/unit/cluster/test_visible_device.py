@@ -1,0 +1,63 @@
+"""Which GPU a worker process sees."""
+
+import pytest
+
+from codecfleet.cluster.hardware import load_hardware
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
+from codecfleet.cluster.visible_device import narrow, uuid_of
+from codecfleet.errors import FleetUnavailable
+from codecfleet.testing import FakeNvml
+
+
+def nvml_with(*uuids: str) -> FakeNvml:
+    """Return a driver with these GPUs, in NVML's order."""
+    model = load_hardware().gpus["L4"]
+    devices = tuple(
+        SimulatedDevice(
+            kind=DeviceKind.GPU,
+            uuid=uuid,
+            name="NVIDIA L4",
+            architecture="ada",
+            compute_capability="8.9",
+            pci_bus_id=f"00000000:{number + 1:02X}:00.0",
+            memory_bytes=24 << 30,
+            max_video_clock_mhz=None,
+            engines=dict(model.engines),
+        )
+        for number, uuid in enumerate(uuids)
+    )
+    node = SimulatedNode(name="n", cores=8, memory_bytes=1 << 36, driver="580.95.05", devices=devices)
+    fake = FakeNvml(node)
+    fake.nvmlInit()
+    return fake
+
+
+def test_an_index_becomes_a_uuid() -> None:
+    """Ray's index is NVML's, and the process sees that GPU alone, by a name that means the same to CUDA."""
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == "GPU-b"
+    assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize("uuid", ["GPU-0f1e", "MIG-7a2b"])
+def test_a_uuid_stays_what_it_is(uuid: str) -> None:
+    """A node that was started with UUIDs needs nobody to ask: also a MIG slice, which Ray knows no index of."""
+    assert uuid_of(uuid, None) == uuid
+
+
+@pytest.mark.parametrize("given", [[], ["0", "1"]])
+def test_one_gpu_is_needed(given: list[str]) -> None:
+    """A worker that Ray gave no GPU, or several, says so rather than taking one that is not its own."""
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    with pytest.raises(FleetUnavailable, match=f"{len(given)} GPUs instead of one"):
+        narrow(given, environment, nvml_with("GPU-a", "GPU-b"))
+    assert environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_an_index_that_nobody_knows() -> None:
+    """An index without a driver, or beyond its GPUs, cannot be mapped."""
+    with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
+        uuid_of("0", None)
+    with pytest.raises(FleetUnavailable, match="does not know"):
+        uuid_of("5", nvml_with("GPU-a"))
