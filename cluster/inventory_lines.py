@@ -152,7 +152,8 @@ def mig_lines(reports: Reports) -> Iterator[str]:
 
 def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     after = "" if mig.enabled == mig.pending else f", {'on' if mig.pending else 'off'} after a reset"
-    yield f"    MIG is {'on' if mig.enabled else 'off'}{after}; at most {mig.slices_max} instances"
+    room = f"; at most {mig.slices_max} instances" if mig.enabled else ""
+    yield f"    MIG is {'on' if mig.enabled else 'off'}{after}{room}"
     for part in mig.slices:
         yield from wrapped(slice_head(part), "    ")
         yield f"      engines: {engine_text(engine_counts(part.engines, trials.get(part.uuid)))}"

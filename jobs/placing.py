@@ -19,13 +19,14 @@ from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from .plan import Plan
 
-__all__ = ["PlacedPlan", "demand_of", "place_plan"]
+__all__ = ["PlacedPlan", "demand_of", "media_case", "place_plan"]
 
 LANES_SHOWN: Final = 24
 NODES_NAMED: Final = 2
 _BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
-_CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0"}
+_CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 _SIDE: Final = 16
+_GRAY_AND_ALPHA: Final = 2
 
 
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
@@ -37,7 +38,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
     picture = plan.encoder.format
     software_only = plan.spec.device == "cpu" or bool(plan.spec.encoder_options)
     rendition = Rendition(
-        case=_case(Codec(plan.encoder.codec.value), Direction.ENCODE, picture.pix_fmt),
+        case=media_case(plan.encoder.codec.value, Direction.ENCODE, picture.pix_fmt),
         width=picture.width,
         height=picture.height,
         software=plan.encoder.implementation,
@@ -47,7 +48,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
     return Demand(
         job=job,
         segments=tuple(segment.frames for segment in plan.segments),
-        decode=_case(_codec(video.codec if video is not None else None), Direction.DECODE, source.pix_fmt),
+        decode=media_case(video.codec if video is not None else None, Direction.DECODE, source.pix_fmt),
         width=source.width,
         height=source.height,
         renditions=(rendition,),
@@ -58,21 +59,17 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
     )
 
 
-def _codec(name: str | None) -> Codec:
+def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
+    """Return what engines are asked for, from FFmpeg's names of a codec (None: not known) and of a pixel format."""
     known = {codec.value: codec for codec in Codec} | _BY_FFMPEG
-    return known.get(name or "", Codec.OTHER)
-
-
-def _case(codec: Codec, direction: Direction, pix_fmt: str) -> CodecCase:
+    codec = known.get(codec_name or "", Codec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
-    depth = layout.components[0].bits
-    chroma = [component for component in layout.components if component.is_chroma]
-    if layout.is_rgb:
-        return CodecCase(codec, direction, "4:4:4", depth)
-    if not chroma:
-        return CodecCase(codec, direction, "4:0:0", depth)
-    ratio = (_SIDE // chroma[0].width, _SIDE // chroma[0].height)
-    return CodecCase(codec, direction, _CHROMA.get(ratio, f"1/{ratio[0]}x1/{ratio[1]}"), depth)
+    components = layout.components
+    if len(components) <= _GRAY_AND_ALPHA:
+        return CodecCase(codec, direction, "4:0:0", components[0].bits)
+    ratio = (1, 1) if layout.is_rgb else (_SIDE // components[1].width, _SIDE // components[1].height)
+    chroma = _CHROMA.get(ratio, f"1/{ratio[0]} x 1/{ratio[1]}")
+    return CodecCase(codec, direction, chroma, components[0].bits)
 
 
 def place_plan(

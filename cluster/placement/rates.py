@@ -9,6 +9,7 @@ shape: a second session per engine adds a few percent, a third nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import ceil
 
 from ..hardware import Hardware, load_hardware
 from ..probes.engines import Codec, CodecCase, Direction, Engine
@@ -220,13 +221,16 @@ def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: floa
     if stage.engine is Engine.CPU:
         core, cores = _software_start(hardware, stage), max(1, int(engines))
         return ((1, core), (cores, core * cores)) if cores > 1 else ((1, core),)
-    one = _engine_fps(hardware, device, stage) * min(1.0, engines)
+    one = _engine_fps(hardware, device, stage)
     if one <= 0:
         return ()
-    # A share of less than an engine still holds one session, and gains nothing from a second.
-    whole = max(1, int(engines))
-    points = [(round(whole * sessions), one * whole * part) for sessions, part in hardware.sessions.efficiency]
-    return _until_flat(tuple([(1, points[0][1] / whole), *points] if whole > 1 else points))
+    points: dict[int, float] = {}
+    for each, part in hardware.sessions.efficiency:
+        # Shares of a GPU need not be whole engines: the last, which is less than one, still holds a session.
+        sessions = max(ceil(engines) * each if each == 1 else round(engines * each), len(points) + 1)
+        points.setdefault(1, one * min(1.0, engines) * part)
+        points[sessions] = one * engines * part
+    return _until_flat(tuple(sorted(points.items())))
 
 
 def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:

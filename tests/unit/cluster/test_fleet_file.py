@@ -1,0 +1,149 @@
+"""Simulated fleets: what files say, what they leave out, and what is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
+from codecfleet.cluster.hardware import load_hardware
+from codecfleet.cluster.placement.build import inventory_of, inventory_of_fleet
+from codecfleet.cluster.placement.inventory import Device, DeviceState
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How
+from codecfleet.cluster.probes.simulated import SimulatedFleet
+from codecfleet.cluster.probes.simulated_report import simulated_report
+from codecfleet.errors import UsageError
+
+README = (Path(__file__).parents[3] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
+HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
+NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
+
+
+def _fleet(folder: Path, text: str) -> SimulatedFleet:
+    path = folder / "fleet.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_fleet(path)
+
+
+def _devices(name: str) -> dict[str, list[Device]]:
+    inventory = inventory_of_fleet(load_fleet(name))
+    return {node.name: [d for d in node.devices if d.kind is not DeviceKind.CPU] for node in inventory.nodes}
+
+
+@pytest.mark.parametrize("name", sorted(built_in_fleets()))
+def test_our_own_fleets_can_be_read(name: str) -> None:
+    """Each has its file's name, says where its figures are from, and gives every node a processor."""
+    fleet = load_fleet(name)
+    assert fleet.name == name
+    assert fleet.source
+    assert all(node.devices[-1].engines == {Engine.CPU: node.cores} for node in fleet.nodes)
+    assert f"| `{name}` |" in README
+
+
+def test_a_fleet_is_the_same_whenever_it_is_read() -> None:
+    """Names, UUIDs and all: reading twice gives equal fleets, and no two devices share a UUID."""
+    fleet = load_fleet("mixed-200")
+    assert fleet == load_fleet("mixed-200")
+    assert len(fleet.nodes) == 200
+    uuids = [each.uuid for node in fleet.nodes for device in node.devices for each in (device, *device.slices)]
+    assert len(set(uuids)) == len(uuids)
+
+
+def test_every_key_is_documented() -> None:
+    """The page on fleet files names each key that they may have."""
+    keys = {*NodeEntry.model_fields, *DeviceEntry.model_fields, *VgpuEntry.model_fields} - {"devices", "vgpus"}
+    assert all(re.search(rf"^{key} = ", README, re.MULTILINE) for key in keys)
+
+
+def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
+    """A model's name stands for its engines, memory, architecture and what its engines take."""
+    fleet = _fleet(tmp_path, f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\ncount = 2\n')
+    first, second, _ = fleet.nodes[0].devices
+    assert (first.name, first.architecture, first.engines[Engine.NVDEC]) == ("NVIDIA L4", "ada", 4)
+    assert first.trials is second.trials
+    assert {trial.how for trial in first.trials} == {How.SIMULATED}
+    works = {trial.case for trial in first.trials if trial.works}
+    assert CodecCase(Codec.AV1, Direction.ENCODE) in works
+    assert CodecCase(Codec.H264, Direction.DECODE, bit_depth=10) not in works
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD, "nodes: field required"),
+        (f"{HEAD}{NODE}colour = 1\n", "nodes.0.colour: extra inputs"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "GTX 9000"\n', "no GPU model is called GTX 9000"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "holds 1 of 4g.24gb"),
+        (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
+        (f"{HEAD.replace('1', '2', 1)}{NODE}", "schema: input should be less"),
+        ("schema = ", "is no TOML"),
+    ],
+)
+def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    """The file, the place and what is wrong with it."""
+    with pytest.raises(UsageError) as caught:
+        _fleet(tmp_path, text)
+    assert said in caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fleet_that_is_not_there_is_refused() -> None:
+    """A name that is no file and none of ours: the answer lists ours."""
+    with pytest.raises(UsageError, match="h200-l40s"):
+        load_fleet("nowhere")
+
+
+def test_slices_are_devices_of_their_own() -> None:
+    """Of a GPU that is cut only the slices take work; they know their engines, memory and GPU."""
+    devices = _devices("a100-mig")["a100"]
+    assert len(devices) == 18
+    by_profile = {device.name.rpartition(" ")[2]: device for device in devices if device.kind is DeviceKind.MIG}
+    assert by_profile["3g.20gb"].engines == {Engine.NVDEC: 2}
+    assert by_profile["1g.5gb"].engines == {}
+    assert by_profile["1g.5gb+me"].engines[Engine.NVDEC] == 1
+    assert by_profile["3g.20gb"].parent.startswith("GPU-")
+
+
+def test_guests_and_hosts_of_vgpus_are_told_apart() -> None:
+    """A guest's vGPU has its share and an identity that lasts; its host's GPU takes no work."""
+    devices = _devices("vgpu")
+    assert devices["guest-1"][0].share == 0.5
+    assert devices["guest-1"][0].device == "guest-1/00000000:01:00.0"
+    assert devices["hypervisor"][0].state is DeviceState.CORDONED
+    assert devices["passthrough"][0].state is DeviceState.OPEN
+
+
+def test_geforce_caps_hold_for_the_machine() -> None:
+    """The driver's cap is the node's, not the card's; a machine without GeForce has none."""
+    workstation = inventory_of_fleet(load_fleet("rtx-4090")).nodes[0]
+    assert workstation.system_encoder_sessions_max == 12
+    assert workstation.devices[0].encoder_sessions_max is None
+    assert inventory_of_fleet(load_fleet("l4-x4")).nodes[0].system_encoder_sessions_max is None
+
+
+@pytest.mark.parametrize("name", ["h200-l40s", "a100-mig", "rtx-4090", "laptop", "thor", "orin", "l4-x4"])
+def test_probing_a_simulated_machine_gives_the_same_engines(name: str) -> None:
+    """The inventory from reports of the probes has the devices and engines that the fleet file has."""
+    fleet = load_fleet(name)
+    direct = inventory_of_fleet(fleet)
+    probed = inventory_of(simulated_report(node) for node in fleet.nodes)
+    for mine, theirs in zip(direct.nodes, probed.nodes, strict=True):
+        assert [_engines(device) for device in mine.devices] == [_engines(device) for device in theirs.devices]
+
+
+def _engines(device: Device) -> tuple[str, str, str, int, int]:
+    counts = device.engines.get(Engine.NVDEC, 0), device.engines.get(Engine.NVENC, 0)
+    identity = device.device if device.kind is not DeviceKind.CPU else "processor"
+    return (identity, device.kind.value, device.architecture, *counts)
+
+
+def test_the_tables_name_a_source_for_every_figure() -> None:
+    """Each model says how each of its counts is known, and by whom."""
+    hardware = load_hardware()
+    for model in hardware.gpus.values():
+        assert model.source in hardware.sources
+        assert {"nvdec", "nvenc"} <= set(model.confidence)
+        assert model.architecture in hardware.architectures
+        assert not model.mig or model.mig in hardware.mig

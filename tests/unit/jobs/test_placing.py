@@ -1,0 +1,85 @@
+"""From a plan's values to a demand, and a placement in words."""
+
+import json
+
+import pytest
+
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.placement.build import inventory_of_fleet, inventory_of_processor
+from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
+from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy
+from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
+from codecfleet.jobs.placing import PlacedPlan, media_case, place_plan
+
+
+def _demand(encoder: EncoderChoice = EncoderChoice.AUTO) -> Demand:
+    track = Rendition(case=CodecCase(Codec.HEVC, Direction.ENCODE), width=1280, height=720, software="libx265")
+    return Demand(
+        job="plan",
+        segments=(240,) * 4,
+        decode=CodecCase(Codec.H264, Direction.DECODE),
+        width=1280,
+        height=720,
+        renditions=(track,),
+        encoder=encoder,
+    )
+
+
+def _placed(fleet: str, encoder: EncoderChoice = EncoderChoice.AUTO) -> PlacedPlan:
+    machines = inventory_of_fleet(load_fleet(fleet))
+    return place_plan(_demand(encoder), machines, start_rates(), Policy(), where="a fleet", note="simulated")
+
+
+@pytest.mark.parametrize(
+    ("codec", "pix_fmt", "expected"),
+    [
+        ("h264", "yuv420p", CodecCase(Codec.H264, Direction.DECODE)),
+        ("hevc", "yuv420p10le", CodecCase(Codec.HEVC, Direction.DECODE, bit_depth=10)),
+        ("prores", "yuva444p10le", CodecCase(Codec.OTHER, Direction.DECODE, "4:4:4", 10)),
+        ("mpeg2video", "yuv422p", CodecCase(Codec.MPEG2, Direction.DECODE, "4:2:2")),
+        ("mjpeg", "yuvj420p", CodecCase(Codec.JPEG, Direction.DECODE)),
+        ("vp9", "gbrp", CodecCase(Codec.VP9, Direction.DECODE, "4:4:4")),
+        ("h264", "yuv444p", CodecCase(Codec.H264, Direction.DECODE, "4:4:4")),
+        ("av1", "gray10le", CodecCase(Codec.AV1, Direction.DECODE, "4:0:0", 10)),
+        ("dvvideo", "yuv411p", CodecCase(Codec.OTHER, Direction.DECODE, "4:1:1")),
+        (None, "yuv420p", CodecCase(Codec.OTHER, Direction.DECODE)),
+    ],
+)
+def test_a_track_is_one_case(codec: str | None, pix_fmt: str, expected: CodecCase) -> None:
+    """Codec and pixel format, by FFmpeg's names, become what engines are asked for."""
+    assert media_case(codec, Direction.DECODE, pix_fmt) == expected
+
+
+def test_a_placement_in_words_names_everything() -> None:
+    """Machines, note, encoder and why, lanes, refusals and prediction have a line each."""
+    lines = _placed("h200-l40s").lines()
+    assert lines[0] == "placed on a fleet: 3 nodes, 16 GPUs, 320 cores"
+    assert lines[1] == "note: simulated"
+    assert lines[2] == "hevc 1280x720 is encoded by nvenc (ada, driver branch 580): it finishes soonest"
+    assert any(line.startswith("not on 8 x H200 of h200: ") for line in lines)
+    assert lines[-1].startswith("predicted: ")
+
+
+def test_a_placement_as_json_is_plain() -> None:
+    """Everything survives a round trip through JSON, and each segment is on one lane."""
+    document = _placed("h200-l40s").to_json()
+    assert json.loads(json.dumps(document)) == document
+    assert sorted(number for lane in document["lanes"] for number in lane["segments"]) == [0, 1, 2, 3]
+    assert document["encoder_kinds"] == [{"implementation": "nvenc", "architecture": "ada", "driver_branch": "580"}]
+
+
+def test_what_fits_nowhere_says_so() -> None:
+    """A job that no device can do has no lanes, no kinds, no prediction, and a reason."""
+    placed = _placed("laptop", EncoderChoice.NVENC)
+    assert placed.to_json()["lanes"] == []
+    assert placed.to_json()["predicted"]["wall_s"] is None
+    assert any(line.startswith("nowhere: ") for line in placed.lines())
+    assert "nowhere, because" in placed.summary()
+
+
+def test_this_machine_is_one_line() -> None:
+    """A processor alone is summed up: sessions, speed, time."""
+    machines = inventory_of_processor("this machine", 2, 8 << 30)
+    placed = place_plan(_demand(), machines, start_rates(), Policy(engines=BUILT_ENGINES), where="this machine")
+    assert placed.summary().startswith("placed on this machine: cpu with 2 sessions at ")
