@@ -133,7 +133,7 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
         return asyncio.run(probe_cluster(machines.address, machines.fresh))
     if machines.fleet is not None:
         from .cluster.fleet_file import load_fleet  # noqa: PLC0415
-        from .cluster.probes.simulated_report import simulated_report  # noqa: PLC0415
+        from .testing.simulated_report import simulated_report  # noqa: PLC0415
 
         fleet = load_fleet(Path(machines.fleet))
         return [simulated_report(node, fleet.name) for node in fleet.nodes]

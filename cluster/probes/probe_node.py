@@ -25,12 +25,11 @@ from .node_report import HostReport, NodeReport, ProbeProblem
 from .nvml import NvmlReport
 from .nvml_child import NvmlAnswers, probe_nvml_in_child
 from .pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
-from .simulated_report import simulated_report
 from .software_trials import SoftwareTrials, probe_software
 from .tegra import CudaSaid, TegraReport, probe_tegra
 from .trial_cache import cache_folder
 
-__all__ = ["PACKAGES", "host_report", "probe_node", "simulated_report", "tegra_of"]
+__all__ = ["PACKAGES", "host_report", "probe_node", "tegra_of"]
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import pytest
 
 FLOORS = ("actors", "cluster", "jobs")
 """From the lowest to the highest; each may import those before it, never those after."""
-NVIDIA = ("PyNvVideoCodec", "cuda", "pynvml")
+NVIDIA = ("PyNvVideoCodec", "cuda")
 
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -78,7 +78,7 @@ def test_code_is_imported_by_one_name_only(checkout_import: dict[str, object]) -
 
 
 def test_importing_needs_no_nvidia_package(wheel_import: dict[str, object]) -> None:
-    """NVIDIA's packages are an extra: importing every module of ours asks for none of them."""
+    """NVIDIA's codec and CUDA packages are an extra: importing every module of ours asks for none of them."""
     assert _roots(wheel_import["modules"]).isdisjoint(NVIDIA)
 
 

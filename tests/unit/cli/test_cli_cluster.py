@@ -11,7 +11,7 @@ from codecfleet.cli_services import Machines, Services
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.probes.node_report import NodeReport, SilentNode
 from codecfleet.cluster.probes.nvml import NvmlReport
-from codecfleet.cluster.probes.simulated_report import simulated_report
+from codecfleet.testing.simulated_report import simulated_report
 
 Captured = pytest.CaptureFixture[str]
 FLEETS = Path(__file__).parents[3] / "configs" / "fleets"

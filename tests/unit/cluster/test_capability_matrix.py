@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.capability_matrix import Cell, MatrixRow, Way, capability_matrix, ways
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
-from codecfleet.cluster.probes.simulated_report import documented_software_trials
 from codecfleet.cluster.probes.trial_cases import SAMPLES
 from codecfleet.cluster.report_lines import matrix_lines
+from codecfleet.testing.simulated_report import documented_software_trials
 
 CASE = CodecCase(Codec.HEVC, Direction.DECODE, "4:2:0", 10)
 

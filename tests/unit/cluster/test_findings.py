@@ -20,7 +20,7 @@ from codecfleet.cluster.probes.engines import Codec, Engine, EngineCount, How
 from codecfleet.cluster.probes.node_report import DeviceTrials, NodeReport, ProbeProblem
 from codecfleet.cluster.probes.nvml import NvmlReport
 from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
-from codecfleet.cluster.probes.simulated_report import simulated_report
+from codecfleet.testing.simulated_report import simulated_report
 
 FLEETS = Path(__file__).parents[3] / "configs" / "fleets"
 ABSENT = NotApplicable(Absence.NO_LIBRARY, "there is none")

@@ -1,5 +1,6 @@
 """Simulated fleets: what files say, what they leave out, and what is refused."""
 
+import json
 import re
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from codecfleet.cluster.placement.build import inventory_of, inventory_of_fleet
 from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How
+from codecfleet.cluster.probes.node_report import from_json
 from codecfleet.cluster.probes.simulated import SimulatedFleet
-from codecfleet.cluster.probes.simulated_report import simulated_report
 from codecfleet.errors import UsageError
+from codecfleet.testing.simulated_report import simulated_report
 
 README = (Path(__file__).parents[3] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
 NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
 
@@ -147,3 +150,19 @@ def test_the_tables_name_a_source_for_every_figure() -> None:
         assert {"nvdec", "nvenc"} <= set(model.confidence)
         assert model.architecture in hardware.architectures
         assert not model.mig or model.mig in hardware.mig
+
+
+def test_a_real_h200_is_what_the_tables_say() -> None:
+    """The report of a real H200 gives the engines, clock and capabilities that a simulated one has."""
+    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
+    real = inventory_of([report]).nodes[0].devices[0]
+    simulated = _devices("h200-l40s")["h200"][0]
+    for engine in (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA):
+        assert real.engines.get(engine, 0) == simulated.engines.get(engine, 0)
+    assert (real.name, real.architecture, real.driver_branch) == ("NVIDIA H200", "hopper", "580")
+    assert real.max_video_clock_mhz == simulated.max_video_clock_mhz
+    told = {(trial.case, trial.engine): (trial.works, trial.max_width, trial.max_height) for trial in real.trials}
+    said = {(trial.case, trial.engine): (trial.works, trial.max_width, trial.max_height) for trial in simulated.trials}
+    both = told.keys() & said.keys()
+    assert len(both) > 25
+    assert {key: told[key] for key in both} == {key: said[key] for key in both}

@@ -18,8 +18,8 @@ from codecfleet.cluster.inventory_lines import (
 )
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.node_report import NodeReport, SilentNode, from_json
-from codecfleet.cluster.probes.simulated_report import simulated_report
 from codecfleet.cluster.report_lines import doctor_lines, wrapped
+from codecfleet.testing.simulated_report import simulated_report
 
 FLEETS = sorted((Path(__file__).parents[3] / "configs" / "fleets").glob("*.toml"))
 PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]

@@ -1,17 +1,19 @@
 """Placements that a person would expect, one rule at a time."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
+from codecfleet.cluster.hardware import MIB
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
-from codecfleet.cluster.placement.inventory import DeviceState, Inventory
+from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.placement.place import Warm, place
 from codecfleet.cluster.placement.placement import Placement, Route
 from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
 
-from .worlds import GIB, demand, gpu, inventory, node, rendition
+from .worlds import demand, gpu, inventory, node, rendition
 
 RATES = start_rates()
 SOFTWARE = EncoderChoice.SOFTWARE
@@ -27,6 +29,12 @@ def _routes(placement: Placement) -> dict[str, Route]:
 
 def _sessions(placement: Placement) -> Counter[str]:
     return Counter({lane.device: lane.sessions for lane in placement.lanes})
+
+
+def _with_gpu(device: Device) -> Inventory:
+    """Return a node of which a test has made the GPU itself."""
+    plain = node(device.node)
+    return inventory(replace(plain, devices=(device, *plain.devices)))
 
 
 def _reason(placement: Placement, device: str) -> str:
@@ -103,9 +111,7 @@ def test_the_encoder_kind_is_the_one_that_finishes_soonest() -> None:
 
 def test_a_ladder_takes_a_session_for_each_rendition() -> None:
     """Two renditions take two encoder sessions, so a cap of three lets one segment run."""
-    machines = inventory(node("n", cores=1))
-    capped = gpu("L40S", "n", encoder_sessions_max=3)
-    machines = inventory(node("n").__class__(node="n", name="n", devices=(capped, *machines.nodes[0].devices)))
+    machines = _with_gpu(gpu("L40S", "n", encoder_sessions_max=3))
     wish = demand(renditions=(rendition(), rendition(height=720)), encoder=EncoderChoice.NVENC)
     placement = _place(wish, machines)
     assert _sessions(placement) == {"n/gpu0": 1}
@@ -130,25 +136,17 @@ def test_warm_sessions_come_first() -> None:
 def test_a_vgpu_gets_the_part_that_is_its_own() -> None:
     """A fifth of three NVENC is less than one, at six tenths of its speed: a session, and one to fill its gaps."""
     whole = _place(demand(segments=1), inventory(node("n", "L40S")))
-    machines = inventory(node("n"))
-    part = gpu("L40S", "n", share=0.2)
-    shared = Inventory((machines.nodes[0].__class__(node="n", name="n", devices=(part, *machines.nodes[0].devices)),))
-    placement = _place(demand(segments=9), shared)
+    placement = _place(demand(segments=9), _with_gpu(gpu("L40S", "n", share=0.2)))
     assert _sessions(placement)["n/gpu0"] == 2
     assert placement.lanes[0].fps < 0.7 * whole.lanes[0].fps
 
 
 def test_memory_bounds_the_sessions() -> None:
-    """A device with room for one context and two sessions takes two."""
-    free = int((520 + 2 * 64.5) * (1 << 20) / 0.9) + (8 << 20)
-    machine = node("n")
-    small = gpu("L4", "n", free_memory_bytes=free)
-    placement = _place(
-        demand(segments=9, encoder=EncoderChoice.NVENC),
-        Inventory((machine.__class__(node="n", name="n", devices=(small, *machine.devices)),)),
-    )
-    assert _sessions(placement)["n/gpu0"] in (1, 2)
-    assert free < GIB
+    """A device with room for one context and two sessions, each with a decoder and an encoder, takes two."""
+    room_bytes = 520 * MIB + 2 * 2 * 34 * MIB + MIB
+    small = gpu("L4", "n", free_memory_bytes=int(room_bytes / 0.9))
+    placement = _place(demand(segments=9, encoder=EncoderChoice.NVENC), _with_gpu(small))
+    assert _sessions(placement) == {"n/gpu0": 2}
 
 
 def test_a_local_input_is_read_where_it_lies() -> None:

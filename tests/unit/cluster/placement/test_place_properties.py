@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,12 +193,12 @@ def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Invento
 @FEW
 @given(*WORLD, st.randoms(use_true_random=False))
 def test_the_order_of_jobs_and_nodes_makes_no_difference(
-    demands: Sequence[Demand], inventory: Inventory, policy: Policy, random: st.DataObject
+    demands: Sequence[Demand], inventory: Inventory, policy: Policy, random: Random
 ) -> None:
     """The same machines and jobs in another order give the same placement."""
     shuffled, others = list(inventory.nodes), list(demands)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    random.shuffle(others)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
+    random.shuffle(others)
     assert place(others, Inventory(tuple(shuffled)), RATES, policy) == place(demands, inventory, RATES, policy)
 
 

@@ -1,14 +1,18 @@
 """Which segment goes where, and how long it takes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
+from codecfleet.cluster.placement.demand import Demand
+from codecfleet.cluster.placement.inventory import Inventory
 from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy
 from codecfleet.cluster.placement.prediction import predict, schedule
 from codecfleet.cluster.placement.rates import start_rates
 
-from . import worlds
 from .test_place_properties import WORLD
 from .worlds import demand, inventory, node
 
@@ -18,7 +22,7 @@ SOFTWARE = Policy(engines=BUILT_ENGINES)
 
 @settings(max_examples=60, deadline=None)
 @given(*WORLD)
-def test_every_segment_is_done_once(demands, machines, policy) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
     """Each segment of a job that has lanes is on exactly one of them, and the last end is the wall time."""
     placement = place(demands, machines, RATES, policy)
     for wish in demands:
@@ -31,17 +35,13 @@ def test_every_segment_is_done_once(demands, machines, policy) -> None:  # type:
 
 def test_the_longest_go_first() -> None:
     """Two cores, one long segment and three short: the long one has a core for itself."""
-    wish = worlds.Demand(**{**_fields(demand()), "segments": (100, 100, 300, 100)})
+    wish = replace(demand(), segments=(100, 100, 300, 100))
     placement = place([wish], inventory(node("n", cores=2)), RATES, SOFTWARE)
     prediction = predict(wish, placement)
     per_frame_s = 2 / placement.lanes[0].fps
     assert prediction.wall_s == pytest.approx(300 * per_frame_s)
     assert prediction.cpu_s == pytest.approx(600 * per_frame_s)
     assert prediction.gpu_s == 0
-
-
-def _fields(wish: worlds.Demand) -> dict[str, object]:
-    return {name: getattr(wish, name) for name in wish.__slots__}
 
 
 def test_gpu_sessions_open_one_after_the_other() -> None:

@@ -26,11 +26,11 @@ from codecfleet.cluster.probes.node_report import (
 )
 from codecfleet.cluster.probes.nvml import NvmlReport
 from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
-from codecfleet.cluster.probes.simulated_report import simulated_report
 from codecfleet.cluster.probes.tegra import TegraReport
 from codecfleet.cluster.probes.vgpu_guest import VgpuGuestReport
 from codecfleet.cluster.probes.vgpu_host import VgpuHostReport
 from codecfleet.errors import InputUnreadable
+from codecfleet.testing.simulated_report import simulated_report
 
 FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from .absence import Absence, NotApplicable
-from .device_report import DeviceKind
-from .engines import Direction, Engine, How, Trial
-from .node_report import DeviceTrials, HostReport, NodeReport
-from .nvml_child import read_nvml
-from .simulated import SimulatedDevice, SimulatedNode, SimulatedSlice
-from .trial_cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
+from ..cluster.probes.absence import Absence, NotApplicable
+from ..cluster.probes.device_report import DeviceKind
+from ..cluster.probes.engines import Direction, Engine, How, Trial
+from ..cluster.probes.node_report import DeviceTrials, HostReport, NodeReport
+from ..cluster.probes.nvml_child import read_nvml
+from ..cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice
+from ..cluster.probes.trial_cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
+from .fake_nvml import FakeNvml
 
 __all__ = ["documented_software_trials", "simulated_report"]
 
@@ -22,8 +23,6 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
 
     NVML's part is what the real probe reads from a fake NVML. What only a real machine can be asked is absent.
     """
-    from ...testing.fake_nvml import FakeNvml  # noqa: PLC0415 - a fake is loaded for a fake machine alone
-
     answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
     own = tuple(trial for device in node.devices if device.kind is DeviceKind.CPU for trial in device.trials)
     return NodeReport(
