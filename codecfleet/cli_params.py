@@ -175,6 +175,19 @@ def build_spec(
             "--workers", "N", "Segments in flight at the same time. Default: what the machines have room for.", _RUN
         ),
     ] = None,
+    priority: Annotated[
+        str | None,
+        _option(
+            "--priority",
+            "N",
+            "0 to 100: on a shared cluster, jobs with a higher one get workers first. Default: 0.",
+            _RUN,
+        ),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        _option("--weight", "N", "1 to 100: its part in a fair share among jobs of its priority. Default: 1.", _RUN),
+    ] = None,
     device: Annotated[
         str | None, _option("--device", "|".join(_DEVICES), "Where to decode and encode. Default: auto.", _RUN)
     ] = None,
@@ -222,6 +235,8 @@ def build_spec(
         "subtitles": _maybe("--subtitles", subtitles, lambda name, text: parse_choice(name, text, _SUBTITLES)),
         "segment_s": _maybe("--segment-seconds", segment_seconds, lambda n, t: parse_time(n, t, positive=True)),
         "workers": _maybe("--workers", workers, lambda name, text: parse_count(name, text, least=1, most=10_000)),
+        "priority": _maybe("--priority", priority, lambda name, text: parse_count(name, text, most=100)),
+        "weight": _maybe("--weight", weight, lambda name, text: parse_count(name, text, least=1, most=100)),
         "device": _maybe("--device", device, lambda name, text: parse_choice(name, text, _DEVICES)),
         # A flag that is not given says nothing: the file may have set it.
         **{name: True for name, on in flags.items() if on},

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
@@ -56,6 +57,8 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.spec.deinterlace != "off",
         workers_max=plan.spec.workers,
+        priority=plan.spec.priority,
+        weight=Fraction(plan.spec.weight),
     )
 
 

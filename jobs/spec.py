@@ -53,6 +53,10 @@ class TranscodeSpec(BaseModel):
     """Target length of a segment; None lets the plan choose from the length alone (never from the machines)."""
     workers: Positive | None = None
     """Segments in flight; None means as many as the fleet has slots for."""
+    priority: Annotated[int, Field(ge=0, le=100)] = 0
+    """Jobs of a higher priority get workers first; those of the same share them."""
+    weight: Annotated[int, Field(ge=1, le=100)] = 1
+    """The job's part in a fair share against others of its priority."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     fragmented: bool = False
     """Write a fragmented mp4 / mov."""

@@ -174,6 +174,8 @@ KEYS: Final[Mapping[str, Key]] = {
     "subtitles": Key("subtitles", _read_choice("copy", "none")),
     "segment_seconds": Key("segment_s", _READ_LENGTH),
     "workers": Key("workers", _read_count(1, 10_000)),
+    "priority": Key("priority", _read_count(0, 100)),
+    "weight": Key("weight", _read_count(1, 100)),
     "device": Key("device", _read_choice("auto", "cpu", "gpu")),
     "fragmented": Key("fragmented", _read_flag),
     "overwrite": Key("overwrite", _read_flag),
