@@ -13,7 +13,6 @@ from ..actors.work import Work
 from ..errors import FleetUnavailable
 from .embedded import Connection, connect
 from .placement.demand import Demand
-from .placement.policy import BUILT_ENGINES
 from .pool import Pool
 from .supervisor.settings import SupervisorSettings, settings_from
 
@@ -129,13 +128,13 @@ def leased_pool(connection: Connection, slots: int | None) -> "LeasedPool":
     # Only now: the embedded Ray's settings are read when Ray is imported.
     from .leased_pool import LeasedPool  # noqa: PLC0415
     from .supervisor.link import ActorLink, LocalLink  # noqa: PLC0415
+    from .supervisor.wiring import make_core, policy_from  # noqa: PLC0415
 
     if not connection.is_private:
-        return LeasedPool(ActorLink(settings_from(os.environ)), slots, notes=connection.notes)
+        return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
     from .supervisor.ray_hands import PrivateHands  # noqa: PLC0415
     from .supervisor.shell import Shell  # noqa: PLC0415
-    from .supervisor.wiring import make_core  # noqa: PLC0415
 
-    core = make_core(PRIVATE, BUILT_ENGINES, 1, time.monotonic())
+    core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
     shell = Shell(PrivateHands(slots, connection.is_alive), core, PRIVATE)
     return LeasedPool(LocalLink(shell), slots, eager=True, notes=connection.notes)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import Any
 
-from ..placement.policy import BUILT_ENGINES
+from ..placement.policy import Policy
 from .events import Order
 from .messages import ClientReport, Grants
 from .settings import SupervisorSettings
@@ -27,8 +27,9 @@ TICKS_PER_S = 1000
 class SupervisorActor:
     """The supervisor of a cluster. Every method may be called by any client at any time."""
 
-    def __init__(self, settings: SupervisorSettings) -> None:
+    def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings
+        self._policy = policy
         # Ray calls this on the event loop's thread, after a restart too, when no call of a client may ever come.
         self._opening = asyncio.get_event_loop().create_task(self._open())
 
@@ -40,7 +41,7 @@ class SupervisorActor:
 
         # Later than any epoch of a supervisor before this one: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
-        core = make_core(self._settings, BUILT_ENGINES, first_epoch, time.monotonic())
+        core = make_core(self._settings, self._policy, first_epoch, time.monotonic())
         shell = Shell(ClusterHands(self._settings.fence_s, probe_ray_node), core, self._settings)
         await shell.open()
         self._retiring = asyncio.create_task(self._retire_when_idle(shell))

@@ -20,7 +20,7 @@ def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
         _place(state, planner)
     if now_s < state.recovering_until_s:
         return []
-    return [*_reserve_missing(state, now_s), *_give_back_unused(state, now_s)]
+    return [*_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
 
 
 def _set_out_seats(state: State) -> None:
@@ -50,7 +50,7 @@ def _place(state: State, planner: Planner) -> None:
     )
 
 
-def _reserve_missing(state: State, now_s: float) -> list[Effect]:
+def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     free = {node.ray.node: node.ray.free_cores for node in state.nodes}
     for name in sorted(state.targets):
@@ -62,7 +62,7 @@ def _reserve_missing(state: State, now_s: float) -> list[Effect]:
         book.epoch = state.epoch
         book.reserved_cores = 0
         book.to(SeatState.RESERVING, now_s)
-        gpus = state.settings.gpu_share if book.seat.takes_gpu else 0.0
+        gpus = gpu_share if book.seat.takes_gpu else 0.0
         effects.append(Reserve(name, book.epoch, book.seat.node, cores, gpus))
     return effects
 

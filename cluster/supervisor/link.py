@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
+from ..placement.policy import Policy
 from .actor import SUPERVISOR, SupervisorActor
 from .messages import ClientReport, Grants
 from .settings import SupervisorSettings
@@ -69,13 +70,14 @@ class LocalLink(Link):
 class ActorLink(Link):
     """To the cluster's supervisor, which is made if there is none."""
 
-    def __init__(self, settings: SupervisorSettings) -> None:
+    def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings
+        self._policy = policy
         self._actor: Any = None
 
     async def open(self) -> None:
         """Find the supervisor, or make one."""
-        self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings)
+        self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         """Tell it and hear it."""
@@ -96,8 +98,8 @@ class ActorLink(Link):
         """Leave it running: others use it too."""
 
 
-def find_or_make_supervisor(settings: SupervisorSettings) -> Any:  # noqa: ANN401 - Ray's handles carry no types
-    """Return the handle of the cluster's supervisor; ``settings`` count only if it has to be made."""
+def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    """Return the handle of the cluster's supervisor; the arguments count only if it has to be made."""
     import ray  # noqa: PLC0415 - never before it is needed
 
     from ..private_ray import NAMESPACE  # noqa: PLC0415
@@ -112,7 +114,7 @@ def find_or_make_supervisor(settings: SupervisorSettings) -> Any:  # noqa: ANN40
         "max_task_retries": 0,
         "max_concurrency": CALLS_AT_ONCE,
     }
-    return ray.remote(SupervisorActor).options(**options).remote(settings)
+    return ray.remote(SupervisorActor).options(**options).remote(settings, policy)
 
 
 CALLS_AT_ONCE = 10_000

@@ -25,7 +25,6 @@ class SupervisorSettings:
         ping_limit_s: a worker that has not answered for this long counts as dead: Ray needs 65 s to see a frozen node.
         quarantine_s: how long a device rests after too many deaths before it is probed; doubles each time.
         fence_s: a worker that nobody has renewed for this long ends itself.
-        gpu_share: the part of a GPU that a reservation books; above one half no two of ours share a GPU.
         retire_s: a supervisor without clients and workers ends itself after this long.
     """
 
@@ -38,7 +37,6 @@ class SupervisorSettings:
     ping_limit_s: float = 20.0
     quarantine_s: float = 30.0
     fence_s: float = 60.0
-    gpu_share: float = 0.51
     retire_s: float = 600.0
 
 

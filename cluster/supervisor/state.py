@@ -18,6 +18,9 @@ __all__ = ["Planner", "State"]
 class Planner(ABC):
     """Where demands go, and what is learnt on the way: the one thing that a supervisor is given to decide by."""
 
+    gpu_share: float
+    """The part of a GPU that a reservation books."""
+
     @abstractmethod
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
         """Return where demands go."""

@@ -1,26 +1,29 @@
 """Joins the core with the placement it decides by."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..placement.demand import Demand
 from ..placement.inventory import Device, Inventory
 from ..placement.place import place
 from ..placement.placement import Placement
-from ..placement.policy import Policy
+from ..placement.policy import BUILT_ENGINES, Policy, load_policy
 from ..placement.rates import learn, start_rates
 from ..placement.software_rates import software_measurement
-from ..probes.engines import Engine
 from .core import Core
 from .settings import SupervisorSettings
 from .state import Planner
 
-__all__ = ["PlacingPlanner", "make_core"]
+__all__ = ["POLICY_VARIABLE", "PlacingPlanner", "make_core", "policy_from"]
+
+POLICY_VARIABLE = "CODECFLEET_POLICY"
+"""The environment variable that names the policy file for a supervisor that this process has to make."""
 
 
 class PlacingPlanner(Planner):
     """Plans with ``place``, by rates that begin as documented and follow what workers measure."""
 
     def __init__(self, policy: Policy) -> None:
+        self.gpu_share = policy.gpu_share
         self._policy = policy
         self._rates = start_rates()
 
@@ -35,6 +38,17 @@ class PlacingPlanner(Planner):
             self._rates = learn(self._rates, measurement)
 
 
-def make_core(settings: SupervisorSettings, engines: frozenset[Engine], first_epoch: int, now_s: float) -> Core:
-    """Return a core that places work on ``engines`` by the default policy."""
-    return Core(PlacingPlanner(Policy(engines=engines)), settings, first_epoch, now_s)
+def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> Core:
+    """Return a core that places work by ``policy``."""
+    return Core(PlacingPlanner(policy), settings, first_epoch, now_s)
+
+
+def policy_from(environment: Mapping[str, str]) -> Policy:
+    """Return the policy file that the environment names, or the default, cut down to engines that workers have today.
+
+    Raises:
+        UsageError: the file cannot be read, or makes no sense.
+    """
+    path = environment.get(POLICY_VARIABLE, "")
+    policy = load_policy(path) if path else Policy()
+    return policy.model_copy(update={"engines": policy.engines & BUILT_ENGINES})

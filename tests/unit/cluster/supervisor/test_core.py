@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from codecfleet.cluster.placement.assumed import plain_demand
 from codecfleet.cluster.placement.demand import EncoderChoice
 from codecfleet.cluster.placement.inventory import Device, Node
-from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES
+from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 from codecfleet.cluster.supervisor.events import (
@@ -47,7 +47,7 @@ from codecfleet.cluster.supervisor.messages import (
 )
 from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, SeatState
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.wiring import make_core
+from codecfleet.cluster.supervisor.wiring import make_core, policy_from
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
 
@@ -62,7 +62,7 @@ class World:
 
     def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
         self.now_s = 100.0
-        self.core = make_core(settings, BUILT_ENGINES, 1, self.now_s)
+        self.core = make_core(settings, policy_from({}), 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
         self.turn = 0
         self.gpus: dict[str, str] = {}
@@ -366,7 +366,7 @@ def nvenc(job: str, pieces: int) -> JobReport:
 def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
     """A seat books 0.51 of some GPU of the node; which one that was, its worker tells."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
-    core = make_core(SETTINGS, ALL_ENGINES, 1, 0.0)
+    core = make_core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((ray,)), 0.0)
     core.decide(Probed(probed), 0.0)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
@@ -389,7 +389,7 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
     """The GPU whose processes keep dying is left alone by name; its neighbour works on."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     world = World(settings=SETTINGS)
-    world.core = make_core(SETTINGS, ALL_ENGINES, 1, world.now_s)
+    world.core = make_core(SETTINGS, Policy(), 1, world.now_s)
     world.gpus = {"g/gpu#0": "GPU-a", "g/gpu#1": "GPU-b"}
     world.tell(NodesSeen((ray,)))
     world.tell(Probed(probed))
@@ -407,7 +407,7 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
 def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     """A node that was started without its GPUs keeps them for others."""
     ray, probed = gpu_node("g", "GPU-a")
-    core = make_core(SETTINGS, ALL_ENGINES, 1, 0.0)
+    core = make_core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((replace(ray, gpus=0),)), 0.0)
     core.decide(Probed(probed), 0.0)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
@@ -516,7 +516,7 @@ class Deaths(RuleBasedStateMachine):
         now_s, turn = self.world.now_s, self.world.turn
         self.world = World(settings=SETTINGS)
         self.world.now_s, self.world.turn = now_s, turn
-        self.world.core = make_core(SETTINGS, BUILT_ENGINES, old.epoch + 1000, now_s)
+        self.world.core = make_core(SETTINGS, policy_from({}), old.epoch + 1000, now_s)
         self.world.tell(NodesSeen(tuple(self.alive.values())))
         self.world.tell(Found(survivors))
         for client, held in list(self.held.items()):

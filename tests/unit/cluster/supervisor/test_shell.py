@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.policy import BUILT_ENGINES
 from codecfleet.cluster.supervisor.events import Order
 from codecfleet.cluster.supervisor.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.pulse import Pulse
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.shell import Shell
 from codecfleet.cluster.supervisor.status_lines import status_lines
-from codecfleet.cluster.supervisor.wiring import make_core
+from codecfleet.cluster.supervisor.wiring import make_core, policy_from
 from codecfleet.testing import FakeHands
 
 SETTINGS = SupervisorSettings(idle_release_s=30)
@@ -69,7 +68,7 @@ async def make_shell(clock: Clock) -> AsyncIterator[MakeShell]:
     shells: list[Shell] = []
 
     async def make(hands: FakeHands) -> Shell:
-        core = make_core(SETTINGS, BUILT_ENGINES, 1 + 1000 * len(shells), clock())
+        core = make_core(SETTINGS, policy_from({}), 1 + 1000 * len(shells), clock())
         shells.append(Shell(hands, core, SETTINGS, clock=clock, sleep=clock.sleep))
         await shells[-1].open()
         return shells[-1]

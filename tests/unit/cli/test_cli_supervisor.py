@@ -1,0 +1,239 @@
+"""The commands that look at a cluster's supervisor or order something of it, with answers that are given."""
+
+import asyncio
+import io
+import json
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
+
+import pytest
+
+from codecfleet.cli import parse, run
+from codecfleet.cli_services import Answer, Services
+from codecfleet.cli_supervisor import WATCH_EVERY_S, Watch
+from codecfleet.errors import FleetUnavailable, UsageError
+
+Captured = pytest.CaptureFixture[str]
+Show = Callable[[Answer], None]
+ORDERS = ("drain", "cordon", "uncordon")
+
+
+def busy(turn: int = 0) -> Answer:
+    """Return what a cluster with so many jobs has to say."""
+    return Answer([f"supervisor  process {turn}", "", "jobs        none"], {"supervisor": {"pid": turn, "jobs": []}})
+
+
+class Cluster:
+    """Services of a cluster whose answers are given; keeps what it was asked.
+
+    Args:
+        error: what every question raises; None for nothing.
+        ending: what ends a watch once ``shows`` answers were shown.
+        shows: how often a watch shows something.
+    """
+
+    def __init__(
+        self, error: Exception | None = None, ending: Callable[[], Awaitable[None]] | None = None, shows: int = 2
+    ) -> None:
+        self.asked: list[tuple[str | None, ...]] = []
+        self.every_s: list[float] = []
+        self._error = error
+        self._ending = ending
+        self._shows = shows
+
+    def services(self) -> Services:
+        """Return them."""
+        return Services(status=self._status, watch=self._watch, order=self._order)
+
+    def _status(self, address: str | None) -> Answer:
+        self.asked.append((address,))
+        self._fail()
+        return busy()
+
+    def _order(self, address: str | None, order: str, node: str) -> Answer:
+        self.asked.append((address, order, node))
+        self._fail()
+        return Answer([f"{order}: {node}"], {"node": node, "order": order})
+
+    async def _watch(self, address: str | None, show: Show, every_s: float) -> None:
+        self.asked.append((address,))
+        self.every_s.append(every_s)
+        self._fail()
+        for turn in range(self._shows):
+            show(busy(turn))
+        if self._ending is not None:
+            await self._ending()
+
+    def _fail(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class Screen(io.StringIO):
+    """A terminal as stdout."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+class ClosedPipe(io.StringIO):
+    """A pipe whose reader goes away after the first line."""
+
+    def write(self, text: str) -> int:
+        """Write, as long as somebody reads."""
+        if self.getvalue().endswith("\n"):
+            raise BrokenPipeError
+        return super().write(text)
+
+
+async def interrupted(number: int) -> None:
+    """Receive a signal, as a terminal sends it, and wait for what comes of it."""
+    signal.raise_signal(number)
+    await asyncio.Event().wait()
+
+
+async def ctrl_c() -> None:
+    """Receive Ctrl-C."""
+    await interrupted(signal.SIGINT)
+
+
+async def sigterm() -> None:
+    """Receive SIGTERM."""
+    await interrupted(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("status", (None,)),
+        ("status --address head:6379 --json", ("head:6379",)),
+        ("drain gpu-3", (None, "drain", "gpu-3")),
+        ("cordon gpu-3 --address auto", ("auto", "cordon", "gpu-3")),
+        ("uncordon --address=auto --json 25ad036c", ("auto", "uncordon", "25ad036c")),
+    ],
+)
+def test_what_is_asked_for_reaches_the_cluster(line: str, asked: tuple[str | None, ...], capsys: Captured) -> None:
+    """Address, order and node arrive as they were given, once, and nothing is said on stderr."""
+    cluster = Cluster()
+    assert run(line.split(), cluster.services()) == 0
+    assert cluster.asked == [asked]
+    assert capsys.readouterr().err == ""
+
+
+def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
+    """Lines for people as they are; with --json one document with the supervisor in it."""
+    assert run(["status"], Cluster().services()) == 0
+    assert capsys.readouterr().out.splitlines() == busy().lines
+    assert run(["status", "--json"], Cluster().services()) == 0
+    assert json.loads(capsys.readouterr().out) == busy().document
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_says_what_was_ordered(order: str, capsys: Captured) -> None:
+    """One line for people; with --json one document with the order and the node as it was given."""
+    assert run([order, "gpu-3"], Cluster().services()) == 0
+    assert capsys.readouterr().out == f"{order}: gpu-3\n"
+    assert run([order, "gpu-3", "--json"], Cluster().services()) == 0
+    assert json.loads(capsys.readouterr().out) == {"node": "gpu-3", "order": order}
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("drain", "NODE"),
+        ("drain a b", "b"),
+        ("cordon --json", "NODE"),
+        ("uncordon --force a", "--force"),
+        ("drain -- --json", "--json"),
+        ("status here", "here"),
+        ("status --address", "--address"),
+        ("status --address --json", "--address"),
+        ("cordon a --watch", "--watch"),
+    ],
+)
+def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
+    """Mistakes are one line on stderr, exit code 2, and no cluster is asked."""
+    cluster = Cluster()
+    assert run(line.split(), cluster.services()) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert named in said.err
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("line", ["status", "status --watch", "status --json", "drain a", "cordon a", "uncordon a"])
+@pytest.mark.parametrize("address", ["", "local"])
+def test_without_a_cluster_there_is_nothing_to_look_at(
+    line: str, address: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """No address, or that of a private Ray, is a usage error that says what to give: the real services, without Ray."""
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert run(line.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("codecfleet: error: no cluster is named. Give --address")
+
+
+@pytest.mark.parametrize("line", ["status", "status --watch", "drain a"])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError("no node is called a", "See."), 2), (FleetUnavailable("no Ray answers", "Check."), 5)],
+)
+def test_a_cluster_that_refuses_or_is_gone_is_one_line(
+    line: str, error: Exception, code: int, capsys: Captured
+) -> None:
+    """What the cluster raises becomes one line on stderr and the error's own exit code."""
+    assert run(line.split(), Cluster(error).services()) == code
+    assert capsys.readouterr().err == f"codecfleet: error: {error}\n"
+
+
+def test_watch_is_a_request_of_its_own() -> None:
+    """--watch keeps the address and the way of looking."""
+    assert parse("status --watch --address head:1 --json".split()) == Watch(address="head:1", as_json=True)
+
+
+@pytest.mark.parametrize("ending", [ctrl_c, sigterm])
+def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitable[None]], capsys: Captured) -> None:
+    """Each answer is printed as it comes, with an empty line after it; whoever has seen enough has made no error."""
+    cluster = Cluster(ending=ending, shows=3)
+    assert run(["status", "--watch"], cluster.services()) == 0
+    said = capsys.readouterr()
+    assert said.out == "".join(f"supervisor  process {turn}\n\njobs        none\n\n" for turn in range(3))
+    assert said.err == ""
+    assert cluster.every_s == [WATCH_EVERY_S]
+
+
+def test_watch_with_json_is_a_line_each_time(capsys: Captured) -> None:
+    """A program reads one document a line."""
+    assert run(["status", "--watch", "--json"], Cluster(ending=ctrl_c).services()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["supervisor"]["pid"] for line in lines] == [0, 1]
+
+
+def test_watch_redraws_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal each answer begins at the top of an empty screen, and --json never clears one."""
+    monkeypatch.setenv("TERM", "xterm")
+    for line, clears in (("status --watch", 2), ("status --watch --json", 0)):
+        screen = Screen()
+        with redirect_stdout(screen):
+            assert run(line.split(), Cluster(ending=ctrl_c).services()) == 0
+        assert screen.getvalue().count("\x1b[2J") == clears
+
+
+@pytest.mark.parametrize("line", ["status", "status --watch", "status --watch --json"])
+def test_a_reader_that_goes_away_ends_it_in_silence(line: str, capsys: Captured) -> None:
+    """``status | head -1`` ends with exit code 141, and nothing is said on stderr."""
+    pipe = ClosedPipe()
+    with redirect_stdout(pipe):
+        assert run(line.split(), Cluster(ending=ctrl_c).services()) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_signals_are_given_back_after_a_watch() -> None:
+    """Whoever called us handles Ctrl-C afterwards as before."""
+    before = signal.getsignal(signal.SIGINT)
+    with redirect_stdout(io.StringIO()):
+        assert run(["status", "--watch"], Cluster(ending=ctrl_c).services()) == 0
+    assert signal.getsignal(signal.SIGINT) is before
