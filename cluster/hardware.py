@@ -105,7 +105,6 @@ class DeviceMemory(_Frozen):
     context_mib: int
     session_mib: int
     session_1080p_frames: int
-    session_most_mib: int
     source: str
 
 

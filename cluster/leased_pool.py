@@ -269,8 +269,8 @@ class LeasedPool(Pool):
         self._grants = grants
         self._carry_out(self._leases.granted(grants))
         if grants.hopeless:
-            waiting = [task for task, order in self._orders.items() if not order.result.done()]
-            for task in waiting:
+            # What runs may still end well; what a dead worker ran was lost a line ago.
+            for task in self._leases.waiting():
                 self._fail(task, FleetUnavailable(grants.hopeless, grants.what_next))
         self._told.set()
 

@@ -49,6 +49,10 @@ class _Job:
     waiting: deque[int] = field(default_factory=deque)
     running: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def free(self) -> int:
+        return sum(max(0, slots - self.load(worker)) for worker, slots in self.slots.items())
+
     def load(self, worker: str) -> int:
         return sum(where == worker for where in self.running.values())
 
@@ -62,9 +66,12 @@ class Leases:
         self._dead: set[str] = set()
 
     def slots_for(self, job: str) -> int:
-        """Return how many pieces of work of ``job`` may run now."""
+        """Return how many pieces of work of ``job`` may run now: those that do, and one for each free slot.
+
+        What still runs on slots that were taken back does not keep those that came in their place empty.
+        """
         found = self._jobs.get(job)
-        return 0 if found is None else sum(found.slots.values())
+        return 0 if found is None else len(found.running) + found.free
 
     def held(self, job: str) -> dict[str, int]:
         """Return what runs of ``job``: {worker: pieces}."""
@@ -78,9 +85,9 @@ class Leases:
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
-    def workers(self) -> list[str]:
-        """Return every worker that runs something."""
-        return sorted({worker for job in self._jobs.values() for worker in job.running.values()})
+    def waiting(self) -> list[int]:
+        """Return every piece of work that has not begun, the oldest first."""
+        return sorted(task for job in self._jobs.values() for task in job.waiting)
 
     def submitted(self, task: int, job: str) -> list[Effect]:
         """Take in a new piece of work."""

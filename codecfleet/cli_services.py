@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .cli_plan import PlanOn, place_on
+from .errors import FleetUnavailable
 from .jobs.events import Event
 from .jobs.report import Report
 from .jobs.spec import TranscodeSpec
@@ -148,12 +149,15 @@ def _status(address: str | None) -> Answer:
     return _status_answer(asyncio.run(read_status(require_address(address))))
 
 
-def _status_answer(status: "Status | None") -> Answer:
-    from .cluster.supervisor.status_lines import NOBODY, status_lines  # noqa: PLC0415
+def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
+    from .cluster.supervisor.status_lines import NOBODY, STATUS_SCHEMA, status_lines  # noqa: PLC0415
 
+    document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
     if status is None:
-        return Answer([NOBODY], {"supervisor": None})
-    return Answer(list(status_lines(status)), {"supervisor": status.to_json()})
+        return Answer([NOBODY], document)
+    if isinstance(status, FleetUnavailable):
+        return Answer([str(status)], document | {"trouble": status.message})
+    return Answer(list(status_lines(status)), document | {"supervisor": status.to_json()})
 
 
 async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
@@ -167,7 +171,7 @@ def _order(address: str | None, order: str, node: str) -> Answer:
     from .cluster.supervisor.inquiry import order_node, require_address  # noqa: PLC0415
 
     asyncio.run(order_node(require_address(address), Order(order), node))
-    return Answer([f"{order}: {node}"], {"node": node, "order": order})
+    return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from .cli_failures import failure_of, tell
 from .cli_interrupts import Interrupts, last_acts
 from .cli_options import parse_path
 from .cli_params import JsonFlag
-from .cli_run import Question
+from .cli_run import Question, safe_line
 from .cli_services import Answer, Services
 from .console import Output, ReaderGone, is_terminal, json_line
 
@@ -63,7 +63,7 @@ def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) 
 
 
 def _cordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    """Give NODE no new work; its workers stay."""
+    """Give NODE no new work; its workers go as always, once nobody has used them for a while."""
     return _order("cordon", node, address, as_json=as_json)
 
 
@@ -122,7 +122,8 @@ def _shower(output: Output, *, redraw: bool, as_json: bool) -> Callable[[Answer]
         if as_json:
             output.line(json_line(answer.document))
             return
-        output.line("\n".join([_CLEAR * redraw + answer.lines[0], *answer.lines[1:]]))
+        lines = [safe_line(line) for line in answer.lines]
+        output.line("\n".join([_CLEAR * redraw + lines[0], *lines[1:]]))
         if not redraw:
             output.line("")
 

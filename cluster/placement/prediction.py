@@ -41,19 +41,16 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
 
     Sessions start one after the other on a host with GPU sessions, because drivers open decoders one at a time.
     """
-    if not lanes:
-        return ()
-    groups = _sessions(lanes, hardware or load_hardware())
+    free = _free_sessions(lanes, hardware or load_hardware())
     taken: list[list[int]] = [[] for _ in lanes]
     ends = [0.0] * len(lanes)
     order = sorted(range(len(demand.segments)), key=lambda number: (-demand.segments[number], number))
-    for number in order:
+    for number in order if lanes else ():
         frames = demand.segments[number]
-        best = min(range(len(lanes)), key=lambda index: (groups[index][0] + frames / _session_fps(lanes[index]), index))
-        finished = groups[best][0] + frames / _session_fps(lanes[best])
-        heapreplace(groups[best], finished)
-        taken[best].append(number)
-        ends[best] = max(ends[best], finished)
+        ends_s, index, fps = min((heap[0][0] + frames / fps, heap[0][1], fps) for fps, heap in free.items())
+        heapreplace(free[fps], (ends_s, index))
+        taken[index].append(number)
+        ends[index] = max(ends[index], ends_s)
     return tuple(
         LaneSchedule(
             lane=lane,
@@ -86,22 +83,18 @@ def _core_s(entry: LaneSchedule) -> float:
     return entry.lane.cores * entry.frames / entry.lane.fps if entry.lane.fps > 0 else 0.0
 
 
-def _session_fps(lane: Lane) -> float:
-    return lane.fps / lane.sessions
-
-
-def _sessions(lanes: Sequence[Lane], hardware: Hardware) -> list[list[float]]:
-    """Return when each session of each lane is ready, as heaps."""
-    opened: dict[str, int] = {}
-    groups = []
-    for lane in lanes:
+def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
+    """Return by speed when each session is free, with its lane: of equal speed, the first that is free is the best."""
+    times, opened = hardware.sessions, dict[str, int]()
+    free: dict[float, list[tuple[float, int]]] = {}
+    for index, lane in enumerate(lanes):
+        sessions = free.setdefault(lane.fps / lane.sessions, [])
+        before = opened.get(lane.node, 0)
         if lane.route is Route.CPU:
-            ready = [0.0] * lane.sessions
+            sessions += [(0.0, index)] * lane.sessions
         else:
-            before = opened.get(lane.node, 0)
-            sessions = hardware.sessions
-            ready = [sessions.first_start_s + (before + number) * sessions.start_s for number in range(lane.sessions)]
+            sessions += [(times.first_start_s + (before + n) * times.start_s, index) for n in range(lane.sessions)]
             opened[lane.node] = before + lane.sessions
-        heapify(ready)
-        groups.append(ready)
-    return groups
+    for sessions in free.values():
+        heapify(sessions)
+    return free

@@ -1,5 +1,7 @@
 """Closes the gap between what is wanted and what is there: places, reserves, gives back."""
 
+from dataclasses import replace
+
 from ..placement.inventory import DeviceState, Inventory
 from ..probes.engines import Engine
 from .dealing import deal
@@ -9,6 +11,9 @@ from .seats import SeatBook, SeatState, seats_of
 from .state import Planner, State
 
 __all__ = ["close_the_gap"]
+
+EXACT_BITS = 4
+"""Up to 15 segments left are counted, more of them in steps of an eighth or less."""
 
 
 def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
@@ -36,10 +41,11 @@ def _set_out_seats(state: State) -> None:
 def _place(state: State, planner: Planner) -> None:
     inventory = Inventory(tuple(effective_nodes(state.nodes, state.seats)))
     jobs = state.clients.jobs()
-    inputs = (tuple(job.demand for job in jobs), inventory)
-    if inputs != state.placed_for:
-        state.placed_for = inputs
-        state.placement = planner.place(*inputs)
+    demands = tuple(job.demand for job in jobs)
+    wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
+    if wish != state.placed_for:
+        state.placed_for = wish
+        state.placement = planner.place(demands, inventory)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
     state.capacity_slots = sum(
@@ -48,6 +54,16 @@ def _place(state: State, planner: Planner) -> None:
         if node.state is DeviceState.OPEN
         for device in node.devices
     )
+
+
+def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what matters of the segments that a job has left: a few more or less of many change no placement.
+
+    So a job with thousands of them does not have a whole cluster placed anew with each that ends.
+    """
+    count = len(segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return (count // step * step, step)
 
 
 def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effect]:

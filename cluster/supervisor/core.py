@@ -48,8 +48,9 @@ __all__ = ["Core"]
 
 STEADY_S = 10.0
 """A process that lived this long was no bad start: the count of deaths begins anew."""
-FIRST_REST_S = 0.1
-LONGEST_REST_S = 5.0
+RESTS_S = (0.0, 0.1, 0.2, 0.4)
+"""How long a seat rests after its first death in a row, its second, and so on."""
+UNRESERVED_REST_S = 0.1
 _QUIET = (Ticked, Renewed, NodesSeen, Measured)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
@@ -131,6 +132,7 @@ class Core:
         book = self.state.nodes.get(event.node)
         if book is None:
             return []
+        book.probing_since_s = None
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         # Its processor is used as it is, so a seat on it may try again too.
@@ -169,6 +171,7 @@ class Core:
             return [Stop(event.seat, event.epoch)]
         book.to(SeatState.STARTING, now_s)
         book.reserved_cores = event.cores
+        book.unreserved_next = False
         slots = book.seat.slots if event.cores == 0 or book.seat.takes_gpu else event.cores
         return [Start(event.seat, event.epoch, book.seat.node, slots, book.seat.takes_gpu)]
 
@@ -177,7 +180,7 @@ class Core:
         if book is None:
             return [Stop(event.seat, event.epoch)]
         book.to(SeatState.RESTING, now_s, event.reason)
-        book.rest_until_s = now_s + FIRST_REST_S
+        book.rest_until_s = now_s + UNRESERVED_REST_S
         # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
         book.unreserved_next = not book.seat.takes_gpu and not self.state.has_any_worker
         return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
@@ -200,7 +203,7 @@ class Core:
         effects: list[Effect] = [Stop(event.seat, event.epoch)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(SeatState.RESTING, now_s, event.reason)
-            book.rest_until_s = now_s + _rest_s(book.deaths_in_a_row)
+            book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
             self._wake(book, now_s)
             return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
         book.to(
@@ -307,9 +310,3 @@ class Core:
     def _of(self, seat: str, epoch: int, *states: SeatState) -> SeatBook | None:
         book = self.state.seats.get(seat)
         return book if book is not None and book.epoch == epoch and book.state in states else None
-
-
-def _rest_s(deaths_in_a_row: int) -> float:
-    if deaths_in_a_row == 1:
-        return 0.0
-    return min(FIRST_REST_S * 2.0 ** (deaths_in_a_row - 2), LONGEST_REST_S)

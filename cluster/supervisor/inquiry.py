@@ -68,12 +68,23 @@ async def read_status(address: str) -> Status | None:
     return await ask_supervisor(address, question)
 
 
-async def watch_status(address: str, show: Callable[[Status | None], None], every_s: float) -> NoReturn:
-    """Show a cluster's status again and again, over one connection, until cancelled."""
+async def watch_status(
+    address: str, show: Callable[[Status | FleetUnavailable | None], None], every_s: float
+) -> NoReturn:
+    """Show a cluster's status again and again, over one connection, until cancelled.
+
+    A supervisor that does not answer is shown too: Ray restarts it, and the next look finds it.
+
+    Raises:
+        FleetUnavailable: the cluster cannot be reached to begin with.
+    """
     connection = await connect(address)
     try:
         while True:
-            show(await read_status(address))
+            try:
+                show(await read_status(address))
+            except FleetUnavailable as trouble:
+                show(trouble)
             await asyncio.sleep(every_s)
     finally:
         await connection.close()

@@ -32,14 +32,15 @@ class SeatState(Enum):
 
 
 EDGES: dict[SeatState, frozenset[SeatState]] = {
+    # A seat whose node goes is forgotten, whatever its state.
     # Somebody wants what it could give; or a worker of an earlier supervisor was found in it.
     SeatState.EMPTY: frozenset({SeatState.RESERVING, SeatState.READY}),
-    # Ray reserved its bundle; or did not, or nobody wants it any more.
-    SeatState.RESERVING: frozenset({SeatState.STARTING, SeatState.RESTING, SeatState.EMPTY}),
-    # Its process answered; or died, or did not come; or its node went.
-    SeatState.STARTING: frozenset({SeatState.READY, SeatState.RESTING, SeatState.QUARANTINED, SeatState.EMPTY}),
-    # Its process died; or nobody used it; or its node went.
-    SeatState.READY: frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED, SeatState.EMPTY}),
+    # Ray reserved its bundle; or did not.
+    SeatState.RESERVING: frozenset({SeatState.STARTING, SeatState.RESTING}),
+    # Its process answered; or died, or did not come.
+    SeatState.STARTING: frozenset({SeatState.READY, SeatState.RESTING, SeatState.QUARANTINED}),
+    # Nobody used it; or its process died.
+    SeatState.READY: frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED}),
     # Its process and reservation are gone.
     SeatState.LEAVING: frozenset({SeatState.EMPTY}),
     # It has rested after a death.

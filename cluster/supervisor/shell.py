@@ -54,6 +54,8 @@ LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
 PULSE_S = 2.0
 PROBE_LIMIT_S = 150.0
+FAREWELL_S = 5.0
+"""How long workers may take to be stopped when all of it closes."""
 LOG_LINES = 1000
 
 _log = logging.getLogger("codecfleet.supervisor")
@@ -110,7 +112,8 @@ class Shell:
         stopping = [task for task in self._tasks if task.get_name() == "stop"]
         for task in self._tasks - set(stopping):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=FAREWELL_S)
 
     def feed(self, event: Event) -> None:
         """Tell the core what happened, and do what it decides."""

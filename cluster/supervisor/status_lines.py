@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from textwrap import wrap
 
 from .status import JobStatus, NodeStatus, Status, WorkerStatus
 
-__all__ = ["NOBODY", "status_lines"]
+__all__ = ["NOBODY", "STATUS_SCHEMA", "status_lines"]
+
+STATUS_SCHEMA = 1
+"""The version of the document that programs read."""
+WIDTH = 110
 
 NOBODY = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
 LOG_LINES = 10
@@ -22,7 +27,8 @@ def status_lines(status: Status) -> Iterator[str]:
     yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
     yield ""
     yield f"jobs        {len(status.jobs)}"
-    yield from map(_job, status.jobs)
+    for job in status.jobs:
+        yield from _job(job)
     yield ""
     yield f"quarantine  {len(status.quarantine) or 'none'}"
     yield from (f"  {line}" for line in status.quarantine)
@@ -52,13 +58,13 @@ def _worker(worker: WorkerStatus) -> str:
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 
 
-def _job(job: JobStatus) -> str:
+def _job(job: JobStatus) -> Iterator[str]:
+    name = job.job.rpartition("/")[2]
+    left = f"{job.segments_left} segment{'' if job.segments_left == 1 else 's'} left"
     urgency = f", priority {job.priority}" if job.priority else ""
-    waits = f", waits: {job.waits_for}" if job.waits_for else ""
-    used = f"{job.used_slots} of {job.granted_slots} slots"
-    return (
-        f"  {job.job.rpartition('/')[2]:<24} {used}, {job.segments_left} segments left{urgency}{waits} ({job.client})"
-    )
+    yield f"  {name:<24} uses {job.used_slots}, may use {job.granted_slots} slots, {left}{urgency} ({job.client})"
+    if job.waits_for:
+        yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
 def _clock(at_s: float) -> str:

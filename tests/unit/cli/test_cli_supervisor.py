@@ -146,7 +146,6 @@ def test_an_order_says_what_was_ordered(order: str, capsys: Captured) -> None:
         ("drain a b", "b"),
         ("cordon --json", "NODE"),
         ("uncordon --force a", "--force"),
-        ("drain -- --json", "--json"),
         ("status here", "here"),
         ("status --address", "--address"),
         ("status --address --json", "--address"),
@@ -191,7 +190,7 @@ def test_a_cluster_that_refuses_or_is_gone_is_one_line(
 
 def test_watch_is_a_request_of_its_own() -> None:
     """--watch keeps the address and the way of looking."""
-    assert parse("status --watch --address head:1 --json".split()) == Watch(address="head:1", as_json=True)
+    assert parse(["status", "--watch", "--address", "head:1", "--json"]) == Watch(address="head:1", as_json=True)
 
 
 @pytest.mark.parametrize("ending", [ctrl_c, sigterm])

@@ -224,3 +224,11 @@ def test_no_cores_no_software() -> None:
     """With processors left out, NVDEC alone has nothing to give."""
     placement = _place(demand(), inventory(node("n", "H200")), Policy(engines=ALL_ENGINES - {Engine.CPU}))
     assert placement.lanes == ()
+
+
+def test_who_comes_first_in_the_order_of_jobs_has_the_first_choice() -> None:
+    """Of equal jobs the first by name gets the encoder that finishes sooner, and the second what is then best."""
+    machines = inventory(node("n", "T4", cores=96))
+    placement = place([demand("two", 200), demand("one", 200)], machines, RATES, Policy())
+    kinds = {lane.job: lane.kinds[0].implementation for lane in placement.lanes}
+    assert kinds == {"one": "nvenc", "two": "libx265"}

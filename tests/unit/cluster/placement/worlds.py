@@ -155,3 +155,36 @@ def policies(draw: st.DrawFn) -> Policy:
         memory_reserve=draw(st.sampled_from([0.0, 0.1, 0.5])),
         hybrid_gain=draw(st.sampled_from([0.0, 0.03, 0.5])),
     )
+
+
+@st.composite
+def tight_nodes(draw: st.DrawFn, name: str) -> Node:
+    """Draw an open node that everybody may use, with GPUs that encode and one limit that is likely to bind."""
+    made = node(name, *draw(st.lists(st.sampled_from(["L40S", "L4"]), min_size=1, max_size=3)), cores=8)
+    limit = draw(st.sampled_from(["own cap", "gpu cap", "system cap", "device memory", "host memory", "none"]))
+    changes: dict[str, object] = {}
+    if limit in ("own cap", "gpu cap"):
+        changes["encoder_sessions_max"] = draw(st.integers(0, 5))
+        changes["parent"] = f"{name}/whole" if limit == "gpu cap" else ""
+    if limit == "device memory":
+        changes["free_memory_bytes"] = draw(st.integers(400, 1200)) << 20
+    gpus = [replace(device, **changes) for device in made.devices[:-1]]  # type: ignore[arg-type]
+    return replace(
+        made,
+        devices=(*gpus, made.devices[-1]),
+        memory_bytes=draw(st.integers(0, 1 << 10)) << 20 if limit == "host memory" else None,
+        system_encoder_sessions_max=draw(st.integers(0, 8)) if limit == "system cap" else None,
+    )
+
+
+@st.composite
+def tight_worlds(draw: st.DrawFn) -> tuple[Sequence[Demand], Inventory, Policy]:
+    """Draw jobs that want more than there is, on machines where they may go anywhere."""
+    machines = Inventory(tuple(draw(tight_nodes(f"n{number}")) for number in range(draw(st.integers(1, 2)))))
+    encoder = draw(st.sampled_from([EncoderChoice.NVENC, EncoderChoice.NVENC, EncoderChoice.SOFTWARE]))
+    tracks = tuple(rendition(height=height) for height in draw(st.sampled_from([(1080,), (1080, 720)])))
+    wishes = [
+        demand(f"job{number}", segments=30, encoder=encoder, renditions=tracks)
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    return wishes, machines, Policy(sessions_per_device=draw(st.sampled_from([1, 3, 64])))

@@ -190,7 +190,7 @@ async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: Clock) -
     for expected in (
         "host-a/cpu#0",
         "25.0 fps",
-        "4 of 4 slots, 44 segments left",
+        "uses 4, may use 4 slots, 44 segments left",
         "quarantine  none",
         "is up: process",
     ):

@@ -1,0 +1,57 @@
+"""docs/supervisor.md against the code: its table of states, its times, its names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.placement.policy import Policy
+from codecfleet.cluster.supervisor import core
+from codecfleet.cluster.supervisor.actor import SUPERVISOR
+from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "supervisor.md").read_text(encoding="utf-8")
+PLAIN = " ".join(PAGE.split())
+SETTINGS = SupervisorSettings()
+
+
+def documented_edges() -> set[tuple[str, str]]:
+    """Return the edges in the table; an empty first cell stands for the one above it."""
+    table = PAGE.partition("### States of a seat")[2].partition("\n## ")[0]
+    edges, origin = set(), ""
+    for state, target in re.findall(r"^\| (?:`(\w+)`)? ?\|[^|]*\| `(\w+)` \|", table, re.MULTILINE):
+        origin = state or origin
+        edges.add((origin, target))
+    return edges
+
+
+def test_the_table_of_states_is_the_edges() -> None:
+    """Every edge of a seat has a row, and every row is an edge."""
+    true = {(state.value, target.value) for state, targets in EDGES.items() for target in targets}
+    assert documented_edges() == true
+    assert {origin for origin, _ in documented_edges()} == {state.value for state in SeatState}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"nobody has used for {SETTINGS.idle_release_s:g} s is ended",
+        f"has not been heard of for {SETTINGS.client_expiry_s:g} s",
+        f"for {SETTINGS.recovery_s:g} s drivers keep what they hold",
+        f"gives up after {SETTINGS.node_wait_s:g} s",
+        f"was not there within {SETTINGS.reserve_limit_s:g} s",
+        f"did not answer within {SETTINGS.start_limit_s:g} s",
+        f"is given {SETTINGS.ping_limit_s:g} s",
+        f"A quarantined seat gets nothing for {SETTINGS.quarantine_s:g} s",
+        f"nobody has asked for it for {SETTINGS.fence_s:g} s",
+        f"holds {Policy().gpu_share:g} of a GPU",
+        f"neither driver nor worker for {SETTINGS.retire_s / 60:g} minutes",
+        f"process, {DEATHS_IN_A_ROW_MAX} times in a row",
+        f"A process that lived {core.STEADY_S:g} s",
+        f"`{SUPERVISOR}`",
+    ],
+)
+def test_the_page_tells_the_true_times_and_names(said: str) -> None:
+    """Each time that the page tells is the setting's default."""
+    assert said in PLAIN

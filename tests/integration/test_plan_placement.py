@@ -1,0 +1,97 @@
+"""``codecfleet plan`` with a real input: where it would run, without starting anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cli import run
+from codecfleet.cli_plan import PlanOn, place_on
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.placement.demand import EncoderChoice
+from codecfleet.cluster.placement.placement import Route
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.probes.node_report import NodeReport, SilentNode
+from codecfleet.jobs.placing import demand_of
+from codecfleet.jobs.plan import Plan, plan_transcode
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.simulated_report import simulated_report
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small H.264 film."""
+    return make_clip(
+        tmp_path_factory.mktemp("clips") / "clip.mp4", Clip(times=constant_times(50), keyframes=frozenset({0, 25}))
+    )
+
+
+def _plan(clip: Path, **options: object) -> Plan:
+    fields = {"source": str(clip), "output": str(clip.with_name("out.mp4")), "segment_s": 1, **options}
+    return plan_transcode(TranscodeSpec.model_validate(fields))
+
+
+def test_a_plans_demand_is_what_it_would_do(clip: Path) -> None:
+    """Segments, sizes, codecs and preset of the plan; options of FFmpeg's encoders bind it to software."""
+    plan = _plan(clip, codec="hevc", preset=2, workers=3)
+    demand = demand_of(plan)
+    assert sum(demand.segments) == plan.frames
+    assert demand.decode == CodecCase(Codec.H264, Direction.DECODE)
+    assert demand.renditions[0].case.codec is Codec.HEVC
+    assert (demand.renditions[0].software, demand.renditions[0].preset) == ("libx265", "2")
+    assert (demand.workers_max, demand.encoder, demand.has_filters) == (3, EncoderChoice.AUTO, False)
+    bound = demand_of(_plan(clip, encoder_options=(("tune", "film"),), scale=(None, 32)))
+    assert (bound.encoder, bound.has_filters) == (EncoderChoice.SOFTWARE, True)
+
+
+def test_this_machine_gets_a_line(clip: Path, capsys: Captured) -> None:
+    """Without --fleet or --address the plan ends with what this machine's processor would do."""
+    assert run(["plan", str(clip)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("placed on this machine: cpu with ")
+
+
+def test_a_fleet_gets_lanes_and_a_note(clip: Path, capsys: Captured) -> None:
+    """With --fleet all its engines count, and a line says that today's workers run software."""
+    assert run(["plan", str(clip), "--fleet", "h200-l40s"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("NVENC encodes on the same device" in line for line in lines)
+    assert any(line.startswith("note: this version's workers run software sessions") for line in lines)
+
+
+def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
+    """The document holds the plan as before, and the placement."""
+    assert run(["plan", str(clip), "--fleet", "laptop", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert {lane["route"] for lane in document["placement"]["lanes"]} == {"cpu"}
+    assert document["placement"]["predicted"]["wall_s"] > 0
+
+
+def test_a_cluster_is_placed_on_its_processors(clip: Path) -> None:
+    """With --address nodes are probed, silent ones left out, and only engines that have sessions today are used."""
+
+    def probed(address: str) -> list[NodeReport | SilentNode]:
+        reports = [simulated_report(node) for node in load_fleet("l4-x4").nodes]
+        return [*reports, SilentNode(address, "it did not answer")]
+
+    placed = place_on(_plan(clip), PlanOn(address="there"), probed)
+    assert placed.where == "the cluster at there"
+    assert {lane.route for lane in placed.placement.lanes} == {Route.CPU}
+
+
+def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:
+    """Engines that a policy leaves out are not used, and the lines say so."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('engines = ["cpu"]\n', encoding="utf-8")
+    assert run(["plan", str(clip), "--fleet", "l4-x4", "--policy", str(policy)]) == 0
+    assert "the policy does not use NVDEC" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--fleet", "--policy"])
+def test_a_file_that_is_not_there_is_a_usage_error(clip: Path, option: str, capsys: Captured) -> None:
+    """One line, exit code 2."""
+    assert run(["plan", str(clip), option, "none.toml"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
