@@ -37,6 +37,7 @@ class Cluster:
         self, error: Exception | None = None, ending: Callable[[], Awaitable[None]] | None = None, shows: int = 2
     ) -> None:
         self.asked: list[tuple[str | None, ...]] = []
+        self.forced_exits: list[int] = []
         self.every_s: list[float] = []
         self._error = error
         self._ending = ending
@@ -44,7 +45,8 @@ class Cluster:
 
     def services(self) -> Services:
         """Return them."""
-        return Services(status=self._status, watch=self._watch, order=self._order)
+        # A forced exit comes due after the run has ended; here that would end the tests.
+        return Services(status=self._status, watch=self._watch, order=self._order, exit_now=self.forced_exits.append)
 
     def _status(self, address: str | None) -> Answer:
         self.asked.append((address,))

@@ -422,7 +422,7 @@ def test_what_workers_measure_changes_the_rates() -> None:
     before = world.core.state.placement.lanes[0].fps
     seat = world.core.state.seats["a/cpu#0"]
     world.tell(Measured("a/cpu#0", seat.epoch, "j", 2, before / 4))
-    world.say("one", wants("j", 99))
+    world.say("one", wants("j", 50))
     assert world.core.state.placement.lanes[0].fps == pytest.approx(before / 4, rel=0.05)
 
 
