@@ -167,6 +167,11 @@ class Interrupts:
         """Say that the output is in its place."""
         self._happen(Happening.PUBLISHED)
 
+    def disarm(self) -> None:
+        """Say that nothing is left to be cut short: a run that has cleaned up after itself needs no deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
         self._happen(Signalled(number))
 

@@ -98,9 +98,11 @@ def run_watch(request: Watch, services: Services, stdout: TextIO, stderr: TextIO
     with Interrupts(services.exit_now, last_acts) as interrupts:
         try:
             asyncio.run(_watch(services, request.address, show, interrupts))
+            interrupts.disarm()
         except ReaderGone:
             raise
         except (asyncio.CancelledError, KeyboardInterrupt):
+            interrupts.disarm()  # the connection is closed already
             return 0
         except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
             failure = failure_of(error)

@@ -45,7 +45,6 @@ class Cluster:
 
     def services(self) -> Services:
         """Return them."""
-        # A forced exit comes due after the run has ended; here that would end the tests.
         return Services(status=self._status, watch=self._watch, order=self._order, exit_now=self.forced_exits.append)
 
     def _status(self, address: str | None) -> Answer:
