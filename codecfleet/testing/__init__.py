@@ -2,11 +2,13 @@
 
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
 works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeHands`` is a cluster in memory for a supervisor to act on.
+``FakeHands`` is a cluster in memory for a supervisor to act on, with workers that run in threads; ``FakeClock`` is time
+that passes when a test says so.
 """
 
+from .fake_clock import FakeClock
 from .fake_hands import FakeHands
 from .fake_nvml import FakeNvml
 from .local_pool import FaultyPool, LocalPool
 
-__all__ = ["FakeHands", "FakeNvml", "FaultyPool", "LocalPool"]
+__all__ = ["FakeClock", "FakeHands", "FakeNvml", "FaultyPool", "LocalPool"]

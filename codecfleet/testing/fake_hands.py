@@ -9,6 +9,7 @@ from ..cluster.supervisor.events import Order, Reserve, Start
 from ..cluster.supervisor.hands import Hands
 from ..cluster.supervisor.messages import FoundWorker, RayNode, WorkerFacts
 from ..cluster.supervisor.pulse import Pulse
+from .fake_worker import FakeWorker
 
 __all__ = ["FakeHands"]
 
@@ -26,6 +27,7 @@ class FakeHands(Hands):
         self._workers: dict[str, WorkerFacts] = {}
         self._deaths: dict[str, asyncio.Event] = {}
         self._why: dict[str, str] = {}
+        self._handles: dict[str, FakeWorker] = {}
         self._pids = itertools.count(1000)
         self._orders: dict[str, Order] = {}
         self.pulses: dict[str, Pulse] = {}
@@ -63,6 +65,8 @@ class FakeHands(Hands):
         if self._workers.pop(worker, None) is not None:
             self._why[worker] = reason
             self._deaths[worker].set()
+            if worker in self._handles:
+                self._handles[worker].kill()
 
     def nodes(self) -> tuple[RayNode, ...]:
         """Return the live nodes."""
@@ -117,9 +121,18 @@ class FakeHands(Hands):
         self.kill(worker, "stopped")
         self._give_back(worker)
 
-    def handle(self, worker: str) -> str:
-        """Return the name: there is nothing to call."""
-        return worker
+    def handle(self, worker: str) -> FakeWorker:
+        """Return a worker that runs work in threads of this process.
+
+        Raises:
+            ValueError: there is none of that name alive, as Ray says it.
+        """
+        if worker not in self._workers:
+            message = f"no worker {worker} is alive"
+            raise ValueError(message)
+        if worker not in self._handles:
+            self._handles[worker] = FakeWorker(self._workers[worker].slots)
+        return self._handles[worker]
 
     async def remember(self, orders: dict[str, Order]) -> None:
         """Keep it in this object."""

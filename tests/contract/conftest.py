@@ -1,6 +1,7 @@
 """Every implementation of ``Pool``, ready to be held against the contract."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -10,7 +11,12 @@ import pytest
 from codecfleet.cluster.connected_pool import leased_pool
 from codecfleet.cluster.embedded import Connection, connect
 from codecfleet.cluster.pool import Pool
-from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.cluster.supervisor.link import LocalLink
+from codecfleet.cluster.supervisor.messages import RayNode
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.shell import Shell
+from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+from codecfleet.testing import FakeHands, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
@@ -24,7 +30,17 @@ def connection() -> Iterator[Connection]:
     asyncio.run(opened.close())
 
 
-@pytest.fixture(params=["local", "faulty", pytest.param("ray", marks=pytest.mark.ray)])
+def on_fake_workers(slots: int) -> Pool:
+    """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
+    from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray, which tests without it do not
+
+    settings = SupervisorSettings(idle_release_s=None)
+    hands = FakeHands((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
+    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    return LeasedPool(LocalLink(shell), slots, eager=True)
+
+
+@pytest.fixture(params=["local", "faulty", "leased", pytest.param("ray", marks=pytest.mark.ray)])
 async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
     """A factory of started pools with a given number of slots; they are closed after the test."""
     async with AsyncExitStack() as pools:
@@ -33,6 +49,8 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
             if request.param == "ray":
                 connection = request.getfixturevalue("connection")
                 pool: Pool = leased_pool(connection, slots)
+            elif request.param == "leased":
+                pool = on_fake_workers(slots)
             else:
                 pool = LocalPool(slots) if request.param == "local" else FaultyPool(LocalPool(slots))
             return await pools.enter_async_context(pool)

@@ -13,57 +13,23 @@ from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.shell import Shell
 from codecfleet.cluster.supervisor.status_lines import status_lines
 from codecfleet.cluster.supervisor.wiring import make_core, policy_from
-from codecfleet.testing import FakeHands
+from codecfleet.testing import FakeClock, FakeHands
+from codecfleet.testing.fake_clock import all_quiet
 
 SETTINGS = SupervisorSettings(idle_release_s=30)
-
-
-class Clock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now_s
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep in this clock's time."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.now_s + seconds, woken))
-        await woken
-
-    async def pass_by(self, seconds: float) -> None:
-        """Let time pass, a quarter of a second at a time, and everybody do what they do then."""
-        for _ in range(int(seconds * 4)):
-            self.now_s += 0.25
-            due = [woken for at_s, woken in self._sleepers if at_s <= self.now_s]
-            self._sleepers = [(at_s, woken) for at_s, woken in self._sleepers if at_s > self.now_s]
-            for woken in due:
-                if not woken.done():
-                    woken.set_result(None)
-            await quiet()
-
-
-async def quiet() -> None:
-    """Let every task run until all of them wait."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 MakeShell = Callable[[FakeHands], Awaitable[Shell]]
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> FakeClock:
     """A clock that stands still."""
-    return Clock()
+    return FakeClock()
 
 
 @pytest.fixture
-async def make_shell(clock: Clock) -> AsyncIterator[MakeShell]:
+async def make_shell(clock: FakeClock) -> AsyncIterator[MakeShell]:
     """A maker of opened shells, which are closed after the test."""
     shells: list[Shell] = []
 
@@ -91,11 +57,11 @@ def report(turn: int, pieces: int, held: dict[str, int] | None = None, client: s
 async def settled(shell: Shell, said: ClientReport) -> Grants:
     """Renew, let everything happen that follows, and return what the client is told then."""
     await shell.renew(said)
-    await quiet()
+    await all_quiet()
     return await shell.renew(said)
 
 
-async def test_a_lease_reserves_starts_and_gives_back(make_shell: MakeShell, clock: Clock) -> None:
+async def test_a_lease_reserves_starts_and_gives_back(make_shell: MakeShell, clock: FakeClock) -> None:
     """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
     hands = two_nodes()
     shell = await make_shell(hands)
@@ -103,7 +69,7 @@ async def test_a_lease_reserves_starts_and_gives_back(make_shell: MakeShell, clo
     assert sum(grants.slots["j"].values()) == 4
     assert (hands.reserved_cores, len(hands.workers)) == (4, 2)
     shell.depart("one")
-    await clock.pass_by(31)
+    await clock.advance(31)
     assert (hands.reserved_cores, hands.workers) == (0, {})
 
 
@@ -113,36 +79,36 @@ async def test_a_client_hears_news_at_once(make_shell: MakeShell) -> None:
     shell = await make_shell(hands)
     held = (await settled(shell, report(1, 50))).slots["j"]
     waiting = asyncio.create_task(shell.renew(report(2, 50, dict(held)), 60))
-    await quiet()
+    await all_quiet()
     assert not waiting.done()
     victim = next(iter(held))
     hands.kill(victim, "signal 9")
-    await quiet()
+    await all_quiet()
     assert (await waiting).dead == {victim}
 
 
-async def test_a_node_that_joins_is_used(make_shell: MakeShell, clock: Clock) -> None:
+async def test_a_node_that_joins_is_used(make_shell: MakeShell, clock: FakeClock) -> None:
     """Within a second of its joining a node works for who waits."""
     hands = two_nodes()
     shell = await make_shell(hands)
     await settled(shell, report(1, 50))
     hands.join(RayNode(node="c", name="host-c", cores=4, free_cores=4))
-    await clock.pass_by(1.5)
+    await clock.advance(1.5)
     assert sum((await settled(shell, report(2, 50))).slots["j"].values()) == 8
 
 
-async def test_the_next_supervisor_takes_over(make_shell: MakeShell, clock: Clock) -> None:
+async def test_the_next_supervisor_takes_over(make_shell: MakeShell, clock: FakeClock) -> None:
     """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
     hands = two_nodes()
     first = await make_shell(hands)
     held = (await settled(first, report(1, 50))).slots["j"]
     assert first.ask(Order.CORDON, "host-b")
-    await quiet()
+    await all_quiet()
     survivors = dict(hands.workers)
     second = await make_shell(hands)
     assert hands.workers == survivors
     assert (await second.renew(report(2, 50, dict(held)))).slots["j"] == held
-    await clock.pass_by(4)
+    await clock.advance(4)
     grants = await settled(second, report(3, 50, dict(held)))
     assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
     assert hands.starts == 2
@@ -166,11 +132,11 @@ async def test_the_world_may_end(make_shell: MakeShell) -> None:
     held = (await settled(shell, report(1, 50))).slots["j"]
     hands.ended = "Ray itself ended"
     hands.kill(next(iter(held)))
-    await quiet()
+    await all_quiet()
     assert (await shell.renew(report(2, 50, dict(held)))).hopeless == "Ray itself ended"
 
 
-async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: Clock) -> None:
+async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: FakeClock) -> None:
     """Nodes, workers with their leases and speed, jobs with their share, and the log: as values and as lines."""
     hands = two_nodes()
     shell = await make_shell(hands)
@@ -178,9 +144,9 @@ async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: Clock) -
     worker = min(held)
     running = (("j", "segment 1"), ("j", "segment 2"))
     hands.pulses[worker] = Pulse(0, running)
-    await clock.pass_by(2.5)
+    await clock.advance(2.5)
     hands.pulses[worker] = Pulse(50, running)
-    await clock.pass_by(2)
+    await clock.advance(2)
     await shell.renew(report(2, 44, dict(held)))
     status = shell.status()
     (job,) = status.jobs
