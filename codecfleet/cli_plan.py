@@ -1,6 +1,6 @@
 """What ``codecfleet plan`` answers: the plan itself, and where its segments would run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -10,9 +10,8 @@ from .cli_options import parse_path
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from .cluster.placement.inventory import Inventory
+    from .cluster.placement.inventory import Inventory, Node
     from .cluster.placement.policy import Policy
-    from .cluster.probes.node_report import NodeReport, SilentNode
     from .jobs.placing import PlacedPlan
     from .jobs.plan import Plan
 
@@ -21,6 +20,7 @@ __all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_
 SOFTWARE_ONLY: Final = (
     "this version's workers run software sessions, so lanes on GPUs show what the fleet could do, not what it does now"
 )
+GPUS_REST: Final = "this version's workers run software sessions, so the cluster's GPUs rest"
 _PANEL: Final = "How the work is done"
 
 FleetOption = Annotated[
@@ -54,8 +54,6 @@ PolicyOption = Annotated[
     ),
 ]
 
-Reports = Sequence["NodeReport | SilentNode"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
@@ -82,16 +80,15 @@ def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanO
     )
 
 
-def place_on(plan: "Plan", on: PlanOn, reports: Callable[[str], Reports]) -> "PlacedPlan":
-    """Place a plan; ``reports`` probes the nodes of the cluster at an address.
+def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":
+    """Place a plan; ``survey`` says what the cluster at an address has.
 
     Raises:
         UsageError: the fleet or the policy file makes no sense.
         FleetUnavailable: the cluster does not answer.
     """
     from .cluster.fleet_file import load_fleet  # noqa: PLC0415 - like all below: only who asks pays for it
-    from .cluster.placement.build import inventory_of, inventory_of_fleet  # noqa: PLC0415
-    from .cluster.probes.node_report import NodeReport  # noqa: PLC0415
+    from .cluster.placement.build import inventory_of_fleet  # noqa: PLC0415
 
     policy = _policy(on.policy)
     if on.fleet is not None:
@@ -99,9 +96,16 @@ def place_on(plan: "Plan", on: PlanOn, reports: Callable[[str], Reports]) -> "Pl
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
         return _placed(plan, inventory_of_fleet(fleet), policy, where, SOFTWARE_ONLY)
     if on.address is not None:
-        found = [report for report in reports(on.address) if isinstance(report, NodeReport)]
-        return _placed(plan, inventory_of(found), _built(policy), f"the cluster at {on.address}")
+        found = survey(on.address)
+        note = GPUS_REST if any(_has_gpu(node) for node in found.nodes) else ""
+        return _placed(plan, found, _built(policy), f"the cluster at {on.address}", note)
     return _placed(plan, _this_machine(), _built(policy), "this machine")
+
+
+def _has_gpu(node: "Node") -> bool:
+    from .cluster.probes.device_report import DeviceKind  # noqa: PLC0415
+
+    return any(device.kind is not DeviceKind.CPU for device in node.devices)
 
 
 def _policy(path: str | None) -> "Policy":

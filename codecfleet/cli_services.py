@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .cluster.probes.node_report import NodeReport, SilentNode
 
 if TYPE_CHECKING:
+    from .cluster.placement.inventory import Inventory
     from .cluster.supervisor.status import Status
 
 __all__ = ["Answer", "FleetLike", "JobLike", "Machines", "Services", "VerifyRequest"]
@@ -105,10 +106,16 @@ def _plan(spec: TranscodeSpec, on: PlanOn) -> Answer:
     from .jobs.plan import plan_transcode  # noqa: PLC0415
 
     plan = plan_transcode(spec)
-    placed = place_on(plan, on, lambda address: _reports(Machines(address=address)))
+    placed = place_on(plan, on, _survey)
     elsewhere = on.fleet is not None or on.address is not None
     lines = placed.lines() if elsewhere else [placed.summary()]
     return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
+
+
+def _survey(address: str) -> "Inventory":
+    from .cluster.survey import survey_cluster  # noqa: PLC0415
+
+    return asyncio.run(survey_cluster(address))
 
 
 def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:

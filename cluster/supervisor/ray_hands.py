@@ -8,9 +8,9 @@ This module imports ray: import it only where the environment that Ray reads the
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgpack
 import ray
@@ -28,10 +28,19 @@ from .hands import Hands
 from .messages import FoundWorker, RayNode, WorkerFacts
 from .pulse import Pulse
 
-__all__ = ["ClusterHands", "PrivateHands", "worker_handle"]
+__all__ = ["ClusterHands", "PrivateHands", "live_nodes", "recall_orders", "worker_handle"]
 
 Actor: TypeAlias = Any
 """Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
+
+
+class ProbeNode(Protocol):
+    """Probes a node of the cluster."""
+
+    async def __call__(self, node: str, *, again: bool) -> Node:
+        """Return the node for the inventory; raises whatever went wrong."""
+        ...
+
 
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
@@ -158,7 +167,7 @@ class ClusterHands(_RayHands):
         probe: probes a node by its id.
     """
 
-    def __init__(self, fence_s: float, probe: "Callable[[str, bool], Awaitable[Node]]") -> None:
+    def __init__(self, fence_s: float, probe: ProbeNode) -> None:
         super().__init__()
         self._fence_s = fence_s
         self._probe = probe
@@ -167,21 +176,7 @@ class ClusterHands(_RayHands):
 
     def nodes(self) -> tuple[RayNode, ...]:
         """Return the live nodes, with what nobody has reserved."""
-        free = _free_by_node()
-        draining = _draining_nodes()
-        return tuple(
-            RayNode(
-                node=node["NodeID"],
-                name=node["NodeManagerHostname"],
-                cores=int(node["Resources"].get("CPU", 0)),
-                free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
-                gpus=int(node["Resources"].get("GPU", 0)),
-                labels=dict(node.get("Labels") or {}),
-                draining=node["NodeID"] in draining,
-            )
-            for node in ray.nodes()
-            if node["Alive"]
-        )
+        return live_nodes()
 
     async def find(self) -> tuple[FoundWorker, ...]:
         """Return the workers that an earlier supervisor left, and give back reservations that hold none."""
@@ -207,7 +202,7 @@ class ClusterHands(_RayHands):
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Probe a node in a Ray task on it."""
-        return await self._probe(node, again)
+        return await self._probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve a bundle on the order's node, detached; return the CPUs in it."""
@@ -273,12 +268,36 @@ class ClusterHands(_RayHands):
 
     async def recall(self) -> dict[str, Order]:
         """Read them back."""
-        packed = await asyncio.to_thread(internal_kv._internal_kv_get, ORDERS_KEY)  # noqa: SLF001
-        return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
+        return await recall_orders()
 
     def world_is_gone(self) -> str:
         """Say nothing: a cluster that is gone takes the supervisor with it."""
         return ""
+
+
+def live_nodes() -> tuple[RayNode, ...]:
+    """Return the live nodes of the cluster, with what nobody has reserved."""
+    free = _free_by_node()
+    draining = _draining_nodes()
+    return tuple(
+        RayNode(
+            node=node["NodeID"],
+            name=node["NodeManagerHostname"],
+            cores=int(node["Resources"].get("CPU", 0)),
+            free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
+            gpus=int(node["Resources"].get("GPU", 0)),
+            labels=dict(node.get("Labels") or {}),
+            draining=node["NodeID"] in draining,
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    )
+
+
+async def recall_orders() -> dict[str, Order]:
+    """Return what users asked about nodes, as the supervisor keeps it."""
+    packed = await asyncio.to_thread(internal_kv._internal_kv_get, ORDERS_KEY)  # noqa: SLF001
+    return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
 
 
 def _reserved_workers() -> list[str]:

@@ -33,6 +33,6 @@ async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
     return unpack(packed)
 
 
-async def probe_ray_node(node: str, again: bool) -> Node:  # noqa: FBT001 - called by position, as a value
+async def probe_ray_node(node: str, *, again: bool) -> Node:
     """Return a node for the inventory, under its Ray id."""
     return node_of_report(await report_of_ray_node(node, fresh=again), node=node)
