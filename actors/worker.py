@@ -52,6 +52,13 @@ class WorkerCore:
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
 
+    def cancel_all(self, beginning: str) -> None:
+        """Make every run whose name begins so raise ``Cancelled`` at its next report of progress."""
+        with self._lock:
+            for run, (_, context) in self._running.items():
+                if run.startswith(beginning):
+                    context.cancel()
+
     def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""
         with self._lock:

@@ -35,6 +35,11 @@ ResultT = TypeVar("ResultT")
 
 RENEW_S = 1.0
 """How long the supervisor may keep a report waiting for news."""
+ANSWER_S = 15.0
+"""How long an answer may take: a supervisor that is restarted takes seconds, one that is frozen for ever."""
+COALESCE_S = 0.005
+CALLS_AT_ONCE = 2
+DEFECTS_MAX = 3
 AGAIN_S = 0.2
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be out of reach before jobs that have nothing give up."""
@@ -97,7 +102,7 @@ class LeasedPool(Pool):
         self._told = asyncio.Event()
         self._grants = Grants({})
         self._heard_s = 0.0
-        self._newest_heard = 0
+        self._defects = 0
         self._opening: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -136,8 +141,10 @@ class LeasedPool(Pool):
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
-        self._demands[demand.job] = _limited(demand, min(limits, default=None))
-        self._changed.set()
+        demand = replace(demand, workers_max=min(limits, default=None))
+        if self._demands.get(demand.job) != demand:
+            self._demands[demand.job] = demand
+            self._changed.set()
 
     def forget(self, job: str) -> None:
         """Say that a job wants nothing any more."""
@@ -231,30 +238,37 @@ class LeasedPool(Pool):
                 changed = asyncio.create_task(self._changed.wait())
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                # Whatever changes in the same breath goes into one report.
-                await asyncio.sleep(0)
+                # Whatever changes in the same breath goes into one report; and the supervisor lets go of a call that
+                # a newer one overtakes, so that two are never under way for long.
+                await asyncio.sleep(COALESCE_S)
+                if len(calls) >= CALLS_AT_ONCE:
+                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for call in calls:
                 call.cancel()
 
     async def _renew(self) -> None:
-        report = self._report()
         loop = asyncio.get_running_loop()
         try:
-            grants = await self._link.renew(report, RENEW_S)
+            grants = await asyncio.wait_for(self._link.renew(self._report(), RENEW_S), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: whatever keeps us from the supervisor may pass
-            if classify(error) is Failure.CODE:  # it answers, with a defect
-                self._hear(_no_way(f"the supervisor failed: {first_line(error)}"))
-            elif loop.time() - self._heard_s > LOST_PATIENCE_S:
-                self._hear(_no_way(f"the supervisor has been out of reach: {first_line(error)}"))
-            await asyncio.sleep(AGAIN_S)
-            with suppress(Exception):  # the next report tells
-                await self._link.open()
+            await self._miss(error, loop.time() - self._heard_s)
             return
-        self._heard_s = loop.time()
-        if report.turn > self._newest_heard:
-            self._newest_heard = report.turn
+        self._heard_s, self._defects = loop.time(), 0
+        if grants.number > self._grants.number:
             self._hear(grants)
+
+    async def _miss(self, error: Exception, silence_s: float) -> None:
+        """Go on without an answer: leases that are there may be used, and the next try may reach the supervisor."""
+        reason = f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else first_line(error)
+        self._defects = self._defects + 1 if classify(error) is Failure.CODE else 0
+        if self._defects >= DEFECTS_MAX:
+            self._hear(_no_way(f"the supervisor fails: {reason}", self._grants.number))
+        elif silence_s > LOST_PATIENCE_S:
+            self._hear(_no_way(f"the supervisor has been out of reach: {reason}", self._grants.number))
+        await asyncio.sleep(AGAIN_S)
+        with suppress(Exception):  # the next report tells
+            await self._link.open()
 
     def _report(self) -> ClientReport:
         outstanding = self._leases.outstanding()
@@ -263,10 +277,13 @@ class LeasedPool(Pool):
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
-        return ClientReport(self._client, where, next(self._turns), jobs, proven)
+        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._grants.number)
 
     def _hear(self, grants: Grants) -> None:
         self._grants = grants
+        for worker in grants.dead:
+            self._handles.pop(worker, None)
+            self._proven.discard(worker)
         self._carry_out(self._leases.granted(grants))
         if grants.hopeless:
             # What runs may still end well; what a dead worker ran was lost a line ago.
@@ -306,6 +323,9 @@ class LeasedPool(Pool):
         except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
             self._lose(worker, first_line(error))
             return
+        if order.result.done():  # withdrawn meanwhile: nobody could have told the worker
+            self._end_run(task)
+            return
         try:
             run = self._handles[worker].run.remote(self._run_name(task), order.pickled)
             order.settle(await _settled(run))
@@ -316,6 +336,9 @@ class LeasedPool(Pool):
                 return
             order.settle(Outcome(error=_failed(order.work, failure, first_line(error))))
         self._proven.add(worker)
+        self._end_run(task)
+
+    def _end_run(self, task: int) -> None:
         self._carry_out(self._leases.finished(task))
         self._changed.set()
 
@@ -361,12 +384,8 @@ class LeasedPool(Pool):
 _AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
 
 
-def _no_way(reason: str) -> Grants:
-    return Grants({}, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
-
-
-def _limited(demand: Demand, workers_max: int | None) -> Demand:
-    return replace(demand, workers_max=workers_max)
+def _no_way(reason: str, number: int) -> Grants:
+    return Grants({}, number, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:

@@ -72,6 +72,10 @@ class RayWorker:
         """Cancel ``run``; see ``WorkerCore.cancel``."""
         self._core.cancel(run)
 
+    async def abandon(self, client: str) -> None:
+        """Cancel every run of a client that is gone; its runs' names begin with its own."""
+        self._core.cancel_all(f"{client}:")
+
     async def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""
         return self._core.progress(job)

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from ..actors.decoding import PictureHash
-from ..errors import CodecfleetError, Retry, SegmentFailed
+from ..errors import CodecfleetError, Retry, SegmentFailed, WorkerLost
 
 __all__ = [
     "Board",
@@ -38,6 +38,9 @@ __all__ = [
 
 ATTEMPTS = 3
 """How often one segment may fail before the job does."""
+LOSSES = 4
+"""How often its worker may die under it. Fewer than the deaths after which a supervisor gives a device up: a segment
+that kills whatever touches it must fail its job before it costs others their machines."""
 UNSOUND_MOVES = 3
 """How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
 WINDOW_PER_WORKER = 2
@@ -90,6 +93,7 @@ class Slot:
     entry_moves: int = 0
     at_start: bool = False
     failures: int = 0
+    losses: int = 0
     runs: int = 0
     seam_before: tuple[PictureHash, ...] = ()
     seam_after: tuple[PictureHash, ...] = ()
@@ -262,12 +266,17 @@ def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> 
 
 
 def _lost(board: Board, slot: Slot, error: CodecfleetError) -> tuple[Board, list[Effect]]:
-    waiting = replace(slot.to(SegmentState.WAITING), failures=slot.failures + 1)
+    waiting = slot.to(SegmentState.WAITING)
+    if isinstance(error, WorkerLost):
+        waiting = replace(waiting, losses=slot.losses + 1)
+    else:
+        waiting = replace(waiting, failures=slot.failures + 1)
     board = board.put(waiting)
     if error.retry is Retry.NEVER:
         return board, [Fail(error)]
-    if waiting.failures >= ATTEMPTS:
-        message = f"segment {slot.segment} failed {waiting.failures} times, last: {error.message}"
+    if waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES:
+        times = waiting.failures + waiting.losses
+        message = f"segment {slot.segment} failed {times} times, last: {error.message}"
         return board, [Fail(SegmentFailed(message, error.next_step))]
     return board, []
 

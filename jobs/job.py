@@ -171,11 +171,11 @@ class JobRun:
         try:
             while not board.is_done:
                 self._pool.expect(replace(demand, segments=board.frames_left))
-                at_once = self._slots()
-                board, runs = start_next(board, at_once)
+                slots = self._pool.slots_for(self._job)
+                board, runs = start_next(board, min(slots, self._spec.workers or slots))
                 for run in runs:
                     await self._start(plan, run)
-                for task in await self._next(at_once):
+                for task in await self._next(slots):
                     board, effects = decide(board, await self._fact(plan, task, spool))
                     self._apply(plan, board, effects)
         finally:
@@ -184,13 +184,9 @@ class JobRun:
                 task.cancel()
             await asyncio.gather(*self._runs, return_exceptions=True)
 
-    def _slots(self) -> int:
-        slots = self._pool.slots_for(self._job)
-        return slots if self._spec.workers is None else min(slots, self._spec.workers)
-
-    async def _next(self, at_once: int) -> set[asyncio.Task[EncodedSegment]]:
-        """Wait until runs have ended, which are returned, or more may begin."""
-        more = asyncio.create_task(self._pool.more_slots(self._job, at_once))
+    async def _next(self, slots: int) -> set[asyncio.Task[EncodedSegment]]:
+        """Wait until runs have ended, which are returned, or the pool has more slots for the job than it had."""
+        more = asyncio.create_task(self._pool.more_slots(self._job, slots))
         try:
             patience_s = None if self._runs else WAITING_S
             done, _ = await asyncio.wait({*self._runs, more}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,8 @@ the next one.
 """
 
 import asyncio
+import logging
+import os
 import time
 from typing import Any
 
@@ -21,7 +23,10 @@ __all__ = ["SUPERVISOR", "SupervisorActor"]
 SUPERVISOR = "codecfleet-supervisor"
 """Its name in our namespace."""
 RETIRE_LOOK_S = 1.0
+OPENING_FAILED_CODE = 75
 TICKS_PER_S = 1000
+
+_log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorActor:
@@ -32,6 +37,7 @@ class SupervisorActor:
         self._policy = policy
         # Ray calls this on the event loop's thread, after a restart too, when no call of a client may ever come.
         self._opening = asyncio.get_event_loop().create_task(self._open())
+        self._opening.add_done_callback(_restart_if_failed)
 
     async def _open(self) -> Shell:
         # Only here: this module is importable where Ray is not to be imported.
@@ -70,6 +76,13 @@ class SupervisorActor:
         while shell.idle_s < self._settings.retire_s:  # noqa: ASYNC110 - time is what is waited for
             await asyncio.sleep(RETIRE_LOOK_S)
         _end_this_actor()
+
+
+def _restart_if_failed(opening: "asyncio.Task[Shell]") -> None:
+    """A supervisor that cannot begin ends its process: Ray starts the next one, which may."""
+    if not opening.cancelled() and opening.exception() is not None:
+        _log.error("the supervisor could not begin", exc_info=opening.exception())
+        os._exit(OPENING_FAILED_CODE)
 
 
 def _end_this_actor() -> None:

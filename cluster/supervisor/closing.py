@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from ..placement.demand import Demand
 from ..placement.inventory import DeviceState, Inventory
+from ..placement.placement import Placement, Refusal
 from ..probes.engines import Engine
 from .dealing import deal
-from .events import Effect, Reserve, Stop
+from .events import Effect, Note, Reserve, Stop
 from .gap import effective_nodes, reservable_cores
-from .seats import SeatBook, SeatState, seats_of
+from .seats import SeatBook, SeatState
 from .state import Planner, State
 
 __all__ = ["close_the_gap"]
@@ -20,17 +22,19 @@ def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
     """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
     if state.end:
         return []
+    effects: list[Effect] = []
     if not state.is_settled:
+        state.is_settled = True
         _set_out_seats(state)
-        _place(state, planner)
-    if now_s < state.recovering_until_s:
-        return []
-    return [*_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
+        effects += _place(state, planner)
+    if state.is_recovering(now_s):
+        return effects
+    return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
 
 
 def _set_out_seats(state: State) -> None:
     for node in state.nodes:
-        for seat in seats_of(node.node):
+        for seat in node.seats:
             book = state.seats.get(seat.seat)
             if book is None:
                 state.seats[seat.seat] = SeatBook(seat)
@@ -38,14 +42,15 @@ def _set_out_seats(state: State) -> None:
                 book.seat = seat
 
 
-def _place(state: State, planner: Planner) -> None:
+def _place(state: State, planner: Planner) -> list[Effect]:
     inventory = Inventory(tuple(effective_nodes(state.nodes, state.seats)))
     jobs = state.clients.jobs()
     demands = tuple(job.demand for job in jobs)
     wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
+    effects: list[Effect] = []
     if wish != state.placed_for:
         state.placed_for = wish
-        state.placement = planner.place(demands, inventory)
+        state.placement, effects = _place_whom_it_can(planner, demands, inventory)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
     state.capacity_slots = sum(
@@ -54,6 +59,26 @@ def _place(state: State, planner: Planner) -> None:
         if node.state is DeviceState.OPEN
         for device in node.devices
     )
+    return effects
+
+
+def _place_whom_it_can(
+    planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
+) -> tuple[Placement, list[Effect]]:
+    """Place every demand; one that makes the planner fail is refused, and costs nobody else anything."""
+    try:
+        return planner.place(demands, inventory), []
+    except Exception:  # noqa: BLE001 - a defect of ours, which must stay with the job that it shows in
+        sound, refused = [], []
+        for demand in demands:
+            try:
+                planner.place((demand,), inventory)
+                sound.append(demand)
+            except Exception as error:  # noqa: BLE001 - as above
+                refused.append(Refusal(demand.job, f"it cannot be placed: {type(error).__name__}: {error}"))
+        placement = planner.place(sound, inventory)
+        lines: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
+        return Placement(placement.lanes, (*placement.refusals, *refused)), lines
 
 
 def _about(segments: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..placement.inventory import processor_name
 from ..probes.device_report import DeviceKind
+from .clients import ClientBook
 from .closing import close_the_gap
 from .events import (
+    Abandon,
     Asked,
     Departed,
     Died,
@@ -51,6 +53,8 @@ STEADY_S = 10.0
 RESTS_S = (0.0, 0.1, 0.2, 0.4)
 """How long a seat rests after its first death in a row, its second, and so on."""
 UNRESERVED_REST_S = 0.1
+OVERSLEPT_S = 2.0
+"""Ticks that lie further apart were not slept through by clients, but by us."""
 _QUIET = (Ticked, Renewed, NodesSeen, Measured)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
@@ -67,7 +71,7 @@ class Core:
 
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
         self._planner = planner
-        self.state = State(settings, first_epoch, now_s, now_s)
+        self.state = State(settings, first_epoch, now_s, now_s, now_s)
         self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
             NodesSeen: self._nodes_seen,
             Probed: self._probed,
@@ -88,9 +92,17 @@ class Core:
 
     def decide(self, event: Event, now_s: float) -> list[Effect]:
         """Take in what happened at ``now_s`` and return what is to be done, in order."""
-        self.state.is_settled = isinstance(event, _QUIET)
-        effects = self._handlers[type(event)](event, now_s)
-        return effects + close_the_gap(self.state, self._planner, now_s)
+        return [*self.take_in(event, now_s), *self.close_gap(now_s)]
+
+    def take_in(self, event: Event, now_s: float) -> list[Effect]:
+        """Take in what happened; what follows for the whole is left to ``close_gap``."""
+        if not isinstance(event, _QUIET):
+            self.state.is_settled = False
+        return self._handlers[type(event)](event, now_s)
+
+    def close_gap(self, now_s: float) -> list[Effect]:
+        """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
+        return close_the_gap(self.state, self._planner, now_s)
 
     # What is told about nodes
 
@@ -253,9 +265,23 @@ class Core:
         if book is None:
             return []
         self.state.clients.depart(event.client)
-        return [Note(f"client {book.where} left")]
+        return [*self._abandon(book), Note(f"client {book.where} left")]
+
+    def _abandon(self, client: ClientBook) -> list[Effect]:
+        """Have the work of a client that is gone stopped: nobody will ever fetch what comes of it."""
+        workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
+        return [
+            Abandon(seat_of(worker), int(worker.rpartition(":")[2]), client.client)
+            for worker in sorted(workers)
+            if self.state.is_live(worker)
+        ]
 
     def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
+        # Whoever slept through the last seconds (a stopped process, a stalled machine) has heard nobody in them.
+        overslept_s = now_s - self.state.ticked_s - OVERSLEPT_S
+        if overslept_s > 0:
+            self.state.clients.excuse(overslept_s)
+        self.state.ticked_s = now_s
         effects = self._forget_the_silent(now_s)
         for book in self.state.seats.values():
             self._wake(book, now_s)
@@ -269,6 +295,7 @@ class Core:
         for book in self.state.clients.expired(now_s, expiry_s):
             self.state.clients.forget(book.client)
             self.state.is_settled = False
+            effects += self._abandon(book)
             line = f"client {book.where} has not been heard of for {expiry_s:g} s: what it held is taken back"
             effects.append(Note(line))
         return effects

@@ -27,11 +27,15 @@ def deal(
     room = {name: _room(book) for name, book in books.items()}
     # Which GPU a seat has, or is meant to get: no seat serves two.
     device_of = {name: book.device for name, book in books.items() if book.facts is not None}
+    by_node: dict[str, list[SeatBook]] = defaultdict(list)
+    for book in books.values():
+        if book.state not in _OUT_OF_USE:
+            by_node[book.seat.node].append(book)
     dealt: dict[str, dict[str, int]] = defaultdict(dict)
     for lane in lanes:
         left = lane.sessions
         kind = device_kinds.get(lane.device, DeviceKind.CPU)
-        fitting = [book for book in books.values() if _fits(book, lane, kind, device_of)]
+        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, device_of)]
         for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
             name = book.seat.seat
             taken = min(left, room[name])
@@ -44,8 +48,6 @@ def deal(
 
 
 def _fits(book: SeatBook, lane: Lane, kind: DeviceKind, device_of: Mapping[str, str]) -> bool:
-    if book.seat.node != lane.node or book.state in _OUT_OF_USE:
-        return False
     if kind is DeviceKind.CPU:
         return not book.seat.takes_gpu
     # Which GPU an empty seat will get is Ray's choice, so it may be this one.

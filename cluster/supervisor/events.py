@@ -8,6 +8,7 @@ from ..placement.inventory import Node
 from .messages import ClientReport, FoundWorker, RayNode, WorkerFacts
 
 __all__ = [
+    "Abandon",
     "Asked",
     "Departed",
     "Died",
@@ -201,6 +202,15 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Have a worker stop whatever it runs for a client that is gone."""
+
+    seat: str
+    epoch: int
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remember:
     """Keep what users asked about nodes, for the next supervisor: {node: order}, open nodes left out."""
 
@@ -231,4 +241,4 @@ Event: TypeAlias = (
     | Measured
     | Ended
 )
-Effect: TypeAlias = Probe | Reserve | Start | Stop | Remember | Note
+Effect: TypeAlias = Probe | Reserve | Start | Stop | Abandon | Remember | Note

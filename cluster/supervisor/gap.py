@@ -21,7 +21,8 @@ def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) ->
     seats_by_node: dict[str, list[SeatBook]] = {}
     for book in seats.values():
         seats_by_node.setdefault(book.seat.node, []).append(book)
-    have_any = any(book.state in (SeatState.READY, SeatState.STARTING) for book in seats.values())
+    up = (SeatState.READY, SeatState.STARTING)
+    have_any = any(book.state in up or book.unreserved_next for book in seats.values())
     for node in nodes:
         here = seats_by_node.get(node.ray.node, [])
         free = node.ray.free_cores if have_any else node.ray.cores

@@ -14,14 +14,14 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
     book = state.clients.get(client)
     if book is None or state.end:
         dead = frozenset() if book is None else _dead(state, book)
-        return Grants({}, dead, hopeless=state.end, what_next=_START_ANEW)
+        return Grants({}, dead=dead, hopeless=state.end, what_next=_START_ANEW)
     everybody = state.clients.jobs()
     never, what_next = _why_never(state, now_s)
     for job in book.jobs.values():
-        if now_s < state.recovering_until_s:
-            job.promised = {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
+        if state.is_recovering(now_s):
+            job.promise({worker: slots for worker, slots in job.held.items() if state.is_live(worker)})
         else:
-            job.promised = promise(job, state.targets, state.seats, everybody)
+            job.promise(promise(job, state.targets, state.seats, everybody))
     return Grants(
         slots={name: dict(job.promised) for name, job in book.jobs.items()},
         dead=_dead(state, book),
@@ -49,8 +49,9 @@ def _why_never(state: State, now_s: float) -> tuple[str, str]:
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
-    if state.seats and all(book.state is SeatState.QUARANTINED for book in state.seats.values()):
-        book = next(iter(state.seats.values()))
+    processors = [book for book in state.seats.values() if not book.seat.takes_gpu]
+    if processors and all(book.state is SeatState.QUARANTINED for book in processors):
+        book = processors[0]
         return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}", _FIND_THE_CAUSE
     return "", ""
 

@@ -18,7 +18,7 @@ class Hands(ABC):
     """Carries out effects. Every method may be called concurrently; whatever goes wrong is raised as it is."""
 
     @abstractmethod
-    def nodes(self) -> tuple[RayNode, ...]:
+    async def look(self) -> tuple[RayNode, ...]:
         """Return the live nodes."""
 
     @abstractmethod
@@ -48,6 +48,14 @@ class Hands(ABC):
     @abstractmethod
     async def stop(self, seat: str, epoch: int) -> None:
         """End a worker process, if there is one, and give its reservation back. Idempotent."""
+
+    @abstractmethod
+    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+        """Have a worker stop whatever it runs for ``client``."""
+
+    @abstractmethod
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back every reservation of ours that belongs to no worker in use."""
 
     @abstractmethod
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types

@@ -26,7 +26,7 @@ class ClientReport:
     """What a client says of itself; ``turn`` grows with every report, so that a late one is told from a new one.
 
     ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that have done work
-    for it: what came before is no crash loop.
+    for it: what came before is no crash loop. ``heard`` is the number of the newest grants it has heard.
     """
 
     client: str
@@ -34,19 +34,21 @@ class ClientReport:
     turn: int
     jobs: tuple[JobReport, ...]
     proven: tuple[str, ...] = ()
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
     """What a client may use until it is told otherwise.
 
-    ``slots`` maps each of its jobs to {worker: slots}; ``dead`` names workers it held that are gone. ``capacity_slots``
-    is what one job could get at most if it were alone. ``waiting`` says why a job that has nothing has nothing;
-    ``hopeless`` says why nothing will ever come, "" while something may, and
-    ``what_next`` what to do about it.
+    ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
+    ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
+    ``waiting`` says why a job that has nothing has nothing; ``hopeless`` says why nothing will ever come, "" while
+    something may, and ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]
+    number: int = 0
     dead: frozenset[str] = frozenset()
     capacity_slots: int = 0
     waiting: dict[str, str] = field(default_factory=dict)

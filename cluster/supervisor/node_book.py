@@ -1,13 +1,14 @@
 """The nodes of a cluster as a supervisor sees them: alive or not, probed or not, open for work or not."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..placement.inventory import Device, DeviceState, Node
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
 from .events import Order
 from .messages import RayNode
+from .seats import Seat, seats_of
 
 __all__ = ["NodeBook", "Nodes"]
 
@@ -30,6 +31,8 @@ class NodeBook:
     probed: Node | None = None
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
+    _seats_for: tuple[int, int, Node | None] | None = None
+    _seats: list[Seat] = field(default_factory=list)
 
     @property
     def has_order(self) -> bool:
@@ -53,6 +56,14 @@ class NodeBook:
     def state(self) -> DeviceState:
         """Whether it takes new work: Ray's own drain counts as one of ours."""
         return DeviceState.DRAINING if self.ray.draining else _STATES[self.order]
+
+    @property
+    def seats(self) -> list[Seat]:
+        """The places for worker processes that it has."""
+        key = (self.ray.cores, self.ray.gpus, self.probed)
+        if self._seats_for != key:
+            self._seats_for, self._seats = key, seats_of(self.node, self.ray.gpus)
+        return self._seats
 
     @property
     def node(self) -> Node:

@@ -78,6 +78,11 @@ class _RayHands(Hands):
         found: Pulse = await self._call(f"{seat}:{epoch}", "pulse")
         return found
 
+    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+        """Have a worker stop whatever it runs for ``client``."""
+        actor = self._actors[f"{seat}:{epoch}"]
+        await actor.abandon.options(concurrency_group=CONTROL).remote(client)
+
     def handle(self, worker: str) -> Actor:
         """Return Ray's handle of a worker."""
         return self._actors[worker]
@@ -114,7 +119,7 @@ class PrivateHands(_RayHands):
         self._slots = slots
         self._is_alive = is_alive
 
-    def nodes(self) -> tuple[RayNode, ...]:
+    async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
         alive = [node for node in ray.nodes() if node["Alive"]]
         cores = self._slots or sum(int(node["Resources"].get("CPU", 0)) for node in alive)
@@ -130,7 +135,7 @@ class PrivateHands(_RayHands):
     async def probe(self, node: str, *, again: bool) -> Node:
         """Say what is known without asking: this process's own codecs are the workers'."""
         del again
-        return next(seen for seen in self.nodes() if seen.node == node).as_processor_only()
+        return next(seen for seen in await self.look() if seen.node == node).as_processor_only()
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve nothing: nobody else could take it."""
@@ -145,6 +150,10 @@ class PrivateHands(_RayHands):
         actor = self._actors.pop(f"{seat}:{epoch}", None)
         if actor is not None:
             ray.kill(actor)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back nothing: nothing is reserved."""
+        del in_use
 
     async def remember(self, orders: dict[str, Order]) -> None:
         """Keep nothing: nobody will come after."""
@@ -174,9 +183,9 @@ class ClusterHands(_RayHands):
         self._bundles: dict[str, PlacementGroup] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
 
-    def nodes(self) -> tuple[RayNode, ...]:
+    async def look(self) -> tuple[RayNode, ...]:
         """Return the live nodes, with what nobody has reserved."""
-        return live_nodes()
+        return await asyncio.to_thread(live_nodes)
 
     async def find(self) -> tuple[FoundWorker, ...]:
         """Return the workers that an earlier supervisor left, and give back reservations that hold none."""
@@ -184,11 +193,14 @@ class ClusterHands(_RayHands):
         names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
         workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
         found = [worker for worker in await asyncio.gather(*map(self._adopt, workers)) if worker is not None]
-        alive = {f"{worker.seat}:{worker.epoch}" for worker in found}
-        for worker in await asyncio.to_thread(_reserved_workers):
-            if worker not in alive:
-                await self._give_back(worker)
+        await self.sweep(frozenset(f"{worker.seat}:{worker.epoch}" for worker in found))
         return tuple(found)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back every reservation that belongs to no worker in use: made too late, or not given back in time."""
+        for worker in await asyncio.to_thread(_reserved_workers):
+            if worker not in in_use:
+                await self._give_back(worker)
 
     async def _adopt(self, worker: str) -> FoundWorker | None:
         try:
@@ -246,13 +258,16 @@ class ClusterHands(_RayHands):
     async def stop(self, seat: str, epoch: int) -> None:
         """Kill a worker process and give its reservation back, whoever made them."""
         worker = f"{seat}:{epoch}"
-        await self._kill(worker)
-        await self._give_back(worker)
+        try:
+            await self._kill(worker)
+        finally:
+            await self._give_back(worker)
 
     async def _kill(self, worker: str) -> None:
         actor = self._actors.pop(worker, None)
         with suppress(ValueError):  # nobody of that name is alive
-            ray.kill(actor or await asyncio.to_thread(worker_handle, worker))
+            actor = actor or await asyncio.to_thread(worker_handle, worker)
+            await asyncio.to_thread(ray.kill, actor)
 
     async def _give_back(self, worker: str) -> None:
         self._sizes.pop(worker, None)

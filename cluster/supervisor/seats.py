@@ -122,13 +122,17 @@ class SeatBook:
         return 0 if self.facts is None else self.facts.slots
 
 
-def seats_of(node: Node) -> list[Seat]:
-    """Return the seats of a node: a process per 8 cores of its processor, and one for each GPU or slice."""
+def seats_of(node: Node, gpus: int) -> list[Seat]:
+    """Return the seats of a node: a process per 8 cores of its processor, and one for each GPU that Ray has there.
+
+    So a GPU's seat is there before the node was probed: a worker that was left in it is found again.
+    """
     seats = [seat for device in node.devices if device.kind is DeviceKind.CPU for seat in _processor_seats(device)]
-    others = [device for device in node.devices if device.kind is not DeviceKind.CPU]
+    kinds = [device.kind for device in node.devices if device.kind is not DeviceKind.CPU]
+    kinds += [DeviceKind.GPU] * (gpus - len(kinds))
     seats += [
-        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=device.kind, slots=GPU_SLOTS)
-        for number, device in enumerate(others)
+        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=kind, slots=GPU_SLOTS)
+        for number, kind in enumerate(kinds[:gpus])
     ]
     return seats
 

@@ -5,15 +5,19 @@ embedded Ray to itself.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .core import Core
 from .events import (
+    Abandon,
     Asked,
     Departed,
     Died,
@@ -54,6 +58,11 @@ LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
 PULSE_S = 2.0
 PROBE_LIMIT_S = 150.0
+SWIFT_S = 0.005
+RESTS_PER_WORK = 5
+"""A conclusion that takes longer than that is drawn so seldom that most of the time is left for answering."""
+SWEEP_LOOKS = 60
+ANSWERS_PER_EPOCH = 1_000_000
 FAREWELL_S = 5.0
 """How long workers may take to be stopped when all of it closes."""
 LOG_LINES = 1000
@@ -87,8 +96,15 @@ class Shell:
         self._clock = clock
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
+        self._closing: asyncio.TimerHandle | None = None
+        self._closed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._rest_until_s = 0.0
+        self._recovering = False
+        self._waiting: dict[str, asyncio.Event] = {}
         self._told: dict[str, Grants] = {}
+        # Later than those of any supervisor before this one, whose epochs began earlier.
+        self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
         self._pulses: dict[str, tuple[float, Pulse]] = {}
         self._fps: dict[str, float] = {}
         self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
@@ -96,11 +112,13 @@ class Shell:
 
     async def open(self) -> None:
         """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
-        self.feed(NodesSeen(self._hands.nodes()))
+        self.feed(NodesSeen(await self._hands.look()))
+        self._close_now()
         self.feed(Found(await self._hands.find()))
+        self._close_now()
         for node, order in (await self._hands.recall()).items():
             self.feed(Asked(order, node, is_recalled=True))
-        for book in self._core.state.seats.values():
+        for book in list(self._core.state.seats.values()):
             if book.state is SeatState.READY:
                 self._spawn(self._see_die(book.seat.seat, book.epoch))
         self._spawn(self._tick_for_ever())
@@ -116,29 +134,90 @@ class Shell:
             await asyncio.wait(self._tasks, timeout=FAREWELL_S)
 
     def feed(self, event: Event) -> None:
-        """Tell the core what happened, and do what it decides."""
-        for effect in self._core.decide(event, self._clock()):
-            self._carry_out(effect)
-        self._changed.set()
+        """Tell the core what happened, and do what it decides: at once what the event asks for, soon what follows."""
+        self._carry_out(self._decided(partial(self._core.take_in, event)))
+        if self._closing is None:
+            rest_s = max(0.0, self._rest_until_s - time.monotonic())
+            self._closing = asyncio.get_running_loop().call_later(rest_s, self._close_gap)
+
+    def _close_now(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._close_gap()
+
+    def _close_gap(self) -> None:
+        """Draw the conclusions of all events since the last time; more seldom where that takes long."""
+        began_s = time.monotonic()
+        self._closing = None
+        is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
+        self._recovering = self._core.state.is_recovering(self._clock())
+        self._carry_out(self._decided(partial(self._core.close_gap)))
+        took_s = time.monotonic() - began_s
+        self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
+        self._closed.set()
+        self._closed = asyncio.Event()
+        if is_news:
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
+        """Return what the core decides; a defect in it is told, and costs nothing but this one decision."""
+        try:
+            return decide(self._clock())
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
+            _log.exception("a decision failed")
+            self._log.append((time.time(), f"defect: {_line(error)}"))
+            return []
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
-        """Hear a client; return what it may use, as soon as that changes or after ``wait_s``."""
+        """Hear a client; return what it may use, as soon as that changes, a newer report comes, or after ``wait_s``."""
+        closed = self._closed
         self.feed(Renewed(report))
+        self._wake_older(report)
+        await closed.wait()
         until_s = self._clock() + wait_s
         while True:
-            self._changed.clear()
+            news = self._news
+            book = self._core.state.clients.get(report.client)
             grants = grants_for(self._core.state, report.client, self._clock())
             left_s = until_s - self._clock()
-            if grants != self._told.get(report.client) or left_s <= 0:
-                self._told[report.client] = grants
-                return grants
+            is_stale = book is None or book.turn > report.turn
+            if is_stale or left_s <= 0 or grants != self._told.get(report.client):
+                return self._tell(report.client, grants)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left_s)
+                await asyncio.wait_for(self._first(news, report), left_s)
+
+    def _tell(self, client: str, grants: Grants) -> Grants:
+        book = self._core.state.clients.get(client)
+        numbered = replace(grants, number=next(self._numbers))
+        if book is not None:
+            book.told = numbered.number
+            self._told[client] = grants
+        return numbered
+
+    def _wake_older(self, report: ClientReport) -> None:
+        """Let a call of the same client that still waits return: it has been overtaken."""
+        older = self._waiting.pop(report.client, None)
+        if older is not None:
+            older.set()
+
+    async def _first(self, news: asyncio.Event, report: ClientReport) -> None:
+        """Wait for news, or until a newer report of the same client has come."""
+        overtaken = self._waiting.setdefault(report.client, asyncio.Event())
+        waits = [asyncio.ensure_future(event.wait()) for event in (news, overtaken)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""
-        self._told.pop(client, None)
         self.feed(Departed(client))
+        self._told.pop(client, None)
+        overtaken = self._waiting.pop(client, None)
+        if overtaken is not None:
+            overtaken.set()
 
     def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or open a node as a user asks; False if there is no such node, or several."""
@@ -159,7 +238,11 @@ class Shell:
         """For how long there has been no client and no worker."""
         return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
         match effect:
             case Note(line):
                 self._log.append((time.time(), line))
@@ -172,6 +255,8 @@ class Shell:
                 self._spawn(self._live(effect))
             case Stop():
                 self._spawn(self._stop(effect), "stop")
+            case Abandon(seat, epoch, client):
+                self._spawn(self._abandon(seat, epoch, client))
             case Remember(orders):
                 self._spawn(self._hands.remember(orders))
 
@@ -227,9 +312,16 @@ class Shell:
         self.feed(Ended(gone) if gone else Died(seat, epoch, reason))
 
     async def _stop(self, effect: Stop) -> None:
-        with suppress(Exception):  # what cannot be stopped is out of reach, and fences itself
+        with suppress(Exception):  # what cannot be stopped is out of reach, and fences itself; the sweep gives it back
             await self._hands.stop(effect.seat, effect.epoch)
+        worker = f"{effect.seat}:{effect.epoch}"
+        self._pulses.pop(worker, None)
+        self._fps.pop(worker, None)
         self.feed(Stopped(effect.seat, effect.epoch))
+
+    async def _abandon(self, seat: str, epoch: int, client: str) -> None:
+        with suppress(Exception):  # a worker that is gone runs nothing
+            await self._hands.abandon(seat, epoch, client)
 
     async def _tick_for_ever(self) -> None:
         pulse_at_s = self._clock()
@@ -245,16 +337,27 @@ class Shell:
                         self._spawn(self._feel_pulse(book.seat.seat, book.epoch, book.worker))
 
     async def _look_for_ever(self) -> None:
-        while True:
+        for look in itertools.count(1):
             await self._sleep(LOOK_S)
             with suppress(Exception):  # the node table is out of reach for a moment; what was seen last still holds
-                self.feed(NodesSeen(self._hands.nodes()))
+                self.feed(NodesSeen(await self._hands.look()))
+            if look % SWEEP_LOOKS == 0:
+                with suppress(Exception):  # the next sweep gives back what this one could not
+                    await self._hands.sweep(self._workers_in_use())
+
+    def _workers_in_use(self) -> frozenset[str]:
+        unused = (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED)
+        books = self._core.state.seats.values()
+        return frozenset(book.worker for book in books if book.state not in unused)
 
     async def _feel_pulse(self, seat: str, epoch: int, worker: str) -> None:
+        limit_s, asked_s = self._settings.ping_limit_s, self._clock()
         try:
-            pulse = await asyncio.wait_for(self._hands.pulse(seat, epoch), self._settings.ping_limit_s)
+            pulse = await asyncio.wait_for(self._hands.pulse(seat, epoch), limit_s)
         except TimeoutError:
-            self._tell_death(seat, epoch, f"it has not answered for {self._settings.ping_limit_s:g} s")
+            # If much more time has passed than was to be waited, it was this process that stood still.
+            if self._clock() - asked_s < limit_s * 1.5:
+                self._tell_death(seat, epoch, f"it has not answered for {limit_s:g} s")
             return
         except Exception:  # noqa: BLE001 - a death is told by ``death_of``
             return

@@ -35,15 +35,16 @@ class State:
     """What is known, and what was concluded from it last.
 
     ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
-    only when that changes. ``is_settled`` says that nothing has changed since that would call
-    for another look. ``processor_seen_s`` is when a node with a
-    CPU was last alive. Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    only when that changes. ``is_settled`` says that nothing has changed since that would call for another look.
+    ``processor_seen_s`` is when a node with a CPU was last alive, ``ticked_s`` when time was last told. Until
+    ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
     """
 
     settings: SupervisorSettings
     epoch: int
     recovering_until_s: float
     processor_seen_s: float
+    ticked_s: float
     nodes: Nodes = field(default_factory=Nodes)
     seats: dict[str, SeatBook] = field(default_factory=dict)
     clients: Clients = field(default_factory=Clients)
@@ -60,10 +61,15 @@ class State:
         in_use = (SeatState.RESERVING, SeatState.STARTING, SeatState.READY, SeatState.LEAVING)
         return not len(self.clients) and not any(book.state in in_use for book in self.seats.values())
 
+    def is_recovering(self, now_s: float) -> bool:
+        """Tell whether clients still keep what they say they hold, after a restart."""
+        return now_s < self.recovering_until_s
+
     @property
     def has_any_worker(self) -> bool:
-        """Whether a worker of ours is up or coming up anywhere."""
-        return any(book.state in (SeatState.READY, SeatState.STARTING) for book in self.seats.values())
+        """Whether a worker of ours is up, or is coming up whatever others have reserved."""
+        up = (SeatState.READY, SeatState.STARTING)
+        return any(book.state in up or book.unreserved_next for book in self.seats.values())
 
     def is_live(self, worker: str) -> bool:
         """Tell whether a worker of this name, epoch included, is up."""

@@ -68,7 +68,7 @@ class FakeHands(Hands):
             if worker in self._handles:
                 self._handles[worker].kill()
 
-    def nodes(self) -> tuple[RayNode, ...]:
+    async def look(self) -> tuple[RayNode, ...]:
         """Return the live nodes."""
         return tuple(self._nodes.values())
 
@@ -120,6 +120,17 @@ class FakeHands(Hands):
         worker = f"{seat}:{epoch}"
         self.kill(worker, "stopped")
         self._give_back(worker)
+
+    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+        """Tell the worker, if anybody has used it."""
+        handle = self._handles.get(f"{seat}:{epoch}")
+        if handle is not None:
+            await handle.abandon.remote(client)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back the bundles of workers that are not in use."""
+        for worker in [name for name in self._bundles if name not in in_use]:
+            self._give_back(worker)
 
     def handle(self, worker: str) -> FakeWorker:
         """Return a worker that runs work in threads of this process.

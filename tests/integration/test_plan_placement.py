@@ -8,15 +8,14 @@ import pytest
 from codecfleet.cli import run
 from codecfleet.cli_plan import PlanOn, place_on
 from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.demand import EncoderChoice
 from codecfleet.cluster.placement.placement import Route
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
-from codecfleet.cluster.probes.node_report import NodeReport, SilentNode
 from codecfleet.jobs.placing import demand_of
 from codecfleet.jobs.plan import Plan, plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.simulated_report import simulated_report
 
 Captured = pytest.CaptureFixture[str]
 
@@ -71,15 +70,11 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
 
 
 def test_a_cluster_is_placed_on_its_processors(clip: Path) -> None:
-    """With --address nodes are probed, silent ones left out, and only engines that have sessions today are used."""
-
-    def probed(address: str) -> list[NodeReport | SilentNode]:
-        reports = [simulated_report(node) for node in load_fleet("l4-x4").nodes]
-        return [*reports, SilentNode(address, "it did not answer")]
-
-    placed = place_on(_plan(clip), PlanOn(address="there"), probed)
+    """With --address only engines that have sessions today are used, and the lines say that GPUs rest."""
+    placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address: inventory_of_fleet(load_fleet("l4-x4")))
     assert placed.where == "the cluster at there"
     assert {lane.route for lane in placed.placement.lanes} == {Route.CPU}
+    assert "note: this version's workers run software sessions, so the cluster's GPUs rest" in placed.lines()
 
 
 def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:

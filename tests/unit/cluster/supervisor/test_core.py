@@ -15,6 +15,7 @@ from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 from codecfleet.cluster.supervisor.events import (
+    Abandon,
     Asked,
     Departed,
     Died,
@@ -68,6 +69,7 @@ class World:
         self.gpus: dict[str, str] = {}
         self.stopped: list[tuple[str, int]] = []
         self.probes: list[Probe] = []
+        self.abandoned: list[Abandon] = []
         self.started: list[Start] = []
         self.pending: list[Effect] = []
         self.tell(NodesSeen(nodes))
@@ -92,6 +94,8 @@ class World:
                 self.pending += self.core.decide(Stopped(seat, epoch), self.now_s)
             case Probe():
                 self.probes.append(effect)
+            case Abandon():
+                self.abandoned.append(effect)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, a tick at a time."""
@@ -100,10 +104,16 @@ class World:
             self.tell(Ticked())
 
     def say(self, client: str, *jobs: JobReport) -> Grants:
-        """Have a client report, and return what it is told."""
+        """Have a client report, hear what it may use, which is returned, and say that it has heard."""
+        self.report(client, *jobs)
+        grants = grants_for(self.core.state, client, self.now_s)
+        self.report(client, *jobs)
+        return grants
+
+    def report(self, client: str, *jobs: JobReport) -> None:
+        """Have a client report."""
         self.turn += 1
         self.tell(Renewed(ClientReport(client, f"driver {client}", self.turn, jobs)))
-        return grants_for(self.core.state, client, self.now_s)
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
@@ -165,6 +175,49 @@ def test_slots_in_use_are_not_promised_twice() -> None:
     assert total(world.say("two", wants("k", 100)), "k") == 0
     world.say("one", wants("j", 97, {worker: 3}))
     assert total(world.say("two", wants("k", 100)), "k") == 1
+
+
+def test_slots_that_are_taken_back_are_free_once_the_client_has_heard() -> None:
+    """While the answer that takes slots back is on its way, its client may still fill them: nobody else gets them."""
+    world = World(node("a", 4))
+    world.say("one", wants("j", 100))
+    world.say("two", wants("k", 100))
+    world.report("one", wants("j", 100))
+    grants_for(world.core.state, "one", world.now_s)  # 2 instead of 4, not heard yet
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    world.report("one", wants("j", 100))
+    assert total(world.say("two", wants("k", 100)), "k") == 2
+
+
+def test_a_job_that_cannot_be_placed_costs_nobody_else() -> None:
+    """A demand that makes placement itself fail is refused by name; others get their share."""
+    world = World(node("a"))
+    broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})
+    world.say("one", wants("j", 100))
+    world.report("two", broken)
+    refusal = next(each for each in world.core.state.placement.refusals if each.job == "two/b")
+    assert "cannot be placed" in refusal.reason
+    assert total(world.say("one", wants("j", 100)), "j") == 2
+
+
+def test_what_the_supervisor_slept_through_is_nobodys_silence() -> None:
+    """A supervisor that was stopped for a while expires no client that had no chance to be heard."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    world.wait(1)
+    world.now_s += 60
+    world.tell(Ticked())
+    assert world.core.state.clients.get("one") is not None
+
+
+def test_a_gone_clients_work_is_stopped() -> None:
+    """What runs for a client that has left or fallen silent is stopped where it runs."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 2}))
+    seat, _, epoch = worker.rpartition(":")
+    world.tell(Departed("one"))
+    assert world.abandoned == [Abandon(seat, int(epoch), "one")]
 
 
 def test_unused_workers_are_given_back() -> None:
