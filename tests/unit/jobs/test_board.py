@@ -4,9 +4,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codecfleet.actors.decoding import PictureHash
-from codecfleet.errors import EncoderFailed, InputUnreadable, SegmentFailed, WorkerLost
+from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX
+from codecfleet.errors import CodecfleetError, EncoderFailed, InputUnreadable, SegmentFailed, WorkerLost
 from codecfleet.jobs.board import (
     ATTEMPTS,
+    LOSSES,
     UNSOUND_MOVES,
     Board,
     Fail,
@@ -127,17 +129,36 @@ def test_a_joined_segment_cannot_be_changed() -> None:
         board.put(board.slots[0])
 
 
-def test_a_lost_worker_is_tried_again_and_then_given_up() -> None:
-    """A segment may fail a few times; then the job does, and says how often and why."""
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(EncoderFailed("no frame came out"), ATTEMPTS), (WorkerLost("the worker died", ""), LOSSES)],
+    ids=["failure", "loss"],
+)
+def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError, times: int) -> None:
+    """A segment may fail a few times, and lose its worker a few; then the job fails, and says how often and why."""
     board = Board.of([1])
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, times + 1):
         board, (run,) = start_next(board, 1)
         assert run.attempt == attempt
-        board, effects = decide(board, Lost(0, WorkerLost("the worker died", "")))
+        board, effects = decide(board, Lost(0, error))
     (fail,) = effects
     assert isinstance(fail, Fail)
     assert isinstance(fail.error, SegmentFailed)
-    assert "3 times" in str(fail.error)
+    assert f"{times} times, last: {error.message}" in str(fail.error)
+
+
+def test_a_segment_costs_fewer_workers_than_a_device_may_lose() -> None:
+    """A segment that kills what touches it fails its job before any supervisor gives a device up."""
+    assert LOSSES < DEATHS_IN_A_ROW_MAX
+
+
+def test_losses_and_failures_are_counted_apart() -> None:
+    """Workers that are killed from outside do not use up the tries of what may really be broken."""
+    board = Board.of([1])
+    for error in (WorkerLost("killed", ""), EncoderFailed("hiccup")) * 2:
+        board, _ = start_next(board, 1)
+        board, effects = decide(board, Lost(0, error))
+        assert effects == []
 
 
 def test_what_cannot_be_helped_is_not_tried_again() -> None:
