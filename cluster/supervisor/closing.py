@@ -35,11 +35,11 @@ def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
 def _set_out_seats(state: State) -> None:
     for node in state.nodes:
         for seat in node.seats:
-            book = state.seats.get(seat.seat)
-            if book is None:
-                state.seats[seat.seat] = SeatBook(seat)
-            elif book.state is SeatState.EMPTY:
+            book = state.seats.setdefault(seat.seat, SeatBook(seat))
+            if book.state is SeatState.EMPTY:
                 book.seat = seat
+            # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
+            book.outgoing = book.borrows and node.ray.free_cores >= min(seat.slots, node.ray.cores)
 
 
 def _place(state: State, planner: Planner) -> list[Effect]:
@@ -128,6 +128,6 @@ def _give_back_unused(state: State, now_s: float) -> list[Effect]:
 
 def _patience_s(state: State, book: SeatBook) -> float | None:
     node = state.nodes.get(book.seat.node)
-    if node is not None and node.state is DeviceState.DRAINING:
+    if book.outgoing or (node is not None and node.state is DeviceState.DRAINING):
         return 0.0
     return state.settings.idle_release_s

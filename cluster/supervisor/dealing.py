@@ -29,7 +29,7 @@ def deal(
     device_of = {name: book.device for name, book in books.items() if book.facts is not None}
     by_node: dict[str, list[SeatBook]] = defaultdict(list)
     for book in books.values():
-        if book.state not in _OUT_OF_USE:
+        if book.state not in _OUT_OF_USE and not book.outgoing:
             by_node[book.seat.node].append(book)
     dealt: dict[str, dict[str, int]] = defaultdict(dict)
     for lane in lanes:

@@ -84,8 +84,9 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorker:
-    """A worker that an earlier supervisor left behind, alive."""
+    """A worker that an earlier supervisor left behind, alive; ``is_reserved`` says whether it has a bundle."""
 
     seat: str
     epoch: int
     facts: WorkerFacts
+    is_reserved: bool = True

@@ -192,7 +192,9 @@ class ClusterHands(_RayHands):
         named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
         names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
         workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
-        found = [worker for worker in await asyncio.gather(*map(self._adopt, workers)) if worker is not None]
+        reserved = frozenset(await asyncio.to_thread(_reserved_workers))
+        adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
+        found = [worker for worker in adopted if worker is not None]
         await self.sweep(frozenset(f"{worker.seat}:{worker.epoch}" for worker in found))
         return tuple(found)
 
@@ -202,7 +204,7 @@ class ClusterHands(_RayHands):
             if worker not in in_use:
                 await self._give_back(worker)
 
-    async def _adopt(self, worker: str) -> FoundWorker | None:
+    async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
             facts = await asyncio.wait_for(self._call(worker, "facts"), ADOPT_LIMIT_S)
@@ -210,7 +212,7 @@ class ClusterHands(_RayHands):
             await self._kill(worker)
             return None
         seat, _, epoch = worker.rpartition(":")
-        return FoundWorker(seat, int(epoch), facts)
+        return FoundWorker(seat, int(epoch), facts, worker in reserved)
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Probe a node in a Ray task on it."""

@@ -74,7 +74,7 @@ class SeatBook:
     """What is known of a seat. ``epoch`` names its present process; whatever speaks of another one is ignored.
 
     ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
-    other Ray work has reserved.
+    other Ray work has reserved; ``outgoing``, that such a one gets no more work, since cores of its own are free now.
     """
 
     seat: Seat
@@ -85,6 +85,7 @@ class SeatBook:
     device: str = ""
     reserved_cores: int = 0
     unreserved_next: bool = False
+    outgoing: bool = False
     deaths_in_a_row: int = 0
     quarantines: int = 0
     rest_until_s: float = 0.0
@@ -106,6 +107,7 @@ class SeatBook:
         if state is not SeatState.READY:
             self.facts = None
             self.unused_since_s = None
+            self.outgoing = False
 
     def sit_down(self, facts: WorkerFacts) -> None:
         """Note who sits here now."""
@@ -115,6 +117,11 @@ class SeatBook:
     def worker(self) -> str:
         """The name of its process: seat and epoch."""
         return f"{self.seat.seat}:{self.epoch}"
+
+    @property
+    def borrows(self) -> bool:
+        """Whether its process shares cores that others have reserved, because nothing was free when it came."""
+        return self.state is SeatState.READY and self.reserved_cores == 0 and not self.seat.takes_gpu
 
     @property
     def ready_slots(self) -> int:

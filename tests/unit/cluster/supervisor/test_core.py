@@ -354,6 +354,23 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     assert (again.cores, again.epoch > reserve.epoch) == (0, True)
 
 
+def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
+    """A worker without a reservation is a makeshift: when others leave, one that Ray knows of takes its place."""
+    world = World(node("a", 2, free=0))
+    found = FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2), is_reserved=False)
+    world.tell(Found((found,)))
+    world.say("one", wants("j", 50, {"a/cpu#0:41": 1}))
+    world.wait(4)
+    assert world.stopped == []
+    world.tell(NodesSeen((node("a", 2),)))
+    assert total(world.say("one", wants("j", 50, {"a/cpu#0:41": 1})), "j") == 0
+    assert world.stopped == []
+    world.say("one", wants("j", 49))
+    assert world.stopped == [("a/cpu#0", 41)]
+    grants = world.say("one", wants("j", 49))
+    assert (total(grants, "j"), world.core.state.seats["a/cpu#0"].reserved_cores) == (2, 2)
+
+
 def test_adopts_what_an_earlier_supervisor_left() -> None:
     """Workers that live on are taken over, not restarted; clients keep what they hold meanwhile."""
     world = World(node("a"))
