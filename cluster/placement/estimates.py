@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from math import ceil
 
-from .ledger import Ledger, Site, read_curve
+from .ledger import Ledger, Site
 from .options import Option
 from .placement import Route
+from .rates import read_curve
 from .recipes import Recipe
 
 __all__ = ["capacity_fps", "room_for", "useful_sessions"]

@@ -12,10 +12,10 @@ from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
 from .inventory import Device, Node
 from .policy import Policy
-from .rates import Curve
+from .rates import Curve, read_curve
 from .recipes import Recipe
 
-__all__ = ["Host", "Ledger", "Site", "read_curve"]
+__all__ = ["Host", "Ledger", "Site"]
 
 ROUNDING = 1e-9
 
@@ -184,17 +184,6 @@ class Ledger:
             (recipe.cores, Engine.CPU),
         )
         return max((part / self.totals[engine] for part, engine in taken if part and self.totals[engine]), default=0.0)
-
-
-def read_curve(curve: Curve, sessions: float) -> float:
-    """Read a curve between its points; below one session in proportion, beyond the last point flat."""
-    before = (0, 0.0)
-    for point in curve:
-        if sessions <= point[0]:
-            part = (sessions - before[0]) / (point[0] - before[0])
-            return before[1] + part * (point[1] - before[1])
-        before = point
-    return before[1]
 
 
 def _gain(used: float, seats: float, curve: Curve) -> float:

@@ -25,6 +25,7 @@ __all__ = [
     "curve_of",
     "flat_at",
     "learn",
+    "read_curve",
     "software_fps",
     "start_rates",
 ]
@@ -187,11 +188,11 @@ def _key(model: str, engines: float, stage: Stage) -> RateKey:
 def _joined(measured: Curve, start: Curve) -> Curve:
     """Lay what was measured over the start curve: its shape, scaled to what was measured, beyond the last point."""
     last, peak = measured[-1]
-    scale = peak / _at(start, last)
+    scale = peak / read_curve(start, last)
     points = {sessions: fps * scale for sessions, fps in start if sessions > last} | dict(measured)
     if 1 not in points:
         first, fps = measured[0]
-        points[1] = max(fps / first, _at(start, 1) * fps / _at(start, first))
+        points[1] = max(fps / first, read_curve(start, 1) * fps / read_curve(start, first))
     return _until_flat(tuple(sorted(points.items())))
 
 
@@ -206,7 +207,7 @@ def _until_flat(points: Curve) -> Curve:
     return tuple(kept)
 
 
-def _at(curve: Curve, sessions: float) -> float:
+def read_curve(curve: Curve, sessions: float) -> float:
     """Read a curve between its points; below one session in proportion, beyond the last point flat."""
     before = (0, 0.0)
     for point in curve:
