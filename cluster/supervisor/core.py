@@ -92,15 +92,15 @@ class Core:
 
     def decide(self, event: Event, now_s: float) -> list[Effect]:
         """Take in what happened at ``now_s`` and return what is to be done, in order."""
-        return [*self.take_in(event, now_s), *self.close_gap(now_s)]
+        return [*self.take_in(event, now_s), *self.conclude(now_s)]
 
     def take_in(self, event: Event, now_s: float) -> list[Effect]:
-        """Take in what happened; what follows for the whole is left to ``close_gap``."""
+        """Take in what happened; what follows for the whole is left to ``conclude``."""
         if not isinstance(event, _QUIET):
             self.state.is_settled = False
         return self._handlers[type(event)](event, now_s)
 
-    def close_gap(self, now_s: float) -> list[Effect]:
+    def conclude(self, now_s: float) -> list[Effect]:
         """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
         return close_the_gap(self.state, self._planner, now_s)
 

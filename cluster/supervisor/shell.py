@@ -96,8 +96,8 @@ class Shell:
         self._clock = clock
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closing: asyncio.TimerHandle | None = None
-        self._closed = asyncio.Event()
+        self._conclusion: asyncio.TimerHandle | None = None
+        self._concluded = asyncio.Event()
         self._news = asyncio.Event()
         self._rest_until_s = 0.0
         self._recovering = False
@@ -113,9 +113,9 @@ class Shell:
     async def open(self) -> None:
         """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
         self.feed(NodesSeen(await self._hands.look()))
-        self._close_now()
+        self._conclude_now()
         self.feed(Found(await self._hands.find()))
-        self._close_now()
+        self._conclude_now()
         for node, order in (await self._hands.recall()).items():
             self.feed(Asked(order, node, is_recalled=True))
         for book in list(self._core.state.seats.values()):
@@ -136,26 +136,26 @@ class Shell:
     def feed(self, event: Event) -> None:
         """Tell the core what happened, and do what it decides: at once what the event asks for, soon what follows."""
         self._carry_out(self._decided(partial(self._core.take_in, event)))
-        if self._closing is None:
+        if self._conclusion is None:
             rest_s = max(0.0, self._rest_until_s - time.monotonic())
-            self._closing = asyncio.get_running_loop().call_later(rest_s, self._close_gap)
+            self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
 
-    def _close_now(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            self._close_gap()
+    def _conclude_now(self) -> None:
+        if self._conclusion is not None:
+            self._conclusion.cancel()
+            self._conclude()
 
-    def _close_gap(self) -> None:
+    def _conclude(self) -> None:
         """Draw the conclusions of all events since the last time; more seldom where that takes long."""
         began_s = time.monotonic()
-        self._closing = None
+        self._conclusion = None
         is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
         self._recovering = self._core.state.is_recovering(self._clock())
-        self._carry_out(self._decided(partial(self._core.close_gap)))
+        self._carry_out(self._decided(partial(self._core.conclude)))
         took_s = time.monotonic() - began_s
         self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
-        self._closed.set()
-        self._closed = asyncio.Event()
+        self._concluded.set()
+        self._concluded = asyncio.Event()
         if is_news:
             self._news.set()
             self._news = asyncio.Event()
@@ -171,10 +171,10 @@ class Shell:
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
         """Hear a client; return what it may use, as soon as that changes, a newer report comes, or after ``wait_s``."""
-        closed = self._closed
+        concluded = self._concluded
         self.feed(Renewed(report))
         self._wake_older(report)
-        await closed.wait()
+        await concluded.wait()
         until_s = self._clock() + wait_s
         while True:
             news = self._news
