@@ -21,6 +21,20 @@ PACKAGE_MEND: Final = 'pip install "codecfleet[nvidia]"'
 _DECODES_NOTHING_MEND: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )
+_NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
+_STUCK_MEND: Final = (
+    "nvidia-smi should answer within seconds: look for NVRM and Xid lines in the kernel's log, "
+    "and restart the machine if it does not"
+)
+_RECOVERY_MENDS: Final = {
+    "reset": "drain the GPU and reset it (nvidia-smi --gpu-reset)",
+    "reboot": "drain the node and restart the machine",
+    "drain": "take no new work to it until its peers have ended theirs",
+    "drain and reset": "drain the GPU and reset it (nvidia-smi --gpu-reset)",
+    "recover IMEX domain": "restart the machine's IMEX domain (nvidia-imex)",
+    "bus reset": "drain the node and reset the GPU's bus, or restart the machine",
+}
+"""By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``)."""
 
 
 class Weight(Enum):
@@ -109,8 +123,13 @@ def _about(report: NodeReport, trials: DeviceTrials) -> str:
     return _names(report).get(trials.device, trials.kind)
 
 
+def _is_cut_off(report: NodeReport) -> bool:
+    """Whether neither NVML nor CUDA came to its end, so that nothing tells whether there is a driver."""
+    return not report.simulated and isinstance(report.nvml, NotApplicable) and isinstance(report.cuda, NotApplicable)
+
+
 def _no_gpu(report: NodeReport) -> Iterator[Finding]:
-    if _driver_is_here(report):
+    if _driver_is_here(report) or _is_cut_off(report):
         return
     encoders = ", ".join(dict.fromkeys(t.implementation for t in _software_encoders(report)))
     yield Finding(
@@ -123,14 +142,18 @@ def _no_gpu(report: NodeReport) -> Iterator[Finding]:
 
 def _nvml(report: NodeReport) -> Iterator[Finding]:
     """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
-    if isinstance(report.nvml, NotApplicable) or report.nvml.library_problem is None:
+    if isinstance(report.nvml, NotApplicable):
+        if _driver_is_here(report) or _is_cut_off(report):
+            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, _STUCK_MEND, "NVML")
+        return
+    if report.nvml.library_problem is None:
         return
     problem = report.nvml.library_problem
     if not _driver_is_here(report) and problem.absence in (Absence.NO_LIBRARY, Absence.NOT_FOUND):
         return
     yield Finding(
         Weight.BROKEN if _driver_is_here(report) else Weight.NOTE,
-        "NVML does not answer: devices are neither counted nor watched",
+        _NVML_SILENT,
         problem.reason,
         report.nvml.mend,
         "NVML",
@@ -161,7 +184,8 @@ def _health(report: NodeReport) -> Iterator[Finding]:
         action = known(health.recovery_action, "none")
         if action != "none":
             cause = f"the driver's own advice is: {action}"
-            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, f"{action} it as the driver says", about)
+            mend = _RECOVERY_MENDS.get(action, "look the advice up in NVIDIA's NVML reference")
+            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, mend, about)
         yield from _xids(health.xids, about)
         if known(health.ecc_uncorrected, 0):
             cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"

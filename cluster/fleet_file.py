@@ -28,6 +28,7 @@ _HELP = "configs/fleets/README.md lists the keys of a fleet file."
 _FOLDER = "fleets"
 
 Count = Annotated[int, Field(ge=1, le=10_000)]
+Gibibytes = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Virtualization(StrEnum):
@@ -45,7 +46,7 @@ class Virtualization(StrEnum):
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class VgpuEntry(_Strict):
@@ -54,7 +55,7 @@ class VgpuEntry(_Strict):
     instance: Annotated[int, Field(ge=0)]
     type_id: int
     type_name: str
-    framebuffer_gib: Annotated[float, Field(gt=0)]
+    framebuffer_gib: Gibibytes
     vm: str
     licensed: bool = True
     frame_rate_limit: int | None = None
@@ -67,7 +68,7 @@ class DeviceEntry(_Strict):
     count: Count = 1
     name: str = ""
     engines: dict[Engine, Annotated[int, Field(ge=0)]] | None = None
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Gibibytes | None = None
     video_clock_mhz: Annotated[int, Field(gt=0)] | None = None
     mig: tuple[str, ...] | None = None
     virtualization: Virtualization = Virtualization.NONE
@@ -86,7 +87,7 @@ class NodeEntry(_Strict):
     count: Count = 1
     first: int = 1
     cores: Annotated[int, Field(ge=1)]
-    memory_gib: Annotated[float, Field(gt=0)]
+    memory_gib: Gibibytes
     processor: str = "processor"
     speed: Annotated[float, Field(gt=0)] = 1.0
     driver: str = ""
@@ -122,7 +123,7 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
             MIG profile that ``configs/hardware.toml`` does not have.
     """
     built_in = built_in_fleets()
-    place = built_in[str(path)] if str(path) in built_in and not Path(path).exists() else Path(path)
+    place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
     document = _read(place)
     resolver = _Resolver(str(path), document.name, hardware or load_hardware())
     nodes = tuple(node for entry in document.nodes for node in resolver.nodes(entry))
@@ -140,7 +141,7 @@ def _read(path: Path) -> FleetDocument:
     except OSError as error:
         message = f"the fleet {path} cannot be read: {error.strerror}"
         raise UsageError(message, f"Give a file, or one of {', '.join(built_in_fleets())}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"the fleet {path} is no TOML: {error}"
         raise UsageError(message, _HELP) from None
     except ValidationError as error:
@@ -229,6 +230,10 @@ class _Resolver:
             if entry.mig.count(profile) > profiles[profile].most:
                 message = f"the fleet {self._path}: {entry.model} holds {profiles[profile].most} of {profile} at most"
                 raise UsageError(message, "Take some away.")
+        taken, whole = sum(map(_compute_slices, entry.mig)), max(map(_compute_slices, profiles), default=0)
+        if taken > whole:
+            message = f"the fleet {self._path}: {entry.model} has {whole} compute slices, and its MIG takes {taken}"
+            raise UsageError(message, "Take some away.")
         return tuple(
             SimulatedSlice(
                 uuid=_uuid("MIG", uuid, profile, number),
@@ -239,6 +244,11 @@ class _Resolver:
             )
             for number, profile in enumerate(entry.mig)
         )
+
+
+def _compute_slices(profile: str) -> int:
+    """Return how much of a GPU an instance takes, by its profile's name: 3 for "3g.20gb"."""
+    return int(profile.partition("g.")[0])
 
 
 def _processor(entry: NodeEntry, node: str) -> SimulatedDevice:

@@ -128,7 +128,8 @@ def _use(gpu: DeviceReport) -> str:
     }
     parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, NotApplicable)]
     if not isinstance(gpu.use.processes, NotApplicable):
-        parts.append(f"{len(gpu.use.processes)} processes")
+        count = len(gpu.use.processes)
+        parts.append(f"{count} process{'' if count == 1 else 'es'}")
     return ", ".join(parts)
 
 

@@ -9,11 +9,13 @@ from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ..probes.engines import Engine, EngineCount, Trial
 from ..probes.node_report import NodeReport
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from ..probes.xids import XidAction, xid_rule
 from .inventory import Device, DeviceState, Inventory, Node
 
 __all__ = ["inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
 HOST_OF_VGPUS = 3
+_NO_ACTION = "none"
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
@@ -124,11 +126,23 @@ def _counts(
 
 
 def _state(report: DeviceReport) -> tuple[DeviceState, str]:
-    if report.health.lost:
-        return DeviceState.QUARANTINED, report.health.lost
+    health = report.health
+    if health.lost:
+        return DeviceState.QUARANTINED, health.lost
+    if broken := _broken_by_xid(health.xids):
+        return DeviceState.QUARANTINED, broken
+    if (action := known(health.recovery_action, _NO_ACTION)) != _NO_ACTION:
+        return DeviceState.QUARANTINED, f"its driver advises: {action}"
     if known(report.virtualization, "") == "host vgpu":
         return DeviceState.CORDONED, _HOSTS_VGPUS
     return DeviceState.OPEN, ""
+
+
+def _broken_by_xid(xids: Iterable[int]) -> str:
+    """Return why a device may not be trusted after these errors, "" where it may."""
+    rules = (xid_rule(xid) for xid in xids)
+    bad = next((rule for rule in rules if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)), None)
+    return "" if bad is None else f"Xid {bad.xid}, {bad.name}: {bad.reason}"
 
 
 def _free_bytes(memory: MemoryUse | NotApplicable) -> int | None:
@@ -171,6 +185,8 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
     stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
     hosts = device.virtualization == HOST_OF_VGPUS
     geforce = hardware.is_geforce(device.name)
+    broken = _broken_by_xid(device.xids)
+    state = DeviceState.QUARANTINED if broken else DeviceState.CORDONED if hosts else DeviceState.OPEN
     whole = Device(
         device=stable,
         node=node.name,
@@ -184,8 +200,8 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         free_memory_bytes=None if is_processor else device.memory_bytes or None,
         encoder_sessions_max=None if geforce else device.encoder_sessions_max,
         share=device.share,
-        state=DeviceState.CORDONED if hosts else DeviceState.OPEN,
-        state_reason=_HOSTS_VGPUS if hosts else "",
+        state=state,
+        state_reason=broken or (_HOSTS_VGPUS if hosts else ""),
     )
     if not device.mig_enabled:
         yield whole

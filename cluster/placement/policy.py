@@ -35,7 +35,7 @@ class PreemptibleUse(StrEnum):
 class Policy(BaseModel):
     """What placement may do. Memory parts are of what is free, cores are whole processors' threads."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     gpu_share: Part = 0.51
     """The part of a GPU that is reserved with Ray for a worker: above a half, so that no two of ours share one, and
@@ -73,7 +73,7 @@ def load_policy(path: str | Path) -> Policy:
     except OSError as error:
         message = f"the policy {path} cannot be read: {error.strerror}"
         raise UsageError(message, "Check the path.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"the policy {path} is no TOML: {error}"
         raise UsageError(message, _HELP) from None
     except ValidationError as error:

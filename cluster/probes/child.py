@@ -19,10 +19,11 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["ChildEnd", "ChildOutcome", "run_in_child"]
+__all__ = ["STUCK_S", "ChildEnd", "ChildOutcome", "run_in_child"]
 
 SAID_KEPT_CHARACTERS = 2000
 STUCK_S = 2.0
+"""How long a killed child is waited for: one that is stuck in the kernel's driver never ends."""
 
 
 class ChildEnd(Enum):
@@ -70,7 +71,10 @@ def run_in_child(
         environment: variables to set over this process's own.
     """
     began = time.monotonic()
-    answer = os.memfd_create("codecfleet-probe")
+    try:
+        answer = os.memfd_create("codecfleet-probe")
+    except OSError as error:
+        return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {error}")
     try:
         end, detail, said = _run(probe, msgpack.packb(dict(arguments)), limit_s, environment or {}, answer)
         values, error = _read(answer)

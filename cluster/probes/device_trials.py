@@ -80,8 +80,12 @@ def try_devices(
         matrix = matrices[subject.kind]
         if matrix.device == subject.visible and not matrix.from_cache:
             answers.append(matrix)  # every case has just been tried on this very device
+        elif plan.ends_s - clock() < SMOKE_LIMIT_S:
+            # A decode that is cut short tells nothing of the device, and must not count against it.
+            answers.append(replace(matrix, device=subject.visible))
+            problems.append(f"{subject.visible}: the time for trials was up, so it is taken to be like its kind")
         else:
-            answers.append(_smoked(subject, matrix, streams, min(SMOKE_LIMIT_S, plan.ends_s - clock()), run))
+            answers.append(_smoked(subject, matrix, streams, run))
     return tuple(answers), tuple(problems)
 
 
@@ -100,13 +104,9 @@ def _matrix(
     return DeviceTrials(device=subject.visible, kind=subject.kind, trials=trials), problems
 
 
-def _smoked(
-    subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], limit_s: float, run: RunChild
-) -> DeviceTrials:
+def _smoked(subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild) -> DeviceTrials:
     mine = replace(matrix, device=subject.visible)
-    if limit_s <= 0:
-        return mine
-    smoke = smoke_decode(subject.visible, matrix.trials, streams, limit_s, run=run)
+    smoke = smoke_decode(subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
     if smoke is None or smoke.works:
         return replace(mine, smoke=smoke)
     return replace(mine, smoke=smoke, trials=tuple(_doubted(trial, smoke) for trial in matrix.trials))

@@ -128,6 +128,9 @@ def from_json(document: Any) -> NodeReport:  # noqa: ANN401 - whatever somebody'
         raise InputUnreadable(message, "Let the same version of codecfleet write and read it.")
     try:
         return _REPORT.validate_python(_with_absences(document))
+    except RecursionError:
+        message = "this node report is nested deeper than any report is"
+        raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None
     except ValidationError as error:
         first = error.errors()[0]
         message = f"this node report is damaged at {'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from .absence import Absence, Maybe, NotApplicable
 from .child import ChildEnd, ChildOutcome, run_in_child
 from .nvml import NvmlReport, probe_nvml
-from .nvml_calls import NvmlLike
+from .nvml_calls import NvmlLike, ask_named
 from .trial_children import RunChild
 from .vgpu_guest import VgpuGuestReport, probe_vgpu_guest
 from .vgpu_host import VgpuHostReport, probe_vgpu_host
@@ -69,11 +69,11 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
     """Yield what ``probe_nvml_in_child`` reads, part by part; runs in the child."""
     import pynvml  # noqa: PLC0415 - in the child
 
-    answers = read_nvml(pynvml)
-    if isinstance(answers.nvml, NvmlReport):
-        yield {"nvml": _NVML.dump_python(answers.nvml, mode="json")}
-    yield {"vgpu_hosts": _HOST.dump_python(answers.vgpu_hosts, mode="json")}
-    yield {"vgpu_guests": _GUEST.dump_python(answers.vgpu_guests, mode="json")}
+    report = probe_nvml(pynvml)
+    yield {"nvml": _NVML.dump_python(report, mode="json")}
+    hosts, guests = _read_vgpus(pynvml, report)
+    yield {"vgpu_hosts": _HOST.dump_python(hosts, mode="json")}
+    yield {"vgpu_guests": _GUEST.dump_python(guests, mode="json")}
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
@@ -84,21 +84,28 @@ def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) 
         sleep: lets time pass between two samples of the per-engine metrics.
     """
     report = probe_nvml(nvml, sleep=sleep)
+    return NvmlAnswers(report, *_read_vgpus(nvml, report))
+
+
+def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostReport], dict[str, VgpuGuestReport]]:
+    """Return what the devices that are virtual, or host such, say as hosts and as guests."""
     hosts: dict[str, VgpuHostReport] = {}
     guests: dict[str, VgpuGuestReport] = {}
     virtual = [device for device in report.devices if device.virtualization in ("vgpu", "passthrough", "host vgpu")]
-    if virtual:
-        nvml.nvmlInit()
-        try:
-            for device in virtual:
-                if not isinstance(device.uuid, str) or device.health.lost:
-                    continue
-                handle = nvml.nvmlDeviceGetHandleByIndex(device.index)
+    # The driver may have been exchanged since the report was made, and then this is refused.
+    if not virtual or isinstance(ask_named(nvml, "nvmlInit"), NotApplicable):
+        return hosts, guests
+    try:
+        for device in virtual:
+            if not isinstance(device.uuid, str) or device.health.lost:
+                continue
+            handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", device.index)
+            if not isinstance(handle, NotApplicable):
                 _keep(hosts, device.uuid, probe_vgpu_host(nvml, handle))
                 _keep(guests, device.uuid, probe_vgpu_guest(nvml, handle))
-        finally:
-            nvml.nvmlShutdown()
-    return NvmlAnswers(report, hosts, guests)
+    finally:
+        ask_named(nvml, "nvmlShutdown")
+    return hosts, guests
 
 
 def _keep(kept: dict[str, T], uuid: str, found: Maybe[T]) -> None:

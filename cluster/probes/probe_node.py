@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from .. import machine
 from .absence import Absence, Maybe, NotApplicable, known
+from .child import STUCK_S
 from .container import probe_container
 from .cuda_driver import probe_cuda
 from .cuda_report import CudaReport
@@ -38,6 +39,8 @@ PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", 
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
 _NOT_SAID: Final = NotApplicable(Absence.NOT_FOUND, "CUDA was not asked")
+_AFTER_LIMIT_S: Final = STUCK_S + 1
+"""How much later than its child's limit a probe answers at the latest, with what the child had said by then."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
 
 
@@ -95,15 +98,15 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
     package = probes.start(lambda: probe_pynvvideocodec(_PACKAGE_LIMIT_S))
     software = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
     container = probes.start(lambda: probe_container(os.environ, Path("/")))
-    answers = probes.result("NVML", nvml, _NVML_LIMIT_S + 1)
+    answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
     found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
-    cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + 1)
+    cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     tegra = probes.start(lambda: tegra_of(cuda_report))
-    tried = probes.result("software codecs", software, _SOFTWARE_LIMIT_S + 1)
+    tried = probes.result("software codecs", software, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
     codecs = tried if isinstance(tried, SoftwareTrials) else SoftwareTrials((), {}, ())
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
-    imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + 1)
+    imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
     host = host_report()
     plan = TrialPlan(
         driver=_driver(found.nvml),

@@ -7,6 +7,7 @@ the lines of Jetson Linux on Orin and on Thor (R38). CUDA for Tegra, 3.6, names 
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .absence import Absence, Maybe, NotApplicable
+from .child import STUCK_S
 from .engines import Engine, EngineCount, How
 
 __all__ = ["CoreUse", "EngineState", "Power", "TegraStats", "engine_counts", "parse_tegrastats", "read_tegrastats"]
@@ -195,7 +197,7 @@ def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats for one line; never raises and never takes longer than ``limit_s``.
+    """Run tegrastats for one line; never raises, and never takes much longer than ``limit_s``.
 
     Args:
         limit_s: how long to wait for the line.
@@ -203,19 +205,31 @@ def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--i
     """
     try:
         process = subprocess.Popen(  # noqa: S603 - the caller's own program
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError as error:
         return NotApplicable(Absence.NO_LIBRARY, f"tegrastats did not start: {error}")
     try:
         line = _first_line(process, limit_s)
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
+        _end(process)
     if line is None:
         return NotApplicable(Absence.TIMED_OUT, f"tegrastats wrote no line within {limit_s:g} s")
     return parse_tegrastats(line)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a program and its children; one that is stuck in the kernel is left to itself."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STUCK_S)
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _first_line(process: "subprocess.Popen[bytes]", limit_s: float) -> str | None:

@@ -131,7 +131,6 @@ class TestMeasure:
         measured = measure(python(COUNTED))
         assert measured.cpu_s >= float(measured.output)
         assert measured.wall_s > 0
-        assert measured.peak_bytes > 1 << 20
         assert measured.killed == 0
 
     def test_daemons(self) -> None:

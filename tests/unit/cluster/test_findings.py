@@ -19,6 +19,7 @@ from codecfleet.cluster.probes.device_report import DeviceReport
 from codecfleet.cluster.probes.engines import Codec, Engine, EngineCount, How
 from codecfleet.cluster.probes.node_report import DeviceTrials, NodeReport, ProbeProblem
 from codecfleet.cluster.probes.nvml import NvmlReport
+from codecfleet.cluster.probes.nvml_health import RECOVERY_ACTIONS
 from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
 from codecfleet.testing.simulated_report import simulated_report
 
@@ -243,6 +244,28 @@ def test_nvml_that_does_not_answer_beside_a_driver_is_broken() -> None:
     assert (found.weight, found.mend) == (Weight.BROKEN, "reboot")
     missing = replace(silent, library_problem=ABSENT)
     assert not needs_mending(findings(replace(node("laptop"), nvml=missing)))
+
+
+def test_a_driver_that_is_stuck_is_broken_and_not_absent() -> None:
+    """Where NVML gives no answer in time, a driver that is here is broken; one that CUDA hides too is not denied."""
+    stuck = NotApplicable(Absence.TIMED_OUT, "no answer within 15 s")
+    silent = replace(node("laptop"), simulated="", nvml=stuck)
+    beside = titled(replace(silent, cuda=cuda()), "NVML does not answer")
+    assert (beside.weight, beside.cause) == (Weight.BROKEN, "no answer within 15 s")
+    assert "nvidia-smi" in beside.mend
+    cut_off = findings(replace(silent, cuda=stuck))
+    assert needs_mending(cut_off)
+    assert not any("no NVIDIA driver" in finding.cause for finding in cut_off)
+    without = replace(silent, cuda=cuda(kernel_module=ABSENT, library=ABSENT))
+    assert not any(finding.title.startswith("NVML does not answer") for finding in findings(without))
+
+
+def test_every_advice_of_the_driver_has_a_mend_in_words() -> None:
+    """What the driver calls an action is not what a user does: known ones have a sentence, others a source."""
+    for action in {*RECOVERY_ACTIONS.values(), "action 99"} - {"none"}:
+        found = titled(with_health(node("rtx-4090"), recovery_action=action), "wants recovery")
+        assert found.mend
+        assert ("look the advice up" in found.mend) == (action == "action 99")
 
 
 def test_a_gpu_that_nobody_can_use_is_broken() -> None:

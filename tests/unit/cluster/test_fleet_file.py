@@ -2,7 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,10 @@ from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, bui
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.placement.build import inventory_of, inventory_of_fleet
 from codecfleet.cluster.placement.inventory import Device, DeviceState
+from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How
-from codecfleet.cluster.probes.node_report import from_json
+from codecfleet.cluster.probes.node_report import NodeReport, from_json
 from codecfleet.cluster.probes.simulated import SimulatedFleet
 from codecfleet.errors import UsageError
 from codecfleet.testing.simulated_report import simulated_report
@@ -82,6 +85,10 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
         (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
         (f"{HEAD.replace('1', '2', 1)}{NODE}", "schema: input should be less"),
         ("schema = ", "is no TOML"),
+        (f"a = {'[' * 5000}", "is no TOML"),
+        (f"{HEAD}{NODE.replace('8', 'inf')}", "memory_gib: input should be a finite number"),
+        (f"{HEAD}{NODE.replace('8', '1e300')}", "memory_gib: input should be less than"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
     ],
 )
 def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -166,3 +173,38 @@ def test_a_real_h200_is_what_the_tables_say() -> None:
     both = told.keys() & said.keys()
     assert len(both) > 25
     assert {key: told[key] for key in both} == {key: said[key] for key in both}
+
+
+def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
+    """Engines, memory and how many fit: what the driver of a real H200 says of each profile."""
+    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
+    assert not isinstance(report.nvml, NotApplicable)
+    mig = report.nvml.devices[0].mig
+    assert not isinstance(mig, NotApplicable)
+    said = {
+        each.name: (tuple(count.count for count in each.engines), each.memory_bytes, each.instances_max)
+        for each in mig.profiles
+    }
+    facts = load_hardware().mig["H200"]
+    assert said == {name: (each.engines, each.memory_mib << 20, each.most) for name, each in facts.items()}
+
+
+def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
+    """An Xid that calls for a reset quarantines it, told by the file or by a probe; so does the driver's own advice."""
+    text = f'{HEAD}{NODE}driver = "580.126.20"\n[[nodes.devices]]\nmodel = "L4"\nxids = [31, 79]\n'
+    fleet = _fleet(tmp_path, text)
+    report = simulated_report(fleet.nodes[0])
+    for inventory in (inventory_of_fleet(fleet), inventory_of([report])):
+        gpu = inventory.nodes[0].devices[0]
+        assert gpu.state is DeviceState.QUARANTINED
+        assert gpu.state_reason.startswith("Xid 79, GPU has fallen off the bus: ")
+    assert inventory_of([_with_health(report, xids=(31,))]).nodes[0].devices[0].state is DeviceState.OPEN
+    advised = inventory_of([_with_health(report, xids=(), recovery_action="reset")]).nodes[0].devices[0]
+    assert (advised.state, advised.state_reason) == (DeviceState.QUARANTINED, "its driver advises: reset")
+
+
+def _with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN401 - any field of the value
+    assert not isinstance(report.nvml, NotApplicable)
+    gpu = report.nvml.devices[0]
+    changed = replace(gpu, health=replace(gpu.health, **changes))
+    return replace(report, nvml=replace(report.nvml, devices=(changed,)))

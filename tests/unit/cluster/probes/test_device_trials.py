@@ -68,6 +68,16 @@ def test_a_device_that_fails_its_smoke_decode_decodes_nothing() -> None:
     assert "999" in devices[3].smoke.reason
 
 
+def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
+    """When the time is up a device is taken to be like its kind, and that is told; nothing is tried in a hurry."""
+    run, now_s = Children("GPU-1"), iter((0.0, 99.0))
+    devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
+    assert "GPU-1" not in [visible for visible, _ in run.asked]
+    assert devices[1].trials == devices[0].trials
+    assert devices[1].smoke is None
+    assert problems == ("GPU-1: the time for trials was up, so it is taken to be like its kind",)
+
+
 def test_slices_of_two_profiles_are_two_kinds() -> None:
     """Each MIG profile has engines of its own, so each is tried."""
     found = [
