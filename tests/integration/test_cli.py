@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import os, sys, threading
+import os, signal, sys, threading
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
 from codecfleet import cli
 from codecfleet.cli_services import Answer, Services
 from codecfleet.testing.fake_fleet import FakeFleet, sample_events
