@@ -62,7 +62,8 @@ def _job(job: JobStatus) -> Iterator[str]:
     name = job.job.rpartition("/")[2]
     left = f"{job.segments_left} segment{'' if job.segments_left == 1 else 's'} left"
     urgency = f", priority {job.priority}" if job.priority else ""
-    yield f"  {name:<24} uses {job.used_slots}, may use {job.granted_slots} slots, {left}{urgency} ({job.client})"
+    slots = f"{job.granted_slots} slot{'' if job.granted_slots == 1 else 's'}"
+    yield f"  {name:<24} uses {job.used_slots}, may use {slots}, {left}{urgency} ({job.client})"
     if job.waits_for:
         yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
 
