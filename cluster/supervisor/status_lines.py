@@ -54,18 +54,22 @@ def _worker(worker: WorkerStatus) -> str:
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
     engine = "processor" if worker.kind == "cpu" else worker.device or "GPU"
-    parts = [part for part in (engine, pid, f"{worker.slots} slots", fps, leases, worker.reason) if part]
+    parts = [part for part in (engine, pid, _several(worker.slots, "slot"), fps, leases, worker.reason) if part]
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 
 
 def _job(job: JobStatus) -> Iterator[str]:
     name = job.job.rpartition("/")[2]
-    left = f"{job.segments_left} segment{'' if job.segments_left == 1 else 's'} left"
+    left = _several(job.segments_left, "segment")
     urgency = f", priority {job.priority}" if job.priority else ""
-    slots = f"{job.granted_slots} slot{'' if job.granted_slots == 1 else 's'}"
-    yield f"  {name:<24} uses {job.used_slots}, may use {slots}, {left}{urgency} ({job.client})"
+    slots = _several(job.granted_slots, "slot")
+    yield f"  {name:<24} uses {job.used_slots}, may use {slots}, {left} left{urgency} ({job.client})"
     if job.waits_for:
         yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _clock(at_s: float) -> str:
