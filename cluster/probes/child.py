@@ -73,8 +73,8 @@ def run_in_child(
     began = time.monotonic()
     try:
         answer = os.memfd_create("codecfleet-probe")
-    except OSError as error:
-        return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {error}")
+    except OSError as refused:
+        return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {refused}")
     try:
         end, detail, said = _run(probe, msgpack.packb(dict(arguments)), limit_s, environment or {}, answer)
         values, error = _read(answer)
