@@ -15,6 +15,12 @@
     │   └── WouldLose              something could not be carried across, and --strict forbids losing it
     ├── WorkError                  our own machinery failed, after its retries             exit 5
     │   ├── WorkerLost             a worker process or its node died
+    │   ├── DeviceError            a GPU, an engine of it or its driver failed
+    │   │   ├── DeviceLost         the device answers nothing any more, or not before its process or itself is renewed
+    │   │   ├── DeviceMemory       the device's memory does not hold what was asked for
+    │   │   ├── SessionLimit       the device or its driver opens no further session of that kind just now
+    │   │   ├── EngineFailed       an engine broke off a task, or gave something impossible
+    │   │   └── EngineHung         an engine or the driver did not answer in time
     │   ├── SegmentFailed          one segment failed more often than its budget allows
     │   ├── EncoderFailed          an encoder refused a frame or returned something impossible
     │   ├── ProofFailed            the proof found a difference; nothing was published
@@ -33,7 +39,12 @@ from typing import ClassVar
 __all__ = [
     "Cancelled",
     "CodecfleetError",
+    "DeviceError",
+    "DeviceLost",
+    "DeviceMemory",
     "EncoderFailed",
+    "EngineFailed",
+    "EngineHung",
     "FleetUnavailable",
     "InputDamaged",
     "InputError",
@@ -47,6 +58,7 @@ __all__ = [
     "RequestError",
     "Retry",
     "SegmentFailed",
+    "SessionLimit",
     "StorageFailed",
     "Unsupported",
     "UsageError",
@@ -151,6 +163,36 @@ class WorkerLost(WorkError):
     """A worker process or its node died while it held the work."""
 
     retry = Retry.ANYWHERE
+
+
+class DeviceError(WorkError):
+    """A GPU, an engine of it or its driver failed."""
+
+    retry = Retry.ELSEWHERE
+
+
+class DeviceLost(DeviceError):
+    """The device answers nothing any more, or not before its process or the device itself is renewed."""
+
+
+class DeviceMemory(DeviceError):
+    """The device's memory does not hold what was asked for."""
+
+    retry = Retry.ANYWHERE
+
+
+class SessionLimit(DeviceError):
+    """The device or its driver opens no further session of that kind just now."""
+
+    retry = Retry.ANYWHERE
+
+
+class EngineFailed(DeviceError):
+    """An engine broke off a task, or gave something impossible."""
+
+
+class EngineHung(DeviceError):
+    """An engine or the driver did not answer in time."""
 
 
 class SegmentFailed(WorkError):

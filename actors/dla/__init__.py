@@ -1,0 +1,1 @@
+"""Inference on the deep learning accelerators (DLA) of Tegra, through cuDLA."""
