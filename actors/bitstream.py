@@ -1,15 +1,13 @@
-"""Reading the little of H.264 and HEVC bitstreams that cutting and joining need.
+"""Reading the little of H.264 and HEVC bitstreams that cutting needs: can decoding start at this packet?
 
-Two questions are answered here, from headers alone. Can decoding start at this packet, and what comes with it
-(``random_access_kind``)? And by how many frames does a stream reorder its pictures, as its parameter sets state it
-(``max_reorder_frames``)? Sources: ITU-T H.264 (08/2021) sections 7.3, 7.4.1.2 and annexes A and E; ITU-T H.265
-(08/2021) sections 7.3 and 7.4.2.2; ISO/IEC 14496-15 for the length-prefixed form.
+Only headers are read. Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; ITU-T H.265 (08/2021) sections 7.3 and
+7.4.2.2; ISO/IEC 14496-15 for the length-prefixed form. Parameter sets are read in ``parameter_sets``.
 """
 
 from collections.abc import Iterator
 from enum import Enum
 
-__all__ = ["BitReader", "RandomAccess", "max_reorder_frames", "nal_units", "random_access_kind"]
+__all__ = ["BitReader", "RandomAccess", "nal_units", "random_access_kind"]
 
 
 class RandomAccess(Enum):
@@ -134,8 +132,7 @@ def _hevc_kind(data: bytes, extradata: bytes) -> RandomAccess:
 
 
 _HEVC_BLA, _HEVC_IDR, _HEVC_CRA, _HEVC_LAST_SLICE = (16, 17, 18), (19, 20), 21, 31
-_HEVC_SPS = 33
-_H264_SLICE, _H264_PARTITION_A, _H264_IDR, _H264_SEI, _H264_SPS = 1, 2, 5, 6, 7
+_H264_SLICE, _H264_PARTITION_A, _H264_IDR, _H264_SEI = 1, 2, 5, 6
 _H264_I_SLICES = (2, 4, 7, 9)
 _SEI_RECOVERY_POINT = 6
 _SLICE_HEAD_BYTES = 16
@@ -187,199 +184,3 @@ def _is_intra_slice(unit: bytes) -> bool:
         return reader.ue() in _H264_I_SLICES
     except EOFError:
         return False
-
-
-def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return by how many frames at most the stream's coding order differs from its presentation order.
-
-    ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
-    """
-    if codec == "hevc":
-        return _first(_hevc_sps_reorder(unit) for unit in _parameter_sets(extradata, hevc=True))
-    if codec == "h264":
-        return _first(_h264_sps_reorder(unit) for unit in _parameter_sets(extradata, hevc=False))
-    return None
-
-
-def _first(values: Iterator[int | None]) -> int | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _parameter_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
-    """Yield the sequence parameter sets of an encoder's or a container's extradata."""
-    if not extradata:
-        return
-    units = _annex_b(extradata)
-    if extradata[0] == 1:
-        units = _hvcc_units(extradata) if hevc else _avcc_units(extradata)
-    for unit in filter(None, units):
-        if (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS:
-            yield unit
-
-
-def _avcc_units(data: bytes) -> Iterator[bytes]:
-    count, at = (data[5] & 0x1F, 6) if len(data) > 6 else (0, 0)  # noqa: PLR2004 - the fixed head of avcC
-    for _ in range(count):
-        size = int.from_bytes(data[at : at + 2], "big")
-        yield data[at + 2 : at + 2 + size]
-        at += 2 + size
-
-
-def _hvcc_units(data: bytes) -> Iterator[bytes]:
-    arrays, at = (data[22], 23) if len(data) > 23 else (0, 0)  # noqa: PLR2004 - the fixed head of hvcC
-    for _ in range(arrays):
-        count = int.from_bytes(data[at + 1 : at + 3], "big")
-        at += 3
-        for _ in range(count):
-            size = int.from_bytes(data[at : at + 2], "big")
-            yield data[at + 2 : at + 2 + size]
-            at += 2 + size
-
-
-def _h264_sps_reorder(unit: bytes) -> int | None:
-    try:
-        return _h264_sps(BitReader(unit[1:]))
-    except EOFError:
-        return None
-
-
-_H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
-_YUV444 = 3
-
-
-def _h264_sps(reader: BitReader) -> int | None:
-    """Read a sequence parameter set (H.264 section 7.3.2.1.1) up to its VUI."""
-    profile = reader.bits(8)
-    reader.skip(16)  # constraints and level
-    reader.ue()  # its id
-    if profile in _H264_WITH_CHROMA:
-        _skip_h264_chroma(reader)
-    reader.ue()  # log2_max_frame_num
-    _skip_h264_order_count(reader)
-    reader.ue()  # max_num_ref_frames
-    reader.skip(1)
-    reader.ue()
-    reader.ue()  # width and height
-    if not reader.flag():  # frame_mbs_only
-        reader.skip(1)
-    reader.skip(1)
-    if reader.flag():
-        for _ in range(4):
-            reader.ue()  # cropping
-    return _h264_vui(reader) if reader.flag() else None
-
-
-def _skip_h264_chroma(reader: BitReader) -> None:
-    chroma = reader.ue()
-    if chroma == _YUV444:
-        reader.skip(1)
-    reader.ue()
-    reader.ue()  # bit depths
-    reader.skip(1)
-    if reader.flag():
-        for index in range(12 if chroma == _YUV444 else 8):
-            if reader.flag():
-                _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
-
-
-def _skip_scaling_list(reader: BitReader, size: int) -> None:
-    last = following = 8
-    for _ in range(size):
-        if following:
-            following = (last + reader.se()) % 256
-        last = following or last
-
-
-def _skip_h264_order_count(reader: BitReader) -> None:
-    kind = reader.ue()
-    if kind == 0:
-        reader.ue()
-    elif kind == 1:
-        reader.skip(1)
-        reader.se()
-        reader.se()
-        for _ in range(reader.ue()):
-            reader.se()
-
-
-def _h264_vui(reader: BitReader) -> int | None:
-    """Read the video usability information (H.264 annex E.1.1) up to its bitstream restrictions."""
-    if reader.flag() and reader.bits(8) == 255:  # noqa: PLR2004 - Extended_SAR
-        reader.skip(32)
-    if reader.flag():  # overscan
-        reader.skip(1)
-    if reader.flag():  # video signal type
-        reader.skip(4)
-        if reader.flag():
-            reader.skip(24)
-    if reader.flag():  # chroma location
-        reader.ue()
-        reader.ue()
-    if reader.flag():  # timing
-        reader.skip(65)
-    nal, vcl = _skip_h264_hrd(reader), _skip_h264_hrd(reader)
-    if nal or vcl:
-        reader.skip(1)
-    reader.skip(1)  # pic_struct_present
-    if not reader.flag():
-        return None
-    reader.skip(1)
-    for _ in range(4):
-        reader.ue()
-    return reader.ue()
-
-
-def _skip_h264_hrd(reader: BitReader) -> bool:
-    if not reader.flag():
-        return False
-    count = reader.ue() + 1
-    reader.skip(8)
-    for _ in range(count):
-        reader.ue()
-        reader.ue()
-        reader.skip(1)
-    reader.skip(20)
-    return True
-
-
-def _hevc_sps_reorder(unit: bytes) -> int | None:
-    try:
-        return _hevc_sps(BitReader(unit[2:]))
-    except EOFError:
-        return None
-
-
-def _hevc_sps(reader: BitReader) -> int:
-    """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
-    reader.skip(4)
-    sub_layers = reader.bits(3)  # minus 1
-    reader.skip(1)
-    _skip_profile_tier_level(reader, sub_layers)
-    reader.ue()  # its id
-    if reader.ue() == _YUV444:
-        reader.skip(1)
-    reader.ue()
-    reader.ue()  # width and height
-    if reader.flag():
-        for _ in range(4):
-            reader.ue()  # conformance window
-    reader.ue()
-    reader.ue()  # bit depths
-    reader.ue()  # log2_max_pic_order_cnt
-    all_sub_layers = reader.flag()
-    reorder = 0
-    for _ in range(sub_layers + 1 if all_sub_layers else 1):
-        reader.ue()  # max_dec_pic_buffering
-        reorder = reader.ue()
-        reader.ue()  # max_latency_increase
-    return reorder
-
-
-def _skip_profile_tier_level(reader: BitReader, sub_layers: int) -> None:
-    """Pass over H.265 section 7.3.3."""
-    reader.skip(96)
-    present = [(reader.flag(), reader.flag()) for _ in range(sub_layers)]
-    if sub_layers:
-        reader.skip(2 * (8 - sub_layers))
-    for profile, level in present:
-        reader.skip(88 * profile + 8 * level)

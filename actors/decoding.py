@@ -6,6 +6,7 @@ defines the truth has one. The machine is filled by segments, not by a decoder's
 
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,12 +24,23 @@ from ..errors import InputUnreadable
 from .opening import open_source
 from .timeline import Mended, Mender, TimeShift
 
-__all__ = ["AccessPoint", "DecodeRange", "DecodeTally", "PictureHash", "decode_range", "open_track", "picture_hash"]
+__all__ = [
+    "SOFTWARE",
+    "AccessPoint",
+    "DecodeRange",
+    "DecodeTally",
+    "PictureDecoder",
+    "PictureHash",
+    "SoftwareDecoder",
+    "decode_range",
+    "open_track",
+    "picture_hash",
+]
 
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    _VideoPacket: TypeAlias = Packet[VideoStream]
+    VideoPacket: TypeAlias = Packet[VideoStream]
 
 DIGEST_BYTES = 16
 
@@ -109,7 +121,55 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     return PictureHash(ticks, digest.digest())
 
 
-def decode_range(range_: DecodeRange, tally: DecodeTally) -> Generator[tuple[int, VideoFrame]]:
+class PictureDecoder(ABC):
+    """Turns the packets of one range into pictures: the same ones, whichever decoder does it.
+
+    ``name`` is what reports call it. One object may be used by many threads at once.
+    """
+
+    name: str
+
+    @abstractmethod
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield (number of the packet it came from, picture), in the order of presentation, to the last one.
+
+        A picture's ``pts`` is its packet's. What does not decode is counted in ``tally`` and left out.
+
+        Args:
+            stream: the track; its codec context is this decoder's alone.
+            packets: (number in demux order, packet) of the range, the first one a random access point.
+            tally: what decoding meets.
+
+        Raises:
+            DeviceError: a device does not decode this, or what it gave is not beyond doubt.
+        """
+
+
+class SoftwareDecoder(PictureDecoder):
+    """FFmpeg's decoders, one thread each."""
+
+    name = "software"
+
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield the pictures as libavcodec gives them; it never refuses."""
+        number = 0
+        for number, packet in packets:
+            # A fresh list, never a bare int: PyAV keys the table by object identity.
+            packet.opaque = [number]
+            yield from _tallied(stream, number, packet, tally)
+        yield from _tallied(stream, number, None, tally)
+
+
+SOFTWARE = SoftwareDecoder()
+
+
+def decode_range(
+    range_: DecodeRange, tally: DecodeTally, decoder: PictureDecoder = SOFTWARE
+) -> Generator[tuple[int, VideoFrame]]:
     """Yield (ticks, frame) in presentation order, from the entry through the last packet, flushed.
 
     What comes includes frames before and after the times the caller wants: it filters. Packets that do not decode are
@@ -117,6 +177,7 @@ def decode_range(range_: DecodeRange, tally: DecodeTally) -> Generator[tuple[int
 
     Raises:
         InputError: the source cannot be opened, or has no such track.
+        DeviceError: a device's decoder does not decode this, or what it gave is not beyond doubt.
     """
     found = False
     if range_.entry is not None:
@@ -125,14 +186,14 @@ def decode_range(range_: DecodeRange, tally: DecodeTally) -> Generator[tuple[int
             packets = _seek(container, stream, range_.entry)
             if packets is not None:
                 found = True
-                yield from _in_time(_decoded(stream, packets, range_, tally), range_, tally)
+                yield from _in_time(decoder.decode(stream, _counted(packets, range_, tally), tally), range_, tally)
     if not found:
         with open_source(range_.source) as container:
             stream = open_track(container, range_)
             packets = enumerate(_demux(container, stream))
             if range_.entry is not None:
                 packets = islice(packets, range_.entry.packet, None)
-            yield from _in_time(_decoded(stream, packets, range_, tally), range_, tally)
+            yield from _in_time(decoder.decode(stream, _counted(packets, range_, tally), tally), range_, tally)
 
 
 def _sample_bytes(bits: int) -> int:
@@ -168,27 +229,23 @@ def _in_time(
     yield from mender.finish()
 
 
-def _decoded(
-    stream: VideoStream, packets: "Iterator[tuple[int, _VideoPacket]]", range_: DecodeRange, tally: DecodeTally
-) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Decode packet by packet and yield (packet the frame came from, frame) in the decoder's output order."""
-    number = 0
+def _counted(
+    packets: "Iterator[tuple[int, VideoPacket]]", range_: DecodeRange, tally: DecodeTally
+) -> "Iterator[tuple[int, VideoPacket]]":
+    """Yield the packets of the range, and miss those that the index saw and that do not come."""
     for number, packet in packets:
         if range_.last_packet is not None and number > range_.last_packet:
             break
         tally.packets += 1
-        # A fresh list, never a bare int: PyAV keys the table by object identity.
-        packet.opaque = [number]
-        yield from _tallied(stream, number, packet, tally)
+        yield number, packet
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read that failed, or another file by now: what is missing here, nothing else would miss.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
         raise InputUnreadable(message, "Check the disk or the network it lies on, then start the job again.")
-    yield from _tallied(stream, number, None, tally)
 
 
 def _tallied(
-    stream: VideoStream, number: int, packet: "_VideoPacket | None", tally: DecodeTally
+    stream: VideoStream, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     began = time.perf_counter()
     try:
@@ -212,7 +269,7 @@ def _packet_number(frame: VideoFrame) -> int | None:
     return frame.opaque[0] if isinstance(frame.opaque, list) else None
 
 
-def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[_VideoPacket]":
+def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[VideoPacket]":
     try:
         for packet in container.demux(stream):
             if packet.size:
@@ -224,7 +281,7 @@ def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[_VideoPa
 
 def _seek(
     container: InputContainer, stream: VideoStream, entry: AccessPoint
-) -> "Iterator[tuple[int, _VideoPacket]] | None":
+) -> "Iterator[tuple[int, VideoPacket]] | None":
     """Return the packets from ``entry`` on with their numbers, or None where seeking does not lead to it."""
     if entry.seek_ticks is None:
         return None
@@ -241,6 +298,6 @@ def _seek(
     return None
 
 
-def _is_same(packet: "_VideoPacket", entry: AccessPoint) -> bool:
+def _is_same(packet: "VideoPacket", entry: AccessPoint) -> bool:
     # After a seek, Matroska may not know the DTS of the first packets yet.
     return packet.pos == entry.pos_bytes and (packet.dts == entry.dts or packet.dts is None or entry.dts is None)

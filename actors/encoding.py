@@ -7,10 +7,8 @@ an encoder that returns anything but one packet per picture is an error at once,
 
 import os
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
 import av
 import av.error
@@ -18,9 +16,10 @@ from av.codec.context import Flags
 from av.video.frame import PictureType, VideoFrame
 
 from ..errors import EncoderFailed
-from .bitstream import max_reorder_frames
 from .describe import frame_side_data
+from .encoder_session import EncodedPacket, EncoderSession
 from .encoder_settings import Codec, EncoderSettings
+from .parameter_sets import max_reorder_frames
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -38,15 +37,6 @@ _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPacket:
-    """One encoded picture, in decoding order. ``pts_ticks`` is in the settings' time base."""
-
-    pts_ticks: int
-    is_keyframe: bool
-    payload: bytes
-
-
 class _State(Enum):
     OPEN = "open"
     FINISHED = "finished"
@@ -54,14 +44,11 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class SoftwareEncoder:
+class SoftwareEncoder(EncoderSession[VideoFrame]):
     """One encoder session of FFmpeg's software encoders, for one segment.
 
-    Use it as a context manager, feed it with ``encode`` in presentation order and end it with ``finish``. A session
-    encodes once: after ``finish`` it takes no more pictures. The caller keeps ownership of the frames, but their
-    ``pict_type`` and ``duration`` are changed. Not thread-safe; the encoder's own threads are the settings'.
-
-    The first packet is a keyframe that nothing before it is needed for; every packet belongs to one picture.
+    The caller keeps ownership of the frames, but their ``pict_type`` and ``duration`` are changed. The encoder's own
+    threads are the settings'.
 
     Raises:
         EncoderFailed: the encoder does not open with these settings.
@@ -79,36 +66,37 @@ class SoftwareEncoder:
         rate = settings.format.frame_rate
         self._nominal_ticks = max(1, round(1 / (rate * settings.time_base)))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._state = _State.CLOSED
-        self._context = None  # the encoder's memory and threads go now, not when somebody drops the session
-
     @property
     def extradata(self) -> bytes:
-        """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
+        """The parameter sets, known before the first picture."""
         return self._extradata
 
-    def encode(self, frame: VideoFrame) -> list[EncodedPacket]:
+    @property
+    def reorder_frames(self) -> int:
+        """By how many pictures the encoder may reorder, as its parameter sets state it."""
+        return reorder_depth(self._settings, self._extradata)
+
+    def close(self) -> None:
+        """Free the encoder's memory and threads now, not when somebody drops the session."""
+        self._state = _State.CLOSED
+        self._context = None
+
+    def encode(self, picture: VideoFrame) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready, in decoding order.
 
-        ``frame`` must have the settings' size, pixel format and time base, and a later pts than the one before it.
+        ``picture`` must have the settings' size, pixel format and time base, and a later pts than the one before it.
 
         Raises:
             EncoderFailed: the frame does not fit the settings, or the encoder failed.
         """
-        self._check(frame)
-        frame.pict_type = PictureType.NONE  # what the decoder left here would force the encoder's choice
-        frame.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
-        pts = frame.pts or 0
+        self._check(picture)
+        picture.pict_type = PictureType.NONE  # what the decoder left here would force the encoder's choice
+        picture.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
+        pts = picture.pts or 0
         self._awaited.append(pts)
         if self._settings.dolby_vision:
-            self._dovi[pts] = frame_side_data(frame).get("DOVI_RPU_BUFFER", b"")
-        return self._packets(frame)
+            self._dovi[pts] = frame_side_data(picture).get("DOVI_RPU_BUFFER", b"")
+        return self._packets(picture)
 
     def finish(self) -> list[EncodedPacket]:
         """Return the packets the encoder still held, and check that every picture came out.

@@ -9,8 +9,8 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ..errors import EncoderFailed
-from .decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from ..errors import DeviceMemory, EncoderFailed, EngineFailed, EngineUnfit, SessionLimit
+from .decoding import SOFTWARE, DecodeRange, DecodeTally, PictureDecoder, PictureHash, decode_range, picture_hash
 from .encoder_settings import EncoderSettings
 from .encoding import EncodedPacket, SoftwareEncoder
 from .filtering import LOOK_AHEAD_FRAMES, FilterChain, FilterSettings
@@ -20,6 +20,7 @@ from .work import Work, WorkContext
 
 __all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
+_METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures alone"
 READ_AHEAD_FRAMES = 4
 """Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
 SEAM_FRAMES = LOOK_AHEAD_FRAMES
@@ -32,6 +33,8 @@ class EncodedSegment:
 
     ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after
     its end; ``first_ticks`` and ``last_ticks`` are the presentation times of the first and last frame taken.
+    ``decoded_by`` is the decoder's name, and ``fallback`` says why it is not the device's, "" where there is nothing
+    to say.
     """
 
     segment: int
@@ -53,6 +56,8 @@ class EncodedSegment:
     decode_s: float
     encode_s: float
     wall_s: float
+    decoded_by: str = SOFTWARE.name
+    fallback: str = ""
 
     @property
     def frames_out(self) -> int:
@@ -82,9 +87,20 @@ class EncodeSegment(Work[EncodedSegment]):
         Raises:
             InputError: the source cannot be read any more.
             EncoderFailed: the encoder or a filter refused a picture.
+            DeviceError: the device is lost or hangs; what else it cannot do, software does.
             Cancelled: somebody cancelled the work.
         """
-        return _Run(self, context).result()
+        if context.decoder is None:
+            return _Run(self, context, SOFTWARE).result()
+        if self.encoder.dolby_vision:
+            return _Run(self, context, SOFTWARE, fallback=_METADATA_IN_SOFTWARE).result()
+        frames_done = context.frames_done
+        try:
+            return _Run(self, context, context.decoder).result()
+        except (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit) as error:
+            # From the beginning: what was encoded so far may rest on pictures that are in doubt.
+            context.frames_done = frames_done
+            return _Run(self, context, SOFTWARE, fallback=error.message).result()
 
     def holds(self, ticks: int) -> bool:
         """Tell whether a frame presented at ``ticks`` belongs to this segment."""
@@ -102,8 +118,10 @@ class EncodeSegment(Work[EncodedSegment]):
 class _Run:
     """The state of one run of one segment."""
 
-    def __init__(self, work: EncodeSegment, context: WorkContext) -> None:
+    def __init__(self, work: EncodeSegment, context: WorkContext, decoder: PictureDecoder, fallback: str = "") -> None:
         self._work = work
+        self._decoder = decoder
+        self._fallback = fallback
         self._context = context
         self._tally = DecodeTally()
         self._taken: list[int] = []
@@ -138,8 +156,11 @@ class _Run:
     def _source(self) -> Iterator[tuple[int, VideoFrame]]:
         """Yield the source frames that filters must see, and hash the pictures at both seams."""
         with_neighbours = self._work.filters.has_memory
-        with closing(read_ahead(decode_range(self._work.decode, self._tally), READ_AHEAD_FRAMES)) as decoded:
+        with closing(read_ahead(self._decoded(), READ_AHEAD_FRAMES)) as decoded:
             yield from self._sorted_out(decoded, with_neighbours=with_neighbours)
+
+    def _decoded(self) -> Generator[tuple[int, VideoFrame]]:
+        return decode_range(self._work.decode, self._tally, self._decoder)
 
     def _sorted_out(
         self, decoded: Iterable[tuple[int, VideoFrame]], *, with_neighbours: bool
@@ -208,4 +229,6 @@ class _Run:
             decode_s=self._tally.decode_s,
             encode_s=self._encode_s,
             wall_s=wall_s,
+            decoded_by=self._decoder.name,
+            fallback=self._fallback,
         )

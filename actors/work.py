@@ -8,9 +8,12 @@ through the same door.
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import Cancelled
+
+if TYPE_CHECKING:
+    from .decoding import PictureDecoder
 
 __all__ = ["Work", "WorkContext"]
 
@@ -19,9 +22,13 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: a way to report progress that is also the place where cancellation is noticed."""
+    """What running work may use: a way to report progress that is also the place where cancellation is noticed.
+
+    ``decoder`` is the device's of this worker, where it has one.
+    """
 
     frames_done: int = 0
+    decoder: "PictureDecoder | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, frames: int = 1) -> None:

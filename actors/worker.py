@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ..errors import Cancelled, CodecfleetError, WorkError
+from .decoding import PictureDecoder
 from .work import Work, WorkContext
 
 __all__ = ["WorkerCore"]
@@ -24,9 +25,14 @@ class WorkerCore:
 
     A piece of work is named by its *run*, a name the caller never uses twice: the (job, label) of work that was
     cancelled may come back while the cancelled run is still on its way out.
+
+    Args:
+        slots: pieces of work at once.
+        decoder: the device's decoder, which work may use; None where there is none.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, decoder: PictureDecoder | None = None) -> None:
+        self._decoder = decoder
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
         self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
@@ -97,7 +103,7 @@ class WorkerCore:
                 del self._running[run]
 
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
-        context = WorkContext()
+        context = WorkContext(decoder=self._decoder)
         with self._lock:
             if run in self._cancelled_early:
                 del self._cancelled_early[run]

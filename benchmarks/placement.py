@@ -18,7 +18,7 @@ from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.inventory import Device, Inventory, Node
 from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.placement import Placement
-from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy
+from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
@@ -99,7 +99,7 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy]]:
         "one job, any encoder": ([_demand("job", segments)], Policy()),
         "one job, software": ([_demand("job", segments, EncoderChoice.SOFTWARE)], Policy()),
         "a hundred jobs, any encoder": (hundred, Policy()),
-        "one job, processors alone": ([_demand("job", segments)], Policy(engines=BUILT_ENGINES)),
+        "one job, processors alone": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU}))),
     }
 
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..actors.nvidia.open_nvdec import DeviceDecoder
 from ..actors.worker import WorkerCore
 from ..errors import CodecfleetError, UsageError, WorkError
 from .supervisor.messages import WorkerFacts
@@ -44,15 +45,17 @@ class RayWorker:
 
     Args:
         slots: pieces of work at once.
-        takes_gpu: take the GPU that Ray has given this process, and see no other.
+        takes_gpu: take the GPU that Ray has given this process, and see no other; work decodes on it where it can.
+        cores: how many cores are reserved for it.
         fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
             its supervisor would else hold its device for ever, and perhaps work against its own replacement.
     """
 
-    def __init__(self, slots: int, *, takes_gpu: bool = False, fence_s: float | None = None) -> None:
+    def __init__(self, slots: int, *, takes_gpu: bool = False, cores: int = 0, fence_s: float | None = None) -> None:
         self._slots = slots
+        self._cores = cores
         self._device = _take_device() if takes_gpu else ""
-        self._core = WorkerCore(slots)
+        self._core = WorkerCore(slots, DeviceDecoder() if takes_gpu else None)
         self._renewed_s = time.monotonic()
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
@@ -83,7 +86,7 @@ class RayWorker:
     async def facts(self) -> WorkerFacts:
         """Say who this is: the process is up, and our code is importable in it."""
         self._renewed_s = time.monotonic()
-        return WorkerFacts(os.getpid(), self._slots, self._device)
+        return WorkerFacts(os.getpid(), self._slots, self._device, self._cores)
 
     async def pulse(self) -> Pulse:
         """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""

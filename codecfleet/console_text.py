@@ -95,6 +95,7 @@ def proof_lines(report: Report, report_path: str | None, told: frozenset[str] = 
         ),
         ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture"),
         ("SHA-256", proof.output_sha256),
+        ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
         ("tracks", _tracks_text(report.tracks)),
         *_warning_rows(report.warnings, told),
@@ -122,6 +123,15 @@ def _output_text(report: Report) -> str:
     if duration_s:
         parts.append(f"{float(report.output_bytes * 8 / duration_s / 1000):.0f} kbit/s")
     return ", ".join(parts)
+
+
+def _engines_text(report: Report) -> str:
+    """Say what decoded and what encoded; "" where software did both."""
+    on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
+    if not on_device:
+        return ""
+    encoder = report.encoder_kind.partition(" ")[0]
+    return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
 
 
 def _speed_of_report(report: Report) -> str:

@@ -19,6 +19,7 @@
     │   │   ├── DeviceLost         the device answers nothing any more, or not before its process or itself is renewed
     │   │   ├── DeviceMemory       the device's memory does not hold what was asked for
     │   │   ├── SessionLimit       the device or its driver opens no further session of that kind just now
+    │   │   ├── EngineUnfit        the device has no engine that does this codec, format or source
     │   │   ├── EngineFailed       an engine broke off a task, or gave something impossible
     │   │   └── EngineHung         an engine or the driver did not answer in time
     │   ├── SegmentFailed          one segment failed more often than its budget allows
@@ -45,6 +46,7 @@ __all__ = [
     "EncoderFailed",
     "EngineFailed",
     "EngineHung",
+    "EngineUnfit",
     "FleetUnavailable",
     "InputDamaged",
     "InputError",
@@ -185,6 +187,10 @@ class SessionLimit(DeviceError):
     """The device or its driver opens no further session of that kind just now."""
 
     retry = Retry.ANYWHERE
+
+
+class EngineUnfit(DeviceError):
+    """The device has no engine that does this codec, format or source; software, or another device, may."""
 
 
 class EngineFailed(DeviceError):

@@ -35,6 +35,10 @@ class SegmentReport(_Value):
     entry_moves: int
     """How often its access point had to move back before the seam agreed."""
     attempts: int
+    decoded_by: str = "software"
+    """What decoded it: "software", or "nvdec"."""
+    fallback: str = ""
+    """Why software decoded it on a worker that has a device for it; "" where that was not so."""
     decode_s: float
     encode_s: float
     wall_s: float

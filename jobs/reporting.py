@@ -1,5 +1,6 @@
 """Making a job's report out of what its stages left behind."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..actors.encoder_tables import encoder_kind
@@ -12,7 +13,10 @@ __all__ = ["damage_warnings", "make_report"]
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
-    """Return what the workers met that the index could not know: damage, mended times, changed sizes, moved cuts."""
+    """Return what the workers met that the index could not know.
+
+    That is damage, mended times, changed sizes, moved cuts, and what a device did not decode.
+    """
     facts = [segment.facts for segment in segments]
     counts = {
         "damaged": (sum(f.failed_packets for f in facts), "{} packets of the source do not decode; they were skipped"),
@@ -25,7 +29,12 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         ),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
-    return [Warning_(code=code, message=text.format(count)) for code, (count, text) in counts.items() if count]
+    found = [Warning_(code=code, message=text.format(count)) for code, (count, text) in counts.items() if count]
+    reasons = Counter(fact.fallback for fact in facts if fact.fallback)
+    return found + [
+        Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}")
+        for reason, count in reasons.items()
+    ]
 
 
 def make_report(
@@ -83,6 +92,8 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
         damaged_packets=facts.failed_packets,
         entry_moves=run.entry_moves,
         attempts=run.attempt,
+        decoded_by=facts.decoded_by,
+        fallback=facts.fallback,
         decode_s=round(facts.decode_s, 4),
         encode_s=round(facts.encode_s, 4),
         wall_s=round(facts.wall_s, 4),

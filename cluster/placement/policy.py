@@ -16,7 +16,7 @@ from ..probes.engines import Engine
 __all__ = ["ALL_ENGINES", "BUILT_ENGINES", "Policy", "PreemptibleUse", "load_policy"]
 
 ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
-BUILT_ENGINES = frozenset({Engine.CPU})
+BUILT_ENGINES = frozenset({Engine.CPU, Engine.NVDEC})
 """The engines that this version's workers have sessions for; real work is placed on these alone."""
 
 _HELP = "docs/placement.md lists the keys of a policy and their values."

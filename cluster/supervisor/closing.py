@@ -6,7 +6,7 @@ from ..placement.demand import Demand
 from ..placement.inventory import DeviceState, Inventory
 from ..placement.placement import Placement, Refusal
 from ..probes.engines import Engine
-from .dealing import deal
+from .dealing import cores_for, deal
 from .events import Effect, Note, Reserve, Stop
 from .gap import effective_nodes, reservable_cores
 from .seats import SeatBook, SeatState
@@ -98,7 +98,7 @@ def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effec
         book = state.seats[name]
         if book.state is not SeatState.EMPTY:
             continue
-        cores = reservable_cores(book, free)
+        cores = reservable_cores(book, cores_for(book, state.targets[name], state.placement.lanes), free)
         state.epoch += 1
         book.epoch = state.epoch
         book.reserved_cores = 0

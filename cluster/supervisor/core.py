@@ -243,7 +243,7 @@ class Core:
             book.epoch = worker.epoch
             book.to(SeatState.READY, now_s, "adopted")
             book.sit_down(worker.facts)
-            book.reserved_cores = worker.facts.slots if worker.is_reserved else 0
+            book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
             effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
         if event.workers:
             self.state.recovering_until_s = now_s + self.state.settings.recovery_s

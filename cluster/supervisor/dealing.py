@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from math import ceil
 
-from ..placement.placement import Lane
+from ..placement.placement import Lane, Route
 from ..probes.device_report import DeviceKind
 from .clients import JobBook
 from .seats import SeatBook, SeatState
 
-__all__ = ["deal", "promise"]
+__all__ = ["cores_for", "deal", "promise"]
 
 
 def deal(
@@ -68,6 +69,22 @@ def _room(book: SeatBook) -> int:
     if book.facts is not None:
         return book.facts.slots
     return book.reserved_cores if book.state is SeatState.STARTING and book.reserved_cores else book.seat.slots
+
+
+def cores_for(book: SeatBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
+    """Return how many cores a seat's process needs: a processor's one per slot; a GPU's what its lanes take beside it.
+
+    ``slots`` are {job: slots} that were dealt to the seat.
+    """
+    if not book.seat.takes_gpu:
+        return book.seat.slots
+    need = 0.0
+    for job, count in slots.items():
+        here = [
+            lane for lane in lanes if lane.job == job and lane.node == book.seat.node and lane.route is not Route.CPU
+        ]
+        need += max((count * lane.cores / lane.sessions for lane in here), default=0.0)
+    return ceil(need)
 
 
 def promise(

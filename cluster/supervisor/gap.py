@@ -33,11 +33,16 @@ def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) ->
 def _effective(device: Device, seats: list[SeatBook], free_cores: int) -> Device:
     if device.kind is DeviceKind.CPU:
         slots = _slots([book for book in seats if not book.seat.takes_gpu], free_cores)
+        slots += sum(book.reserved_cores for book in seats if book.seat.takes_gpu and book.state in _HOLDING)
         return replace(device, engines={**device.engines, Engine.CPU: slots})
     for book in seats:
         if book.device == device.device and book.state is SeatState.QUARANTINED:
             return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
     return device
+
+
+_HOLDING = frozenset({SeatState.STARTING, SeatState.READY})
+"""A GPU's worker in these holds the cores that encode what it decodes: they are the processor's, and not free."""
 
 
 def _slots(seats: list[SeatBook], free_cores: int) -> int:
@@ -56,14 +61,15 @@ def _slots(seats: list[SeatBook], free_cores: int) -> int:
     return slots
 
 
-def reservable_cores(book: SeatBook, free_cores: dict[str, int]) -> int:
-    """Return how many cores a seat should reserve: its slots, or what is free if that is less; takes them off.
+def reservable_cores(book: SeatBook, wanted: int, free_cores: dict[str, int]) -> int:
+    """Return how many cores a seat should reserve: those wanted, or what is free if that is less; takes them off.
 
-    0 is no reservation: the worker shares its cores with others. A GPU's worker reserves its share of the GPU alone.
+    0 is no reservation of cores: the worker shares them with others. A processor's seat waits for cores where none is
+    free; a GPU's takes its GPU at once, since what encodes beside it now will be placed anew.
     """
-    if book.seat.takes_gpu or book.unreserved_next:
+    if book.unreserved_next:
         return 0
     free = free_cores.get(book.seat.node, 0)
-    cores = min(book.seat.slots, free) if free > 0 else book.seat.slots
+    cores = min(wanted, max(0, free)) if free > 0 or book.seat.takes_gpu else wanted
     free_cores[book.seat.node] = free - cores
     return cores

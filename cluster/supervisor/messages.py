@@ -75,11 +75,15 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker process says of itself once it is up. ``device`` is the UUID of the GPU it took, "" for none."""
+    """What a worker process says of itself once it is up.
+
+    ``device`` is the UUID of the GPU it took, "" for none; ``cores`` are those that its reservation holds.
+    """
 
     pid: int
     slots: int
     device: str = ""
+    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ This module imports ray: import it only where the environment that Ray reads the
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import msgpack
@@ -21,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
+from ..probes.device_report import DeviceKind
 from ..ray_failures import first_line
 from ..ray_worker import CONTROL, RayWorker
 from .events import Order, Reserve, Start
@@ -90,7 +92,7 @@ class _RayHands(Hands):
     async def _call(self, worker: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
         return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote()
 
-    async def _create(self, order: Start, options: dict[str, Any], fence_s: float | None) -> WorkerFacts:
+    async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
         settings = {
             "max_restarts": 0,
             "max_task_retries": 0,
@@ -100,7 +102,7 @@ class _RayHands(Hands):
         }
         worker = f"{order.seat}:{order.epoch}"
         make = ray.remote(**settings)(RayWorker).remote
-        actor = await asyncio.to_thread(make, order.slots, takes_gpu=order.takes_gpu, fence_s=fence_s)
+        actor = await asyncio.to_thread(make, order.slots, takes_gpu=order.takes_gpu, cores=cores, fence_s=fence_s)
         self._actors[worker] = actor
         facts: WorkerFacts = await self._call(worker, "facts")
         return facts
@@ -112,19 +114,28 @@ class PrivateHands(_RayHands):
     Args:
         slots: pieces of work at a time, whatever cores the machine has.
         is_alive: whether Ray's own processes still run.
+        probe: probes the machine, where Ray sees a GPU in it.
     """
 
-    def __init__(self, slots: int | None, is_alive: Callable[[], bool]) -> None:
+    def __init__(self, slots: int | None, is_alive: Callable[[], bool], probe: ProbeNode) -> None:
         super().__init__()
+        self._probe = probe
         self._slots = slots
         self._is_alive = is_alive
+        self._reserved: dict[str, Reserve] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
         alive = [node for node in ray.nodes() if node["Alive"]]
         cores = self._slots or sum(int(node["Resources"].get("CPU", 0)) for node in alive)
         return tuple(
-            RayNode(node=node["NodeID"], name=node["NodeManagerHostname"], cores=cores, free_cores=cores)
+            RayNode(
+                node=node["NodeID"],
+                name=node["NodeManagerHostname"],
+                cores=cores,
+                free_cores=cores - sum(order.cores for order in self._reserved.values()),
+                gpus=int(node["Resources"].get("GPU", 0)),
+            )
             for node in alive[:1]
         )
 
@@ -133,20 +144,28 @@ class PrivateHands(_RayHands):
         return ()
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Say what is known without asking: this process's own codecs are the workers'."""
-        del again
-        return next(seen for seen in await self.look() if seen.node == node).as_processor_only()
+        """Say of processors what is known without asking, this process's own codecs being the workers'; probe GPUs."""
+        seen = next(seen for seen in await self.look() if seen.node == node)
+        plain = seen.as_processor_only()
+        if not seen.gpus:
+            return plain
+        probed = await self._probe(node, again=again)
+        gpus = (device for device in probed.devices if device.kind is not DeviceKind.CPU)
+        return replace(probed, name=plain.name, devices=(*gpus, *plain.devices))
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve nothing: nobody else could take it."""
+        """Reserve nothing with Ray, since nobody else could take it; count it all the same."""
+        self._reserved[f"{order.seat}:{order.epoch}"] = order
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process."""
-        return await self._create(order, {"num_cpus": 0}, None)
+        reserved = self._reserved[f"{order.seat}:{order.epoch}"]
+        return await self._create(order, {"num_cpus": 0, "num_gpus": reserved.gpus}, reserved.cores, None)
 
     async def stop(self, seat: str, epoch: int) -> None:
         """Kill a worker process."""
+        self._reserved.pop(f"{seat}:{epoch}", None)
         actor = self._actors.pop(f"{seat}:{epoch}", None)
         if actor is not None:
             ray.kill(actor)
@@ -255,7 +274,7 @@ class ClusterHands(_RayHands):
             "lifetime": "detached",
             "scheduling_strategy": strategy,
         }
-        return await self._create(order, options, self._fence_s)
+        return await self._create(order, options, cores, self._fence_s)
 
     async def stop(self, seat: str, epoch: int) -> None:
         """Kill a worker process and give its reservation back, whoever made them."""

@@ -102,7 +102,7 @@ class FakeHands(Hands):
             raise self.start_errors.pop(0)
         worker = f"{order.seat}:{order.epoch}"
         self._deaths[worker] = asyncio.Event()
-        self._workers[worker] = WorkerFacts(next(self._pids), order.slots)
+        self._workers[worker] = WorkerFacts(next(self._pids), order.slots, cores=self._bundles[worker][1])
         return self._workers[worker]
 
     async def death_of(self, seat: str, epoch: int) -> str:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.bitstream import BitReader, RandomAccess, max_reorder_frames, nal_units, random_access_kind
+from codecfleet.actors.bitstream import BitReader, RandomAccess, nal_units, random_access_kind
+from codecfleet.actors.parameter_sets import max_reorder_frames
 
 IDR, NON_IDR_I, NON_IDR_P = b"\x65\x88\x80", b"\x41\x88\x80", b"\x41\x9a\x80"
 RECOVERY_SEI = b"\x06\x06\x01\xc4\x80"

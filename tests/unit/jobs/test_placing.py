@@ -7,10 +7,12 @@ import pytest
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.placement.build import inventory_of_fleet, inventory_of_processor
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
-from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy
+from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from codecfleet.jobs.placing import PlacedPlan, media_case, place_plan
+
+SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
 
 def _demand(encoder: EncoderChoice = EncoderChoice.AUTO) -> Demand:
@@ -81,5 +83,5 @@ def test_what_fits_nowhere_says_so() -> None:
 def test_this_machine_is_one_line() -> None:
     """A processor alone is summed up: sessions, speed, time."""
     machines = inventory_of_processor("this machine", 2, 8 << 30)
-    placed = place_plan(_demand(), machines, start_rates(), Policy(engines=BUILT_ENGINES), where="this machine")
+    placed = place_plan(_demand(), machines, start_rates(), SOFTWARE, where="this machine")
     assert placed.summary().startswith("placed on this machine: cpu with 2 sessions at ")

@@ -9,7 +9,7 @@ from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKi
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.placement.place import Warm, place
 from codecfleet.cluster.placement.placement import Placement, Route
-from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES, Policy, PreemptibleUse
+from codecfleet.cluster.placement.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
 
@@ -178,7 +178,7 @@ def test_preemptible_nodes_come_last() -> None:
 
 def test_an_engine_that_is_not_built_gets_nothing() -> None:
     """With software sessions alone, GPUs are left out, and the reason is the policy."""
-    placement = _place(demand(), inventory(node("n", "L40S")), Policy(engines=BUILT_ENGINES))
+    placement = _place(demand(), inventory(node("n", "L40S")), Policy(engines=frozenset({Engine.CPU})))
     assert _routes(placement) == {"n/cpu": Route.CPU}
     assert "the policy does not use NVDEC" in _reason(placement, "n/gpu0")
 

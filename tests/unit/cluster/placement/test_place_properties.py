@@ -13,7 +13,7 @@ from codecfleet.cluster.placement.demand import Demand
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.placement import Lane, Placement, Route
-from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy, PreemptibleUse
+from codecfleet.cluster.placement.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.placement.recipes import Recipe, Refused, is_nvenc, recipes_of
 from codecfleet.cluster.probes.device_report import DeviceKind
@@ -21,6 +21,7 @@ from codecfleet.cluster.probes.engines import Engine
 
 from . import worlds
 
+SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 RATES = start_rates()
 SLACK = 1e-6
 ENGINES_OF = {
@@ -244,7 +245,7 @@ def test_nobody_starves_who_could_be_served(wishes: list[set[str]]) -> None:
         worlds.demand(f"job{job}", tolerates=frozenset(f"only-{name}" for name in "abcd" if name not in kept))
         for job, kept in taints.items()
     ]
-    placement = place(demands, worlds.inventory(*nodes), RATES, Policy(engines=BUILT_ENGINES))
+    placement = place(demands, worlds.inventory(*nodes), RATES, SOFTWARE)
     served = {lane.job for lane in placement.lanes}
     assert len(served) == _most_served([frozenset(wish) for wish in wishes])
 
@@ -257,7 +258,7 @@ def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
         worlds.demand("one", segments=100, weight=first),
         worlds.demand("two", segments=100, weight=second),
     ]
-    placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, Policy(engines=BUILT_ENGINES))
+    placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     sessions = {lane.job: lane.sessions for lane in placement.lanes}
     assert sum(sessions.values()) == cores
     assert abs(sessions["one"] - max(1, cores * first / (first + second))) <= 1
@@ -268,5 +269,5 @@ def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
 def test_what_one_does_not_use_flows_on(small: int, large: int, cores: int) -> None:
     """Cores stay idle only when every segment has a session."""
     demands = [worlds.demand("small", segments=small), worlds.demand("large", segments=large)]
-    placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, Policy(engines=BUILT_ENGINES))
+    placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     assert sum(lane.sessions for lane in placement.lanes) == min(cores, small + large)

@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from codecfleet.cluster.placement.demand import Demand
 from codecfleet.cluster.placement.inventory import Inventory
 from codecfleet.cluster.placement.place import place
-from codecfleet.cluster.placement.policy import BUILT_ENGINES, Policy
+from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.placement.prediction import predict, schedule
 from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.engines import Engine
 
 from .test_place_properties import WORLD
 from .worlds import demand, inventory, node
 
 RATES = start_rates()
-SOFTWARE = Policy(engines=BUILT_ENGINES)
+SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
 
 @settings(max_examples=60, deadline=None)

@@ -375,7 +375,9 @@ def test_adopts_what_an_earlier_supervisor_left() -> None:
     """Workers that live on are taken over, not restarted; clients keep what they hold meanwhile."""
     world = World(node("a"))
     world.tell(
-        Found((FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2)), FoundWorker("gone/cpu#0", 40, WorkerFacts(98, 2))))
+        Found(
+            (FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0", 40, WorkerFacts(98, 2)))
+        )
     )
     assert world.stopped == [("gone/cpu#0", 40)]
     grants = world.say("one", wants("j", 50, {"a/cpu#0:41": 2}))

@@ -1,0 +1,123 @@
+"""The little of CUDA's driver API that sessions need, with its errors mapped once.
+
+Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. Only one device is
+visible to a worker process, so it is always ordinal 0.
+"""
+
+import threading
+from typing import Any, Final, NoReturn
+
+from ...errors import DeviceError, DeviceLost, DeviceMemory, EngineUnfit
+
+__all__ = ["Cuda", "Stream", "raise_cuda"]
+
+_MEND: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
+_OUT_OF_MEMORY, _NOT_SUPPORTED = 2, 801
+_LOST: Final = frozenset(
+    {3, 4, 46, 100, 214, 219, 220, 226, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999}
+)
+"""After these the context answers nothing but errors: the process must be renewed (CUresult in cuda.h)."""
+
+
+def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
+    """Raise the error of our tree for a CUresult.
+
+    Raises:
+        DeviceMemory, EngineUnfit, DeviceLost, DeviceError: by what the code means for whoever goes on.
+    """
+    message = f"{what} failed with CUDA error {code}{f' ({name})' if name else ''}"
+    if code == _OUT_OF_MEMORY:
+        raise DeviceMemory(message, "End what else uses this GPU, or use --device cpu.")
+    if code == _NOT_SUPPORTED:
+        raise EngineUnfit(message, _MEND)
+    if code in _LOST:
+        raise DeviceLost(message, _MEND)
+    raise DeviceError(message, _MEND)
+
+
+class Cuda:
+    """The primary context of the one visible device. Safe from any thread.
+
+    Args:
+        driver: ``cuda.bindings.driver``.
+
+    Raises:
+        DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
+    """
+
+    def __init__(self, driver: Any) -> None:  # noqa: ANN401 - a module that publishes no types
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._call("cuInit", 0)
+        self._device = self._call("cuDeviceGet", 0)
+        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+
+    @property
+    def context(self) -> int:
+        """The context's handle."""
+        return int(self._context)
+
+    def enter(self) -> None:
+        """Make the context the calling thread's."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def free_bytes(self) -> int:
+        """Return how much of the device's memory is free."""
+        self.enter()
+        free, _ = self._call("cuMemGetInfo")
+        return int(free)
+
+    def stream(self) -> "Stream":
+        """Open a stream."""
+        self.enter()
+        return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def pin(self, size_bytes: int) -> int:
+        """Allocate page-locked host memory, which copies run into at full speed; return its address."""
+        self.enter()
+        return int(self._call("cuMemHostAlloc", size_bytes, 0))
+
+    def unpin(self, address: int) -> None:
+        """Give such memory back."""
+        self.enter()
+        self._call("cuMemFreeHost", address)
+
+    def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy from the device; done when the stream is."""
+        self._call("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
+
+    def destroy_stream(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        """Close a stream."""
+        self.enter()
+        self._call("cuStreamDestroy", handle)
+
+    def wait_for(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        """Wait until everything that was put into a stream is done."""
+        self._call("cuStreamSynchronize", handle)
+
+    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
+        error, *values = getattr(self._driver, name)(*arguments)
+        if int(error) != 0:
+            raise_cuda(int(error), name, getattr(error, "name", ""))
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class Stream:
+    """A CUDA stream: what is put into it happens in order."""
+
+    def __init__(self, cuda: Cuda, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        self._cuda = cuda
+        self.handle = handle
+
+    @property
+    def number(self) -> int:
+        """The handle as PyNvVideoCodec takes it."""
+        return int(self.handle)
+
+    def wait(self) -> None:
+        """Wait until everything in it is done."""
+        self._cuda.wait_for(self.handle)
+
+    def close(self) -> None:
+        """Close it."""
+        self._cuda.destroy_stream(self.handle)

@@ -1,0 +1,56 @@
+"""Hearing of pictures that NVDEC could not decode rightly.
+
+PyNvVideoCodec says so in one way only: a line on the process's standard output, "Decode Error occurred for picture N",
+which names neither decoder nor file. So a worker process that decodes on a GPU gives its standard output a file that
+can be read, passes on everything, and counts those lines. Whoever decoded while the count rose decodes again in
+software: damage is rare, and being wrong about whose it is costs time and no picture.
+"""
+
+import ctypes
+import fcntl
+import os
+import threading
+
+__all__ = ["SpokenErrors"]
+
+_SAID = b"Decode Error occurred"
+_READ_BYTES = 1 << 16
+STDOUT = 1
+
+
+class SpokenErrors:
+    """Listens to a file descriptor, standard output unless told otherwise. Safe from any thread.
+
+    Listening begins with the object and ends with ``close``, or with the process.
+    """
+
+    def __init__(self, descriptor: int = STDOUT) -> None:
+        self._descriptor = descriptor
+        self._original = os.dup(descriptor)
+        self._heard = os.memfd_create("codecfleet-stdout")
+        # Appending: whoever writes never overwrites what another thread writes at that moment.
+        fcntl.fcntl(self._heard, fcntl.F_SETFL, os.O_APPEND)
+        os.dup2(self._heard, descriptor)
+        self._read_bytes = 0
+        self._tail = b""
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> int:
+        """Return how many pictures were said to be wrong so far, by anybody in this process; pass on what was said."""
+        ctypes.CDLL(None).fflush(None)  # what C and C++ code still holds back
+        with self._lock:
+            while data := os.pread(self._heard, _READ_BYTES, self._read_bytes):
+                self._read_bytes += len(data)
+                self._count += (self._tail + data).count(_SAID)
+                self._tail = data[-len(_SAID) + 1 :]
+                os.write(self._original, data)
+            return self._count
+
+    def close(self) -> None:
+        """Give the descriptor back what it had."""
+        self.count()
+        with self._lock:
+            os.dup2(self._original, self._descriptor)
+            os.close(self._original)
+            os.close(self._heard)

@@ -1,0 +1,241 @@
+"""What the parameter sets of H.264 and HEVC say of a whole track, read from a container's or an encoder's extradata.
+
+Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) section 7.3.2.2;
+ISO/IEC 14496-15 for avcC and hvcC.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .bitstream import BitReader, nal_units
+
+__all__ = ["annex_b_headers", "has_whole_frames_only", "max_reorder_frames"]
+
+_H264_SPS, _HEVC_SPS = 7, 33
+_START_CODE = b"\x00\x00\x00\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class _H264Sequence:
+    """What is read of an H.264 sequence parameter set."""
+
+    whole_frames_only: bool
+    reorder_frames: int | None
+
+
+def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
+    """Return by how many frames at most the stream's coding order differs from its presentation order.
+
+    ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
+    """
+    if codec == "hevc":
+        return _first(_hevc_sps_reorder(unit) for unit in _sequence_sets(extradata, hevc=True))
+    if codec == "h264":
+        return _first(found.reorder_frames for found in _h264_sequences(extradata))
+    return None
+
+
+def has_whole_frames_only(extradata: bytes) -> bool | None:
+    """Return whether every picture of an H.264 stream is coded as a whole frame: no fields, no macroblock pairs.
+
+    That is ``frame_mbs_only_flag`` (H.264 section 7.4.2.1.1). None where no sequence parameter set is there.
+    """
+    found = [sequence.whole_frames_only for sequence in _h264_sequences(extradata)]
+    return all(found) if found else None
+
+
+def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
+    """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
+    return b"".join(_START_CODE + unit for unit in _units(extradata, hevc=hevc))
+
+
+def _first(values: Iterator[int | None]) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    """Yield the sequence parameter sets of an encoder's or a container's extradata."""
+    for unit in _units(extradata, hevc=hevc):
+        if (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS:
+            yield unit
+
+
+def _units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    if not extradata:
+        return
+    units = nal_units(extradata)
+    if extradata[0] == 1:
+        units = _hvcc_units(extradata) if hevc else _avcc_units(extradata)
+    yield from filter(None, units)
+
+
+def _avcc_units(data: bytes) -> Iterator[bytes]:
+    at = 5
+    for mask in (0x1F, 0xFF):  # how many sequence parameter sets, then how many picture parameter sets
+        count = data[at] & mask if len(data) > at else 0
+        at += 1
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 2], "big")
+            yield data[at + 2 : at + 2 + size]
+            at += 2 + size
+
+
+def _hvcc_units(data: bytes) -> Iterator[bytes]:
+    arrays, at = (data[22], 23) if len(data) > 23 else (0, 0)  # noqa: PLR2004 - the fixed head of hvcC
+    for _ in range(arrays):
+        count = int.from_bytes(data[at + 1 : at + 3], "big")
+        at += 3
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 2], "big")
+            yield data[at + 2 : at + 2 + size]
+            at += 2 + size
+
+
+def _h264_sequences(extradata: bytes) -> Iterator[_H264Sequence]:
+    for unit in _sequence_sets(extradata, hevc=False):
+        with suppress(EOFError):
+            yield _h264_sps(BitReader(unit[1:]))
+
+
+_H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
+_YUV444 = 3
+
+
+def _h264_sps(reader: BitReader) -> _H264Sequence:
+    """Read a sequence parameter set (H.264 section 7.3.2.1.1) with its VUI."""
+    profile = reader.bits(8)
+    reader.skip(16)  # constraints and level
+    reader.ue()  # its id
+    if profile in _H264_WITH_CHROMA:
+        _skip_h264_chroma(reader)
+    reader.ue()  # log2_max_frame_num
+    _skip_h264_order_count(reader)
+    reader.ue()  # max_num_ref_frames
+    reader.skip(1)
+    reader.ue()
+    reader.ue()  # width and height
+    whole_frames_only = reader.flag()
+    if not whole_frames_only:
+        reader.skip(1)
+    reader.skip(1)
+    if reader.flag():
+        for _ in range(4):
+            reader.ue()  # cropping
+    return _H264Sequence(whole_frames_only, _h264_vui(reader) if reader.flag() else None)
+
+
+def _skip_h264_chroma(reader: BitReader) -> None:
+    chroma = reader.ue()
+    if chroma == _YUV444:
+        reader.skip(1)
+    reader.ue()
+    reader.ue()  # bit depths
+    reader.skip(1)
+    if reader.flag():
+        for index in range(12 if chroma == _YUV444 else 8):
+            if reader.flag():
+                _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
+
+
+def _skip_scaling_list(reader: BitReader, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + reader.se()) % 256
+        last = following or last
+
+
+def _skip_h264_order_count(reader: BitReader) -> None:
+    kind = reader.ue()
+    if kind == 0:
+        reader.ue()
+    elif kind == 1:
+        reader.skip(1)
+        reader.se()
+        reader.se()
+        for _ in range(reader.ue()):
+            reader.se()
+
+
+def _h264_vui(reader: BitReader) -> int | None:
+    """Read the video usability information (H.264 annex E.1.1) up to its bitstream restrictions."""
+    if reader.flag() and reader.bits(8) == 255:  # noqa: PLR2004 - Extended_SAR
+        reader.skip(32)
+    if reader.flag():  # overscan
+        reader.skip(1)
+    if reader.flag():  # video signal type
+        reader.skip(4)
+        if reader.flag():
+            reader.skip(24)
+    if reader.flag():  # chroma location
+        reader.ue()
+        reader.ue()
+    if reader.flag():  # timing
+        reader.skip(65)
+    nal, vcl = _skip_h264_hrd(reader), _skip_h264_hrd(reader)
+    if nal or vcl:
+        reader.skip(1)
+    reader.skip(1)  # pic_struct_present
+    if not reader.flag():
+        return None
+    reader.skip(1)
+    for _ in range(4):
+        reader.ue()
+    return reader.ue()
+
+
+def _skip_h264_hrd(reader: BitReader) -> bool:
+    if not reader.flag():
+        return False
+    count = reader.ue() + 1
+    reader.skip(8)
+    for _ in range(count):
+        reader.ue()
+        reader.ue()
+        reader.skip(1)
+    reader.skip(20)
+    return True
+
+
+def _hevc_sps_reorder(unit: bytes) -> int | None:
+    try:
+        return _hevc_sps(BitReader(unit[2:]))
+    except EOFError:
+        return None
+
+
+def _hevc_sps(reader: BitReader) -> int:
+    """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
+    reader.skip(4)
+    sub_layers = reader.bits(3)  # minus 1
+    reader.skip(1)
+    _skip_profile_tier_level(reader, sub_layers)
+    reader.ue()  # its id
+    if reader.ue() == _YUV444:
+        reader.skip(1)
+    reader.ue()
+    reader.ue()  # width and height
+    if reader.flag():
+        for _ in range(4):
+            reader.ue()  # conformance window
+    reader.ue()
+    reader.ue()  # bit depths
+    reader.ue()  # log2_max_pic_order_cnt
+    all_sub_layers = reader.flag()
+    reorder = 0
+    for _ in range(sub_layers + 1 if all_sub_layers else 1):
+        reader.ue()  # max_dec_pic_buffering
+        reorder = reader.ue()
+        reader.ue()  # max_latency_increase
+    return reorder
+
+
+def _skip_profile_tier_level(reader: BitReader, sub_layers: int) -> None:
+    """Pass over H.265 section 7.3.3."""
+    reader.skip(96)
+    present = [(reader.flag(), reader.flag()) for _ in range(sub_layers)]
+    if sub_layers:
+        reader.skip(2 * (8 - sub_layers))
+    for profile, level in present:
+        reader.skip(88 * profile + 8 * level)

@@ -1,0 +1,67 @@
+"""A device's decoder that needs no device: software's pictures on their way through a surface, or a refusal."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from ..actors.decoding import DecodeTally, PictureDecoder, SoftwareDecoder
+from ..actors.nvidia.fitness import SurfaceFormat, objection, surface_format, track_facts
+from ..actors.nvidia.host_pictures import dress, planar_picture, plane_samples
+from ..errors import DeviceError, EngineUnfit
+
+if TYPE_CHECKING:
+    from ..actors.decoding import VideoPacket
+
+__all__ = ["SurfaceDecoder", "surface_of"]
+
+
+class SurfaceDecoder(PictureDecoder):
+    """Decodes in software, packs every picture into a surface as NVDEC does, and takes it out again.
+
+    Args:
+        error: raised when ``after`` pictures have come; None never.
+        after: see ``error``.
+    """
+
+    name = "nvdec"
+
+    def __init__(self, error: DeviceError | None = None, after: int = 0) -> None:
+        self._error = error
+        self._after = after
+        self.pictures = 0
+
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield the pictures of a range.
+
+        Raises:
+            EngineUnfit: NVDEC would not take such a track.
+            DeviceError: the one that was given.
+        """
+        facts = track_facts(stream)
+        surface = surface_format(facts.pix_fmt)
+        if (reason := objection(facts)) or surface is None:
+            raise EngineUnfit(reason)
+        for number, picture in SoftwareDecoder().decode(stream, packets, tally):
+            if self._error is not None and self.pictures >= self._after:
+                raise self._error
+            self.pictures += 1
+            size = picture.width, picture.height
+            copy = planar_picture(surface_of(picture, surface), surface, *size, picture.format.name)
+            copy.pts = picture.pts
+            dress(copy, stream)
+            yield number, copy
+
+
+def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:
+    """Return the bytes of the surface in which NVDEC would give a picture: the inverse of ``planar_picture``."""
+    luma, blue, red = plane_samples(picture, format_)
+    shift = 8 * format_.sample_bytes - format_.bits
+    chroma = np.stack([blue, red], axis=-1) if format_.halved_across else np.stack([blue, red])
+    samples = np.concatenate([luma.reshape(-1), chroma.reshape(-1)])
+    return (samples << shift).astype(samples.dtype).view(np.uint8)
