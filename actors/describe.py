@@ -20,6 +20,7 @@ from .hdr_bytes import (
     mastering_display_to_bytes,
 )
 from .media import UNSPECIFIED, Colour, HdrStatic, VideoFormat
+from .nvidia.fitness import objection, track_facts
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -60,6 +61,8 @@ class StreamExtras:
     stereo3d: bytes | None = None
     field_order: FieldOrder = FieldOrder.UNKNOWN
     frame_kinds: frozenset[str] = frozenset()
+    device_objection: str = ""
+    """Why no GPU may decode it, whatever GPU that is; "" where one may."""
 
     @property
     def captions(self) -> bool:
@@ -161,6 +164,7 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
         stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
         field_order=video_parameters(stream).field_order,
         frame_kinds=frozenset(of_frame),
+        device_objection=objection(track_facts(stream)),
     )
 
 

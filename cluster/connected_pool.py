@@ -50,6 +50,15 @@ class ConnectedPool(Pool):
         """What the connection has to say."""
         return () if self._connection is None else self._connection.notes
 
+    @property
+    def may_have_gpus(self) -> bool:
+        """Whether a GPU is there, or may come: to a cluster at any time, to this machine never."""
+        if self._connection is None or not self._connection.is_private:
+            return True
+        import ray  # noqa: PLC0415 - connected, so it is there
+
+        return bool(ray.cluster_resources().get("GPU", 0))
+
     async def start(self) -> None:
         """Connect, and make the workers ready.
 

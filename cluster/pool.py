@@ -31,6 +31,11 @@ class Pool(ABC):
         """What a user should know about how this pool came to be, a line each; it goes into the report."""
         return ()
 
+    @property
+    def may_have_gpus(self) -> bool:
+        """Whether a GPU is there, or may come."""
+        return False
+
     def slots_for(self, job: str) -> int:
         """How many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
         del job

@@ -20,7 +20,7 @@ from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, dec
 from .channel import EventChannel
 from .events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
 from .gather import Gather, JoinedTrack
-from .placing import demand_of
+from .placing import check_device, demand_of
 from .plan import Plan, check_request, plan_transcode
 from .proof import check_manifest, prove
 from .publish import check_output, publish, work_folder
@@ -133,6 +133,7 @@ class JobRun:
         start.add_done_callback(heard)
         plan = await self._staged("plan", in_thread(plan_transcode, spec))
         await self._staged("startup", asyncio.shield(start))
+        check_device(plan, may_have_gpus=self._pool.may_have_gpus)
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         spool = Spool(work_folder(spec.output, self._job))

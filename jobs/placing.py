@@ -18,9 +18,10 @@ from ..cluster.placement.rates import Rates
 from ..cluster.placement.recipes import is_nvenc
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from ..errors import Unsupported
 from .plan import Plan
 
-__all__ = ["PlacedPlan", "demand_of", "media_case", "place_plan"]
+__all__ = ["PlacedPlan", "check_device", "demand_of", "device_objection", "media_case", "place_plan"]
 
 LANES_SHOWN: Final = 24
 NODES_NAMED: Final = 2
@@ -54,12 +55,37 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         height=source.height,
         renditions=(rendition,),
         encoder=EncoderChoice.SOFTWARE if software_only else EncoderChoice.AUTO,
+        software_decode="the job asks for processors alone" if plan.spec.device == "cpu" else device_objection(plan),
+        needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.spec.deinterlace != "off",
         workers_max=plan.spec.workers,
         priority=plan.spec.priority,
         weight=Fraction(plan.spec.weight),
     )
+
+
+def device_objection(plan: Plan) -> str:
+    """Return why no GPU may decode a plan's input; "" where one may."""
+    if plan.encoder.dolby_vision:
+        return "Dolby Vision's metadata comes with software's pictures alone"
+    if plan.source_format.interlaced:
+        return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
+    return plan.extras.device_objection
+
+
+def check_device(plan: Plan, *, may_have_gpus: bool) -> None:
+    """Refuse what was asked of a GPU and cannot be had.
+
+    Raises:
+        Unsupported: the job asks for a GPU, and none may decode its input, or none will ever be there.
+    """
+    if plan.spec.device != "gpu":
+        return
+    reason = device_objection(plan) or ("" if may_have_gpus else "this machine has no GPU that Ray can use")
+    if reason:
+        message = f"--device gpu cannot be had: {reason}"
+        raise Unsupported(message, "Leave --device at auto.")
 
 
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:

@@ -270,9 +270,6 @@ def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)
-    if spec.device == "gpu":
-        message = "no GPU engine is available: this release encodes on CPUs"
-        raise Unsupported(message, "Leave --device at auto or cpu.")
     return container, codec
 
 

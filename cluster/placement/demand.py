@@ -51,6 +51,8 @@ class Demand:
     against other jobs of the same ``priority`` (higher goes first). ``at_node`` is the node that holds a node-local
     input: no other can read it; "" where every node can. ``tolerates`` names taints that do not keep it away.
     ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
+    ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
+    processors that no GPU decodes or encodes for.
     """
 
     job: str
@@ -60,6 +62,8 @@ class Demand:
     height: int
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
+    software_decode: str = ""
+    needs_gpu: bool = False
     has_filters: bool = False
     priority: int = 0
     weight: Fraction = Fraction(1)

@@ -210,6 +210,8 @@ def _shape(demand: Demand) -> Shape:
         demand.width,
         demand.height,
         demand.renditions,
+        demand.software_decode,
+        demand.needs_gpu,
         demand.at_node,
         demand.tolerates,
         tuple(sorted(demand.needs_labels.items())),

@@ -111,7 +111,7 @@ class _Asked:
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
             return Refused(decoding or "nothing is known of how fast its engines are")
-        if usable[0].route is Route.HYBRID:
+        if usable[0].route is Route.HYBRID and not self.demand.needs_gpu:
             gain = usable[0].fps / self._recipe(Engine.CPU).fps - 1
             if gain <= 0 or gain < self.policy.hybrid_gain:
                 return Refused(f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU")
@@ -120,6 +120,8 @@ class _Asked:
     def _on_processor(self) -> tuple[Recipe, ...] | Refused:
         if Engine.CPU not in self.policy.engines:
             return Refused("the policy keeps work off processors")
+        if self.demand.needs_gpu:
+            return Refused("the job asks for a GPU")
         if any(is_nvenc(kind) for kind in self.kinds):
             return Refused("the track is encoded by NVENC, which a processor cannot continue")
         for case, implementation in self._software():
@@ -147,7 +149,9 @@ class _Asked:
         return ""
 
     def _decoding_refusal(self) -> str:
-        return self._engine_refusal(Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height)
+        return self.demand.software_decode or self._engine_refusal(
+            Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height
+        )
 
     def _engine_refusal(self, engine: Engine, case: CodecCase, width: int, height: int) -> str:
         if engine not in self.policy.engines:
