@@ -142,9 +142,9 @@ def leased_pool(connection: Connection, slots: int | None) -> "LeasedPool":
     if not connection.is_private:
         return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
     from .supervisor.ray_hands import PrivateHands  # noqa: PLC0415
-    from .supervisor.ray_probe import probe_ray_node  # noqa: PLC0415
+    from .supervisor.ray_probe import known_gpus, probe_ray_node  # noqa: PLC0415
     from .supervisor.shell import Shell  # noqa: PLC0415
 
     core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
-    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node), core, PRIVATE)
+    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
     return LeasedPool(LocalLink(shell), slots, eager=True, notes=connection.notes)

@@ -6,6 +6,7 @@ can be read, passes on everything, and counts those lines. Whoever decoded while
 software: damage is rare, and being wrong about whose it is costs time and no picture.
 """
 
+import atexit
 import ctypes
 import fcntl
 import os
@@ -35,6 +36,8 @@ class SpokenErrors:
         self._tail = b""
         self._count = 0
         self._lock = threading.Lock()
+        self._is_open = True
+        atexit.register(self.close)  # what was said last must not be lost
 
     def count(self) -> int:
         """Return how many pictures were said to be wrong so far, by anybody in this process; pass on what was said."""
@@ -48,9 +51,12 @@ class SpokenErrors:
             return self._count
 
     def close(self) -> None:
-        """Give the descriptor back what it had."""
+        """Pass on what is left, and give the descriptor back what it had. Idempotent."""
+        if not self._is_open:
+            return
         self.count()
         with self._lock:
+            self._is_open = False
             os.dup2(self._original, self._descriptor)
             os.close(self._original)
             os.close(self._heard)

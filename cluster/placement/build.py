@@ -8,11 +8,12 @@ from ..probes.absence import NotApplicable, known
 from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ..probes.engines import Engine, EngineCount, Trial
 from ..probes.node_report import NodeReport
+from ..probes.nvml import NvmlReport
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from ..probes.xids import XidAction, xid_rule
 from .inventory import Device, DeviceState, Inventory, Node
 
-__all__ = ["inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
+__all__ = ["documented_devices", "inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
 HOST_OF_VGPUS = 3
 _NO_ACTION = "none"
@@ -60,6 +61,29 @@ def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | N
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
     )
+
+
+def documented_devices(nvml: NvmlReport, node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
+    """Return a machine's GPUs and slices with what the tables say of them, before anybody has tried anything.
+
+    One whose name the tables do not have can do nothing yet.
+    """
+    tables = hardware or load_hardware()
+    driver = known(nvml.driver_version, "").partition(".")[0]
+    return tuple(
+        _as_documented(device, report.name, tables)
+        for report in nvml.devices
+        for device in _devices_of(report, node, driver, {}, tables)
+    )
+
+
+def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
+    model = tables.model_of(name)
+    if model is None:
+        return device
+    # NVML counts a slice's engines, and not a whole GPU's.
+    engines = dict(device.engines) if device.kind is DeviceKind.MIG else {**model[1].engines, **device.engines}
+    return replace(device, engines=engines, trials=tables.trials_of(name, model[1], engines))
 
 
 def _devices_of(

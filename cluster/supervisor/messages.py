@@ -4,11 +4,11 @@ Clients do not ask for changes: each says, again and again, what it wants and wh
 use. So a lost message costs a second, and a supervisor that begins anew learns everything from the next round.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..placement.assumed import processor_of
 from ..placement.demand import Demand
-from ..placement.inventory import Node
+from ..placement.inventory import Device, Node
 
 __all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode", "WorkerFacts"]
 
@@ -58,7 +58,10 @@ class Grants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved."""
+    """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved.
+
+    ``devices`` are the GPUs that are known before any probe.
+    """
 
     node: str
     name: str
@@ -67,10 +70,15 @@ class RayNode:
     gpus: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
+    devices: tuple[Device, ...] = ()
 
-    def as_processor_only(self) -> Node:
-        """Return what is known of it before any probe has reported: its processor, able to do all our software can."""
-        return processor_of(self.node, self.name, self.cores, self.labels)
+    def unprobed(self) -> Node:
+        """Return what is known of it before any probe has reported.
+
+        That is its processor, able to do all our software can, and such GPUs as are known.
+        """
+        plain = processor_of(self.node, self.name, self.cores, self.labels)
+        return replace(plain, devices=(*self.devices, *plain.devices))
 
 
 @dataclass(frozen=True, slots=True)

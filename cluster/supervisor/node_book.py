@@ -71,7 +71,7 @@ class NodeBook:
 
         Ray says how much of it is for Ray: its CPUs, which its owner may have set, and how many of its GPUs.
         """
-        known = self.probed or self.ray.as_processor_only()
+        known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
         devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
         others = [device for device in known.devices if device.kind is not DeviceKind.CPU]

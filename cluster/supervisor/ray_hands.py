@@ -20,7 +20,7 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ..placement.inventory import Node
+from ..placement.inventory import Device, Node
 from ..private_ray import NAMESPACE
 from ..probes.device_report import DeviceKind
 from ..ray_failures import first_line
@@ -114,11 +114,20 @@ class PrivateHands(_RayHands):
     Args:
         slots: pieces of work at a time, whatever cores the machine has.
         is_alive: whether Ray's own processes still run.
-        probe: probes the machine, where Ray sees a GPU in it.
+        probe: probes the machine, where Ray sees a GPU in it that nobody knows.
+        gpus: names the machine's GPUs and what they are known to do, given the node's id.
     """
 
-    def __init__(self, slots: int | None, is_alive: Callable[[], bool], probe: ProbeNode) -> None:
+    def __init__(
+        self,
+        slots: int | None,
+        is_alive: Callable[[], bool],
+        probe: ProbeNode,
+        gpus: Callable[[str], tuple[Device, ...]],
+    ) -> None:
         super().__init__()
+        self._gpus = gpus
+        self._known: tuple[Device, ...] | None = None
         self._probe = probe
         self._slots = slots
         self._is_alive = is_alive
@@ -127,31 +136,38 @@ class PrivateHands(_RayHands):
     async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
         alive = [node for node in ray.nodes() if node["Alive"]]
-        cores = self._slots or sum(int(node["Resources"].get("CPU", 0)) for node in alive)
-        return tuple(
-            RayNode(
-                node=node["NodeID"],
-                name=node["NodeManagerHostname"],
-                cores=cores,
-                free_cores=cores - sum(order.cores for order in self._reserved.values()),
-                gpus=int(node["Resources"].get("GPU", 0)),
-            )
-            for node in alive[:1]
+        return (await self._described(alive[0]),) if alive else ()
+
+    async def _described(self, node: dict[str, Any]) -> RayNode:
+        cores = self._slots or int(node["Resources"].get("CPU", 0))
+        return RayNode(
+            node=node["NodeID"],
+            name=node["NodeManagerHostname"],
+            cores=cores,
+            free_cores=cores - sum(order.cores for order in self._reserved.values()),
+            gpus=int(node["Resources"].get("GPU", 0)),
+            devices=await self._known_gpus(node),
         )
+
+    async def _known_gpus(self, node: dict[str, Any]) -> tuple[Device, ...]:
+        """Return the machine's GPUs; asked once, before the first work, so that even a short job has them."""
+        if self._known is None:
+            has_any = node["Resources"].get("GPU", 0) > 0
+            self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else ()
+        return self._known
 
     async def find(self) -> tuple[FoundWorker, ...]:
         """Find nothing: nobody was here before."""
         return ()
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Say of processors what is known without asking, this process's own codecs being the workers'; probe GPUs."""
+        """Say what is known without asking: this process's codecs are the workers', and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
-        plain = seen.as_processor_only()
-        if not seen.gpus:
-            return plain
+        if not again and len(seen.devices) >= seen.gpus:
+            return seen.unprobed()
         probed = await self._probe(node, again=again)
-        gpus = (device for device in probed.devices if device.kind is not DeviceKind.CPU)
-        return replace(probed, name=plain.name, devices=(*gpus, *plain.devices))
+        gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
+        return replace(seen, devices=gpus).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve nothing with Ray, since nobody else could take it; count it all the same."""

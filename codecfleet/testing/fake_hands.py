@@ -84,7 +84,7 @@ class FakeHands(Hands):
     async def probe(self, node: str, *, again: bool) -> Node:
         """Return a node whose processor is all it has."""
         del again
-        return self._nodes[node].as_processor_only()
+        return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve the cores if they are free, else wait for ever."""

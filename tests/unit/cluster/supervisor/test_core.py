@@ -280,7 +280,7 @@ def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
         world.wait(8)
         world.say("one", wants("j", 100))
     assert world.probes[-1] == Probe("a", again=True)
-    world.tell(Probed(node("a").as_processor_only()))
+    world.tell(Probed(node("a").unprobed()))
     grants = world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX + 1
     assert (grants.hopeless, total(grants, "j")) == ("", 2)
@@ -427,7 +427,7 @@ def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
         )
         for uuid in uuids
     )
-    return ray, replace(ray.as_processor_only(), devices=(*gpus, *ray.as_processor_only().devices))
+    return ray, replace(ray.unprobed(), devices=(*gpus, *ray.unprobed().devices))
 
 
 def nvenc(job: str, pieces: int) -> JobReport:
