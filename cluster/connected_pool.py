@@ -50,15 +50,6 @@ class ConnectedPool(Pool):
         """What the connection has to say."""
         return () if self._connection is None else self._connection.notes
 
-    @property
-    def may_have_gpus(self) -> bool:
-        """Whether a GPU is there, or may come: to a cluster at any time, to this machine never."""
-        if self._connection is None or not self._connection.is_private:
-            return True
-        import ray  # noqa: PLC0415 - connected, so it is there
-
-        return bool(ray.cluster_resources().get("GPU", 0))
-
     async def start(self) -> None:
         """Connect, and make the workers ready.
 
@@ -87,6 +78,10 @@ class ConnectedPool(Pool):
     def waits_for(self, job: str) -> str:
         """Say why ``job`` has no slots."""
         return self._started().waits_for(job)
+
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this will never have a slot here."""
+        return self._started().never(demand)
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""

@@ -138,6 +138,10 @@ class LeasedPool(Pool):
         """Say why ``job`` has no slots."""
         return self._grants.waiting.get(job, "")
 
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this will never have a slot here."""
+        return self._link.never(demand)
+
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]

@@ -31,11 +31,6 @@ class Pool(ABC):
         """What a user should know about how this pool came to be, a line each; it goes into the report."""
         return ()
 
-    @property
-    def may_have_gpus(self) -> bool:
-        """Whether a GPU is there, or may come."""
-        return False
-
     def slots_for(self, job: str) -> int:
         """How many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
         del job
@@ -53,6 +48,11 @@ class Pool(ABC):
     def waits_for(self, job: str) -> str:
         """Say why ``job`` has no slots; "" where it has some, or nobody knows."""
         del job
+        return ""
+
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this will never have a slot here; "" where it may, or nobody knows."""
+        del demand
         return ""
 
     def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling

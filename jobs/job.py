@@ -133,7 +133,8 @@ class JobRun:
         start.add_done_callback(heard)
         plan = await self._staged("plan", in_thread(plan_transcode, spec))
         await self._staged("startup", asyncio.shield(start))
-        check_device(plan, may_have_gpus=self._pool.may_have_gpus)
+        demand = demand_of(plan, self._job)
+        check_device(demand, self._pool.never)
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         spool = Spool(work_folder(spec.output, self._job))

@@ -1,7 +1,7 @@
 """Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -74,16 +74,17 @@ def device_objection(plan: Plan) -> str:
     return plan.extras.device_objection
 
 
-def check_device(plan: Plan, *, may_have_gpus: bool) -> None:
+def check_device(demand: Demand, never: Callable[[Demand], str]) -> None:
     """Refuse what was asked of a GPU and cannot be had.
 
+    Args:
+        demand: what the job asks for.
+        never: says why nothing here will ever do it, "" where something may.
+
     Raises:
-        Unsupported: the job asks for a GPU, and none may decode its input, or none will ever be there.
+        Unsupported: no GPU may decode the input, or none that could will ever be there.
     """
-    if plan.spec.device != "gpu":
-        return
-    reason = device_objection(plan) or ("" if may_have_gpus else "this machine has no GPU that Ray can use")
-    if reason:
+    if demand.needs_gpu and (reason := demand.software_decode or never(demand)):
         message = f"--device gpu cannot be had: {reason}"
         raise Unsupported(message, "Leave --device at auto.")
 

@@ -72,6 +72,16 @@ class Cuda:
         self.enter()
         return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
+    def allocate(self, size_bytes: int) -> int:
+        """Allocate memory of the device; return its address."""
+        self.enter()
+        return int(self._call("cuMemAlloc", size_bytes))
+
+    def free(self, address: int) -> None:
+        """Give such memory back."""
+        self.enter()
+        self._call("cuMemFree", address)
+
     def pin(self, size_bytes: int) -> int:
         """Allocate page-locked host memory, which copies run into at full speed; return its address."""
         self.enter()

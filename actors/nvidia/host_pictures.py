@@ -1,10 +1,10 @@
 """From NVDEC's surfaces to the pictures that a software decoder gives: the same samples in the same places.
 
 A surface interleaves chroma (Cb, Cr, Cb, Cr ...) and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar
-formats do neither. So chroma is taken apart and samples are shifted down: both are exact.
+formats do neither. So chroma is taken apart and samples are shifted down: both are exact. The device does it where its
+kernel can be compiled, and then a picture *is* the page-locked memory it was copied into; else the host does it.
 """
 
-import ctypes
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,44 +15,82 @@ from numpy.typing import NDArray
 
 from .cuda import Cuda, Stream
 from .fitness import SurfaceFormat
+from .pinned_memory import PinnedMemory
+from .unpacking import Unpacker, planar_layout
 
-__all__ = ["PinnedRing", "dress", "planar_picture", "plane_samples"]
+__all__ = ["PictureFetcher", "dress", "planar_picture", "plane_samples"]
 
 Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
 
-class PinnedRing:
-    """Page-locked host buffers of one size, one for each picture that a single call to the decoder may give.
+class PictureFetcher:
+    """Brings one session's surfaces to the host. Used by one thread at a time; ``close`` gives its memory back.
 
-    Used by one thread at a time. ``close`` gives the memory back.
+    Args:
+        cuda: the device.
+        memory: page-locked memory, shared by all sessions of the device.
+        unpacker: the device's kernel; None lets the host take surfaces apart.
+        format_: how samples lie in a surface.
+        size: (width, height) of the pictures.
+        pix_fmt: FFmpeg's planar format, which ``format_`` was made from.
     """
 
-    def __init__(self, cuda: Cuda, size_bytes: int) -> None:
+    def __init__(
+        self,
+        cuda: Cuda,
+        memory: PinnedMemory,
+        unpacker: Unpacker | None,
+        format_: SurfaceFormat,
+        size: tuple[int, int],
+        pix_fmt: str,
+    ) -> None:
         self._cuda = cuda
-        self._size_bytes = size_bytes
-        self._addresses: list[int] = []
+        self._memory = memory
+        self._unpacker = unpacker
+        self._format = format_
+        self._size = size
+        self._pix_fmt = pix_fmt
+        self._layout = planar_layout(format_, *size)
+        self._surface_bytes = format_.size_bytes(*size)
+        self._scratch = cuda.allocate(self._layout.size_bytes) if unpacker is not None else 0
 
-    def fetch(self, surfaces: list[int], stream: Stream) -> list[NDArray[np.uint8]]:
-        """Copy surfaces that begin at these device addresses, and wait until they are here.
+    def fetch(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
+        """Return the pictures of surfaces that begin at these device addresses; they are nobody else's afterwards.
 
-        What is returned is overwritten by the next call.
+        Raises:
+            DeviceError: a copy failed.
         """
-        while len(self._addresses) < len(surfaces):
-            self._addresses.append(self._cuda.pin(self._size_bytes))
-        used = self._addresses[: len(surfaces)]
-        for address, surface in zip(used, surfaces, strict=True):
-            self._cuda.copy_to_host(address, surface, self._size_bytes, stream)
+        if self._unpacker is None:
+            return self._taken_apart_here(surfaces, stream)
+        buffers = [self._memory.lend(self._layout.size_bytes) for _ in surfaces]
+        for surface, buffer in zip(surfaces, buffers, strict=True):
+            # One scratch is enough: what a stream is given happens in order.
+            self._unpacker.unpack(surface, self._scratch, self._format, self._layout, stream)
+            self._cuda.copy_to_host(buffer.ctypes.data, self._scratch, self._layout.size_bytes, stream)
         stream.wait()
-        return [self._bytes_at(address) for address in used]
+        return [self._picture_in(buffer) for buffer in buffers]
 
     def close(self) -> None:
-        """Give the memory back."""
-        while self._addresses:
-            self._cuda.unpin(self._addresses.pop())
+        """Give the device's memory back; pictures that are still in use keep theirs."""
+        if self._scratch:
+            self._cuda.free(self._scratch)
+            self._scratch = 0
 
-    def _bytes_at(self, address: int) -> NDArray[np.uint8]:
-        buffer = (ctypes.c_uint8 * self._size_bytes).from_address(address)
-        return np.frombuffer(memoryview(buffer).cast("B"), dtype=np.uint8)
+    def _taken_apart_here(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
+        buffers = [self._memory.lend(self._surface_bytes) for _ in surfaces]
+        for surface, buffer in zip(surfaces, buffers, strict=True):
+            self._cuda.copy_to_host(buffer.ctypes.data, surface, self._surface_bytes, stream)
+        stream.wait()
+        return [planar_picture(buffer, self._format, *self._size, self._pix_fmt) for buffer in buffers]
+
+    def _picture_in(self, buffer: NDArray[np.uint8]) -> VideoFrame:
+        samples = buffer if self._format.sample_bytes == 1 else buffer[: len(buffer) // 2 * 2].view(np.uint16)
+        planes = []
+        for plane in self._layout.planes:
+            pitch, begin = plane.pitch_bytes // self._format.sample_bytes, plane.offset_bytes // samples.itemsize
+            rows = samples[begin : begin + pitch * plane.rows].reshape(plane.rows, pitch)
+            planes.append(rows[:, : plane.columns])
+        return VideoFrame.from_dlpack(planes, format=self._pix_fmt)
 
 
 def dress(picture: VideoFrame, stream: VideoStream) -> None:

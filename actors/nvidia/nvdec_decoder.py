@@ -99,8 +99,9 @@ class _Range:
 
     def decode(self, packets: "Iterator[tuple[int, VideoPacket]]") -> Iterator[tuple[int | None, VideoFrame]]:
         for number, packet in packets:
-            self._check(number, packet)
-            for chunk in self._feeder.chunks(number, bytes(packet)):
+            data = bytes(packet)
+            self._check(number, packet, data)
+            for chunk in self._feeder.chunks(number, data):
                 ticket = self._expect(chunk, packet)
                 yield from self._timed(partial(self._session.feed, chunk.payload, ticket))
         yield from self._timed(self._session.flush)
@@ -109,7 +110,7 @@ class _Range:
             message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
             raise EngineFailed(message, _ADVICE)
 
-    def _check(self, number: int, packet: "VideoPacket") -> None:
+    def _check(self, number: int, packet: "VideoPacket", data: bytes) -> None:
         if packet.is_corrupt:
             message = f"packet {number} is marked as damaged"
             raise EngineFailed(message, _ADVICE)
@@ -117,7 +118,7 @@ class _Range:
             message = f"the codec's configuration changes at packet {number}"
             raise EngineUnfit(message, _ADVICE)
         key = self._session.key
-        if changes_size(key.codec, bytes(packet), key.width, key.height):
+        if changes_size(key.codec, data, key.width, key.height):
             message = f"the pictures' size changes at packet {number}"
             raise EngineUnfit(message, _ADVICE)
         if self._first_pts is None:

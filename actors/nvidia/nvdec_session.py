@@ -15,7 +15,9 @@ from av.video.frame import VideoFrame
 from ...errors import DeviceError, EngineFailed
 from .cuda import Cuda, raise_cuda
 from .fitness import CODECS, SurfaceFormat
-from .host_pictures import PinnedRing, planar_picture
+from .host_pictures import PictureFetcher
+from .pinned_memory import PinnedMemory
+from .unpacking import Unpacker
 
 __all__ = ["NvdecSession", "SessionKey", "raise_mapped"]
 
@@ -50,29 +52,42 @@ class NvdecSession:
         codec_module: ``PyNvVideoCodec``, imported in a process that sees one device.
         cuda: that device's context.
         key: what it decodes.
+        memory: the device's page-locked memory.
+        unpacker: the device's kernel that takes surfaces apart; None lets the host do it.
 
     Raises:
         DeviceMemory: the device's memory does not hold another session.
         DeviceError: the driver refuses one.
     """
 
-    def __init__(self, codec_module: Any, cuda: Cuda, key: SessionKey) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(
+        self,
+        codec_module: Any,  # noqa: ANN401 - publishes no types
+        cuda: Cuda,
+        key: SessionKey,
+        memory: PinnedMemory,
+        unpacker: Unpacker | None,
+    ) -> None:
         self.key = key
         self._module = codec_module
         self._cuda = cuda
-        self._stream = cuda.stream()
-        self._size_bytes = key.surface.size_bytes(key.width, key.height)
-        self._ring = PinnedRing(cuda, self._size_bytes)
         self._state = _State.READY
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._stream = cuda.stream()
+        self._fetcher = PictureFetcher(cuda, memory, unpacker, key.surface, (key.width, key.height), key.pix_fmt)
+        self._decoder = self._opened()
+
+    def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
         try:
-            self._decoder = codec_module.CreateDecoder(
+            return self._module.CreateDecoder(
                 gpuid=0,
-                codec=codec_module.cudaVideoCodec(CODECS[key.codec]),
-                cudacontext=cuda.context,
+                codec=self._module.cudaVideoCodec(CODECS[self.key.codec]),
+                cudacontext=self._cuda.context,
                 cudastream=self._stream.number,
                 usedevicememory=True,
             )
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            self._fetcher.close()
             self._stream.close()
             raise_mapped(error, "NVDEC opens no session")
 
@@ -109,7 +124,7 @@ class NvdecSession:
             self._state = _State.CLOSED
             self.enter()
             self._decoder = None
-            self._ring.close()
+            self._fetcher.close()
             self._stream.close()
 
     def _pictures(self, packet: Any) -> list[tuple[int, VideoFrame]]:  # noqa: ANN401 - publishes no types
@@ -125,12 +140,8 @@ class NvdecSession:
             return []
         # The decoder fills its frames on a stream of its own, whichever it was given: ours must wait for that.
         self._decoder.WaitOnCUStream(self._stream.number)
-        surfaces = self._ring.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
-        key = self.key
-        return [
-            (frame.getPTS(), planar_picture(surface, key.surface, key.width, key.height, key.pix_fmt))
-            for frame, surface in zip(frames, surfaces, strict=True)
-        ]
+        pictures = self._fetcher.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
+        return [(frame.getPTS(), picture) for frame, picture in zip(frames, pictures, strict=True)]
 
 
 def raise_mapped(error: Exception, what: str) -> NoReturn:

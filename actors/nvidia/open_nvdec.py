@@ -15,7 +15,9 @@ from .fitness import CODECS
 from .nvdec_decoder import NvdecDecoder
 from .nvdec_pool import NvdecPool
 from .nvdec_session import NvdecSession, SessionKey, raise_mapped
+from .pinned_memory import PinnedMemory
 from .spoken_errors import SpokenErrors
+from .unpacking import open_unpacker
 
 if TYPE_CHECKING:
     from ..decoding import VideoPacket
@@ -77,7 +79,8 @@ def open_nvdec() -> NvdecDecoder:
     """
     cuda = Cuda(_imported("cuda.bindings.driver", "cuda-python"))
     module = _imported("PyNvVideoCodec", "PyNvVideoCodec")
-    pool = NvdecPool(lambda key: NvdecSession(module, cuda, key), IDLE_SESSIONS)
+    memory, unpacker = PinnedMemory(cuda), open_unpacker()
+    pool = NvdecPool(lambda key: NvdecSession(module, cuda, key, memory, unpacker), IDLE_SESSIONS)
     return NvdecDecoder(pool, _Capabilities(module, cuda).objection, SpokenErrors().count)
 
 

@@ -9,7 +9,8 @@ The same core runs in the cluster's supervisor actor and inside a process that u
 
 from typing import TYPE_CHECKING
 
-from ..placement.inventory import processor_name
+from ..placement.demand import Demand
+from ..placement.inventory import Inventory, processor_name
 from ..probes.device_report import DeviceKind
 from .clients import ClientBook
 from .closing import close_the_gap
@@ -103,6 +104,12 @@ class Core:
     def conclude(self, now_s: float) -> list[Effect]:
         """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
         return close_the_gap(self.state, self._planner, now_s)
+
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this cannot be placed on the nodes that there are, idle; "" where it can."""
+        inventory = Inventory(tuple(node.node for node in self.state.nodes))
+        placement = self._planner.place((demand,), inventory)
+        return "" if placement.lanes else placement.refusals[0].reason
 
     # What is told about nodes
 

@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
+from ..placement.demand import Demand
 from ..placement.policy import Policy
 from .actor import SUPERVISOR, SupervisorActor
 from .messages import ClientReport, Grants
@@ -31,6 +32,11 @@ class Link(ABC):
     @abstractmethod
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what to call a worker by."""
+
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this can never be placed; "" where it can, or a node may come that can."""
+        del demand
+        return ""
 
     @abstractmethod
     async def close(self) -> None:
@@ -61,6 +67,10 @@ class LocalLink(Link):
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what to call a worker by."""
         return self._shell.handle(worker)
+
+    def never(self, demand: Demand) -> str:
+        """Ask it: no node joins a supervisor of this process's own."""
+        return self._shell.never(demand)
 
     async def close(self) -> None:
         """End it, and all its workers."""

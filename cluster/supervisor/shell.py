@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..placement.demand import Demand
 from .core import Core
 from .events import (
     Abandon,
@@ -210,6 +211,10 @@ class Shell:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    def never(self, demand: Demand) -> str:
+        """Say why a job that wants this cannot be placed on the nodes that there are; "" where it can."""
+        return self._core.never(demand)
 
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""

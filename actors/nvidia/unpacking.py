@@ -1,0 +1,134 @@
+"""Taking surfaces apart on the device, so that what reaches the host is what a software decoder would have given.
+
+The kernel is compiled when it is wanted first, by NVRTC through ``cuda.core``. Where NVRTC is not installed the host
+takes surfaces apart itself (``host_pictures.planar_picture``), which is as exact and slower.
+"""
+
+import ctypes
+import importlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .cuda import Stream
+from .fitness import SurfaceFormat
+
+__all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "open_unpacker", "planar_layout"]
+
+ALIGNMENT_BYTES: Final = 64
+"""FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
+_BLOCK: Final = (64, 4)
+_KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
+"""By the bytes of a sample."""
+_SOURCE: Final = """
+template <typename Sample>
+__global__ void unpack(const Sample *surface, Sample *planar, int width, int height, int columns, int rows,
+                       int luma_pitch, int chroma_pitch, long long blue, long long red, int shift, int interleaved)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (y < height) {
+        if (x < width)
+            planar[(long long)y * luma_pitch + x] = surface[(long long)y * width + x] >> shift;
+        return;
+    }
+    const int row = y - height;
+    if (row >= rows || x >= columns)
+        return;
+    const Sample *chroma = surface + (long long)width * height;
+    const long long place = (long long)row * columns + x;
+    const long long first = interleaved ? 2 * place : place;
+    const long long second = interleaved ? first + 1 : first + (long long)columns * rows;
+    planar[blue + (long long)row * chroma_pitch + x] = chroma[first] >> shift;
+    planar[red + (long long)row * chroma_pitch + x] = chroma[second] >> shift;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanarPlane:
+    """One plane: where it begins, how far its rows are apart, and its size in samples."""
+
+    offset_bytes: int
+    pitch_bytes: int
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanarLayout:
+    """Luma, Cb and Cr one after the other, with rows that begin as FFmpeg's do; ``size_bytes`` holds a margin."""
+
+    planes: tuple[PlanarPlane, PlanarPlane, PlanarPlane]
+    size_bytes: int
+
+
+def planar_layout(format_: SurfaceFormat, width: int, height: int) -> PlanarLayout:
+    """Return how a picture of a surface's format lies when it is taken apart."""
+    columns, rows = width >> format_.halved_across, height >> format_.halved_down
+    luma_pitch = _aligned(width * format_.sample_bytes)
+    chroma_pitch = _aligned(columns * format_.sample_bytes)
+    blue = luma_pitch * height
+    red = blue + chroma_pitch * rows
+    planes = (
+        PlanarPlane(0, luma_pitch, width, height),
+        PlanarPlane(blue, chroma_pitch, columns, rows),
+        PlanarPlane(red, chroma_pitch, columns, rows),
+    )
+    # Whoever reads whole vectors may read behind the last row.
+    return PlanarLayout(planes, red + chroma_pitch * rows + ALIGNMENT_BYTES)
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class Unpacker:
+    """The kernel, compiled for the device at hand. Safe from any thread that has entered the device's context.
+
+    Args:
+        core: ``cuda.core``, or what answers like it.
+
+    Raises:
+        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
+    """
+
+    def __init__(self, core: Any) -> None:  # noqa: ANN401 - publishes no types
+        self._core = core
+        device = core.Device(0)
+        device.set_current()
+        options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+        names = tuple(_KERNELS.values())
+        code = core.Program(_SOURCE, code_type="c++", options=options).compile("cubin", name_expressions=names)
+        self._kernels = {size_bytes: code.get_kernel(name) for size_bytes, name in _KERNELS.items()}
+
+    def unpack(self, surface: int, planar: int, format_: SurfaceFormat, layout: PlanarLayout, stream: Stream) -> None:
+        """Begin to take a surface apart; done when the stream is.
+
+        Args:
+            surface: the device address of a surface without padding.
+            planar: the device address of ``layout.size_bytes`` bytes.
+            format_: how samples lie in the surface.
+            layout: where they shall lie.
+            stream: the stream to do it in.
+        """
+        luma, blue, red = layout.planes
+        size_bytes = format_.sample_bytes
+        grid = (-(-luma.columns // _BLOCK[0]), -(-(luma.rows + blue.rows) // _BLOCK[1]))
+        self._core.launch(
+            self._core.Stream.from_handle(stream.number),
+            self._core.LaunchConfig(grid=grid, block=_BLOCK),
+            self._kernels[size_bytes],
+            *map(ctypes.c_void_p, (surface, planar)),
+            *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows)),
+            *map(ctypes.c_int, (luma.pitch_bytes // size_bytes, blue.pitch_bytes // size_bytes)),
+            *map(ctypes.c_longlong, (blue.offset_bytes // size_bytes, red.offset_bytes // size_bytes)),
+            *map(ctypes.c_int, (8 * size_bytes - format_.bits, int(format_.halved_across))),
+        )
+
+
+def open_unpacker() -> Unpacker | None:
+    """Return the kernel for the device that this process sees; None where it cannot be compiled here."""
+    try:
+        return Unpacker(importlib.import_module("cuda.core"))
+    except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
+        return None
