@@ -42,13 +42,14 @@ class Cuda:
         driver: ``cuda.bindings.driver``.
 
     Raises:
+        EngineUnfit: there is no driver.
         DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
     """
 
     def __init__(self, driver: Any) -> None:  # noqa: ANN401 - a module that publishes no types
         self._driver = driver
         self._lock = threading.Lock()
-        self._call("cuInit", 0)
+        self._begin()
         self._device = self._call("cuDeviceGet", 0)
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
 
@@ -96,6 +97,18 @@ class Cuda:
         """Begin to copy from the device; done when the stream is."""
         self._call("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
 
+    def launch(
+        self,
+        kernel: Any,  # noqa: ANN401 - the binding's own type
+        grid: tuple[int, int],
+        block: tuple[int, int],
+        arguments: int,
+        stream: "Stream",
+    ) -> None:
+        """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
+        function = self._driver.CUfunction(int(kernel))
+        self._call("cuLaunchKernel", function, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
+
     def destroy_stream(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
         """Close a stream."""
         self.enter()
@@ -104,6 +117,13 @@ class Cuda:
     def wait_for(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
         """Wait until everything that was put into a stream is done."""
         self._call("cuStreamSynchronize", handle)
+
+    def _begin(self) -> None:
+        try:
+            self._call("cuInit", 0)
+        except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
+            message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
+            raise EngineUnfit(message, _MEND) from error
 
     def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
         error, *values = getattr(self._driver, name)(*arguments)

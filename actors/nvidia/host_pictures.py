@@ -40,19 +40,20 @@ class PictureFetcher:
         cuda: Cuda,
         memory: PinnedMemory,
         unpacker: Unpacker | None,
+        *,
         format_: SurfaceFormat,
         size: tuple[int, int],
         pix_fmt: str,
     ) -> None:
         self._cuda = cuda
         self._memory = memory
-        self._unpacker = unpacker
         self._format = format_
         self._size = size
         self._pix_fmt = pix_fmt
         self._layout = planar_layout(format_, *size)
         self._surface_bytes = format_.size_bytes(*size)
         self._scratch = cuda.allocate(self._layout.size_bytes) if unpacker is not None else 0
+        self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
 
     def fetch(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
         """Return the pictures of surfaces that begin at these device addresses; they are nobody else's afterwards.
@@ -60,12 +61,12 @@ class PictureFetcher:
         Raises:
             DeviceError: a copy failed.
         """
-        if self._unpacker is None:
+        if self._unpacking is None:
             return self._taken_apart_here(surfaces, stream)
         buffers = [self._memory.lend(self._layout.size_bytes) for _ in surfaces]
         for surface, buffer in zip(surfaces, buffers, strict=True):
             # One scratch is enough: what a stream is given happens in order.
-            self._unpacker.unpack(surface, self._scratch, self._format, self._layout, stream)
+            self._unpacking.begin(surface, stream)
             self._cuda.copy_to_host(buffer.ctypes.data, self._scratch, self._layout.size_bytes, stream)
         stream.wait()
         return [self._picture_in(buffer) for buffer in buffers]

@@ -74,7 +74,9 @@ class NvdecSession:
         self._state = _State.READY
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._stream = cuda.stream()
-        self._fetcher = PictureFetcher(cuda, memory, unpacker, key.surface, (key.width, key.height), key.pix_fmt)
+        self._fetcher = PictureFetcher(
+            cuda, memory, unpacker, format_=key.surface, size=(key.width, key.height), pix_fmt=key.pix_fmt
+        )
         self._decoder = self._opened()
 
     def _opened(self) -> Any:  # noqa: ANN401 - publishes no types

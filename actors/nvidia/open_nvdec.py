@@ -1,6 +1,7 @@
 """Opening this process's NVDEC, once, when it is wanted first."""
 
 import importlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -77,9 +78,11 @@ def open_nvdec() -> NvdecDecoder:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
+    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     cuda = Cuda(_imported("cuda.bindings.driver", "cuda-python"))
     module = _imported("PyNvVideoCodec", "PyNvVideoCodec")
-    memory, unpacker = PinnedMemory(cuda), open_unpacker()
+    memory, unpacker = PinnedMemory(cuda), open_unpacker(cuda)
     pool = NvdecPool(lambda key: NvdecSession(module, cuda, key, memory, unpacker), IDLE_SESSIONS)
     return NvdecDecoder(pool, _Capabilities(module, cuda).objection, SpokenErrors().count)
 

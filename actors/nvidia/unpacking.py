@@ -9,10 +9,10 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .cuda import Stream
+from .cuda import Cuda, Stream
 from .fitness import SurfaceFormat
 
-__all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "open_unpacker", "planar_layout"]
+__all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "Unpacking", "open_unpacker", "planar_layout"]
 
 ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
@@ -87,48 +87,67 @@ class Unpacker:
 
     Args:
         core: ``cuda.core``, or what answers like it.
+        cuda: the device.
 
     Raises:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
     """
 
-    def __init__(self, core: Any) -> None:  # noqa: ANN401 - publishes no types
-        self._core = core
+    def __init__(self, core: Any, cuda: Cuda) -> None:  # noqa: ANN401 - publishes no types
+        self._cuda = cuda
         device = core.Device(0)
         device.set_current()
         options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
         names = tuple(_KERNELS.values())
-        code = core.Program(_SOURCE, code_type="c++", options=options).compile("cubin", name_expressions=names)
-        self._kernels = {size_bytes: code.get_kernel(name) for size_bytes, name in _KERNELS.items()}
+        self._code = core.Program(_SOURCE, code_type="c++", options=options).compile("cubin", name_expressions=names)
+        self._kernels = {size_bytes: self._code.get_kernel(name).handle for size_bytes, name in _KERNELS.items()}
 
-    def unpack(self, surface: int, planar: int, format_: SurfaceFormat, layout: PlanarLayout, stream: Stream) -> None:
-        """Begin to take a surface apart; done when the stream is.
+    def prepare(self, planar: int, format_: SurfaceFormat, layout: PlanarLayout) -> "Unpacking":
+        """Return what takes surfaces of one format apart.
 
         Args:
-            surface: the device address of a surface without padding.
-            planar: the device address of ``layout.size_bytes`` bytes.
-            format_: how samples lie in the surface.
+            planar: the device address of ``layout.size_bytes`` bytes, where they go.
+            format_: how samples lie in a surface.
             layout: where they shall lie.
-            stream: the stream to do it in.
         """
         luma, blue, red = layout.planes
         size_bytes = format_.sample_bytes
-        grid = (-(-luma.columns // _BLOCK[0]), -(-(luma.rows + blue.rows) // _BLOCK[1]))
-        self._core.launch(
-            self._core.Stream.from_handle(stream.number),
-            self._core.LaunchConfig(grid=grid, block=_BLOCK),
-            self._kernels[size_bytes],
-            *map(ctypes.c_void_p, (surface, planar)),
+        values = (
+            ctypes.c_uint64(0),
+            ctypes.c_uint64(planar),
             *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows)),
             *map(ctypes.c_int, (luma.pitch_bytes // size_bytes, blue.pitch_bytes // size_bytes)),
-            *map(ctypes.c_longlong, (blue.offset_bytes // size_bytes, red.offset_bytes // size_bytes)),
+            *map(ctypes.c_int64, (blue.offset_bytes // size_bytes, red.offset_bytes // size_bytes)),
             *map(ctypes.c_int, (8 * size_bytes - format_.bits, int(format_.halved_across))),
         )
+        grid = (-(-luma.columns // _BLOCK[0]), -(-(luma.rows + blue.rows) // _BLOCK[1]))
+        return Unpacking(self._cuda, self._kernels[size_bytes], grid, values)
 
 
-def open_unpacker() -> Unpacker | None:
+class Unpacking:
+    """The kernel with its arguments, of which only the surface changes. Used by one thread at a time.
+
+    It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
+    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
+    """
+
+    def __init__(self, cuda: Cuda, kernel: Any, grid: tuple[int, int], values: tuple[Any, ...]) -> None:  # noqa: ANN401 - publishes no types
+        self._cuda = cuda
+        self._kernel = kernel
+        self._grid = grid
+        self._surface = values[0]
+        self._values = values
+        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+
+    def begin(self, surface: int, stream: Stream) -> None:
+        """Begin to take apart the surface at this device address; done when the stream is."""
+        self._surface.value = surface
+        self._cuda.launch(self._kernel, self._grid, _BLOCK, ctypes.addressof(self._pointers), stream)
+
+
+def open_unpacker(cuda: Cuda) -> Unpacker | None:
     """Return the kernel for the device that this process sees; None where it cannot be compiled here."""
     try:
-        return Unpacker(importlib.import_module("cuda.core"))
+        return Unpacker(importlib.import_module("cuda.core"), cuda)
     except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
         return None
