@@ -32,11 +32,12 @@ class RandomAccess(Enum):
 class BitReader:
     """Reads an H.264 or HEVC raw byte sequence payload, most significant bit first.
 
-    Emulation prevention bytes are removed on the way in. Reading past the end raises ``EOFError``.
+    Emulation prevention bytes are removed on the way in, unless ``is_escaped`` is False: VP9 has none. Reading past the
+    end raises ``EOFError``.
     """
 
-    def __init__(self, payload: bytes) -> None:
-        data = payload.replace(b"\x00\x00\x03", b"\x00\x00")
+    def __init__(self, payload: bytes, *, is_escaped: bool = True) -> None:
+        data = payload.replace(b"\x00\x00\x03", b"\x00\x00") if is_escaped else payload
         self._bits = int.from_bytes(data, "big")
         self._left = len(data) * 8
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ..actors.nvidia.open_nvdec import DeviceDecoder
 from ..actors.worker import WorkerCore
-from ..errors import CodecfleetError, UsageError, WorkError
+from ..errors import CodecfleetError, Retry, UsageError, WorkError
 from .supervisor.messages import WorkerFacts
 from .supervisor.pulse import Pulse
 from .visible_device import narrow, open_nvml
@@ -25,6 +25,8 @@ ResultT = TypeVar("ResultT")
 
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
+ANSWER_S = 0.5
+"""How long a process that ends itself leaves its last answer to arrive."""
 CONTROL = "control"
 """The concurrency group of everything but work: it has its own thread and event loop, so it always answers."""
 
@@ -69,6 +71,8 @@ class RayWorker:
         try:
             return Outcome(await asyncio.wrap_future(self._core.submit(run, work)))
         except CodecfleetError as error:
+            if error.retry is Retry.ELSEWHERE:
+                self._renew_process()
             return Outcome(error=_portable(error))
 
     async def cancel(self, run: str) -> None:
@@ -96,6 +100,11 @@ class RayWorker:
     async def watch(self) -> None:
         """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
         await asyncio.Event().wait()
+
+    def _renew_process(self) -> None:
+        """End the process soon: what broke in it, such as a CUDA context, stays broken. Its seat gets another."""
+        self._core.close()
+        asyncio.get_running_loop().call_later(ANSWER_S, os._exit, FENCED_CODE)
 
     def _fence(self, fence_s: float) -> None:
         while time.monotonic() - self._renewed_s < fence_s:

@@ -15,6 +15,7 @@ import typer
 
 from .cli_cluster import add_machine_commands
 from .cli_failures import READER_GONE_CODE, failure_of, tell
+from .cli_infer import add_infer_command
 from .cli_interrupts import end_at_once_on_signals
 from .cli_options import parse_count, parse_counts, parse_path, parse_time
 from .cli_params import AudioTracks, EndTime, JsonFlag, Source, StartTime, VideoTrack, with_spec_options
@@ -74,7 +75,7 @@ def _root(
         print(version_text())  # noqa: T201 - this is the answer
         raise typer.Exit
     if context.invoked_subcommand is None:
-        message = "a command is missing: transcode, probe, plan, verify, doctor, nodes or devices"
+        message = "a command is missing: transcode, probe, plan, verify, infer, doctor, nodes or devices"
         raise UsageError(message, "See codecfleet --help.")
 
 
@@ -195,6 +196,9 @@ def _verify(
         message = f"--end must come after --start: {start} .. {end}"
         raise UsageError(message, "See codecfleet verify --help.")
     return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json)
+
+
+add_infer_command(app)
 
 
 add_machine_commands(app)

@@ -25,6 +25,8 @@ _RASL = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
 _FIRST_IRAP = 16
 _SLICES = 32
+_ENDS = frozenset({36, 37})
+"""The ends of a coded video sequence and of a bitstream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Feeder:
         self._extradata = extradata
         self._begun = False
         self._drops_leading = False
+        self._starts_sequence = True
 
     @property
     def counts_pictures(self) -> bool:
@@ -73,13 +76,19 @@ class Feeder:
         return payload if self._begun else annex_b_headers(self._extradata, hevc=hevc) + payload
 
     def _is_undecodable(self, data: bytes) -> bool:
-        """Tell whether a packet holds a leading picture of the range's first one, and refers to what lies before it."""
-        units = (unit[0] >> 1 & 0x3F for unit in nal_units(data, self._extradata, hevc=True))
-        kind = next((kind for kind in units if kind < _SLICES), _SLICES)
-        if not self._begun:
-            self._drops_leading = kind in _BROKEN_LINKS or kind == _CLEAN_RANDOM_ACCESS
-        elif _FIRST_IRAP <= kind <= _LAST_IRAP:
-            self._drops_leading = False
+        """Tell whether a packet holds a leading picture that refers to what lies before a point where decoding starts.
+
+        That is the range's first picture, a broken link, and a CRA after an end of sequence (H.265 section 8.1.3).
+        """
+        kinds = [unit[0] >> 1 & 0x3F for unit in nal_units(data, self._extradata, hevc=True)]
+        first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
+        self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
+        if first == len(kinds):
+            return False
+        kind = kinds[first]
+        if _FIRST_IRAP <= kind <= _LAST_IRAP:
+            self._drops_leading = kind in _BROKEN_LINKS or (kind == _CLEAN_RANDOM_ACCESS and self._starts_sequence)
+        self._starts_sequence = not _ENDS.isdisjoint(kinds[first:])
         return self._drops_leading and kind in _RASL
 
 

@@ -91,9 +91,12 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     if len(layout.components) != 3 or layout.is_rgb or not layout.name.startswith("yuv"):  # noqa: PLR2004 - Y, U, V
         return None
     bits = layout.components[0].bits
-    across, down = layout.components[1].width < side, layout.components[1].height < side
+    chroma = layout.components[1]
+    across, down = chroma.width == side // 2, chroma.height == side // 2
+    if not (across or chroma.width == side) or not (down or chroma.height == side):
+        return None  # 4:1:1 and 4:1:0
     found = _LAYOUTS.get((int(across), int(down), bits > 8))  # noqa: PLR2004 - bits of a byte
-    if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith("be"):
+    if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith(("be", "msble")):
         return None
     return SurfaceFormat(found, bits, across, down)
 

@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -55,6 +58,8 @@ class NvdecDecoder(PictureDecoder):
         key = _session_key(facts)
         if reason := self._cannot(key):
             raise EngineUnfit(reason, _ADVICE)
+        if facts.codec == "vp8":
+            packets = _colours_learnt(stream, packets)
         wrong_before = self._wrong_pictures()
         with self.pool.lend(key) as session:
             for number, picture in _Range(session, Feeder(facts.codec, facts.extradata), tally).decode(packets):
@@ -63,6 +68,17 @@ class NvdecDecoder(PictureDecoder):
         if self._wrong_pictures() != wrong_before:
             message = "NVDEC could not decode every picture, of this source or of one beside it"
             raise EngineFailed(message, _ADVICE)
+
+
+def _colours_learnt(
+    stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]"
+) -> "Iterator[tuple[int, VideoPacket]]":
+    """Yield the packets, and have software look at the first: with VP8, who has decoded nothing knows no colours."""
+    for number, packet in islice(packets, 1):
+        with suppress(FFmpegError):
+            stream.codec_context.decode(packet)
+        yield number, packet
+    yield from packets
 
 
 def _session_key(facts: TrackFacts) -> SessionKey:
@@ -95,6 +111,7 @@ class _Range:
         self._awaited: dict[int, _Awaited] = {}
         self._tickets = 0
         self._next_ticket = 0
+        self._begun = False
         self._first_pts: int | None = None
 
     def decode(self, packets: "Iterator[tuple[int, VideoPacket]]") -> Iterator[tuple[int | None, VideoFrame]]:
@@ -121,11 +138,11 @@ class _Range:
         if changes_size(key.codec, data, key.width, key.height):
             message = f"the pictures' size changes at packet {number}"
             raise EngineUnfit(message, _ADVICE)
-        if self._first_pts is None:
+        if not self._begun:
             if not packet.is_keyframe:
                 message = f"decoding would begin at packet {number}, which is no keyframe"
                 raise EngineUnfit(message, _ADVICE)
-            self._first_pts = packet.pts
+            self._begun, self._first_pts = True, packet.pts
 
     def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
         """Note the pictures that a chunk shows; return the ticket to feed it with."""

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,8 @@ __all__ = ["DeviceDecoder", "open_nvdec"]
 
 IDLE_SESSIONS: Final = 32
 """How many idle sessions a worker keeps: more than one GPU's engines can use at once."""
+SWITCH_INTERVAL_S: Final = 1e-4
+"""A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 """By the numbers of ``cudaVideoChromaFormat``."""
 _MEND: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
@@ -80,6 +83,7 @@ def open_nvdec() -> NvdecDecoder:
     """
     # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     cuda = Cuda(_imported("cuda.bindings.driver", "cuda-python"))
     module = _imported("PyNvVideoCodec", "PyNvVideoCodec")
     memory, unpacker = PinnedMemory(cuda), open_unpacker(cuda)

@@ -43,20 +43,24 @@ class SpokenErrors:
         """Return how many pictures were said to be wrong so far, by anybody in this process; pass on what was said."""
         ctypes.CDLL(None).fflush(None)  # what C and C++ code still holds back
         with self._lock:
-            while data := os.pread(self._heard, _READ_BYTES, self._read_bytes):
-                self._read_bytes += len(data)
-                self._count += (self._tail + data).count(_SAID)
-                self._tail = data[-len(_SAID) + 1 :]
-                os.write(self._original, data)
+            self._pass_on()
             return self._count
 
     def close(self) -> None:
-        """Pass on what is left, and give the descriptor back what it had. Idempotent."""
-        if not self._is_open:
-            return
-        self.count()
+        """Give the descriptor back what it had, and pass on what is left. Idempotent."""
+        ctypes.CDLL(None).fflush(None)
         with self._lock:
-            self._is_open = False
-            os.dup2(self._original, self._descriptor)
-            os.close(self._original)
-            os.close(self._heard)
+            if self._is_open:
+                os.dup2(self._original, self._descriptor)  # first: what others say from now on goes its old way
+                self._pass_on()
+                self._is_open = False
+                os.close(self._original)
+                os.close(self._heard)
+
+    def _pass_on(self) -> None:
+        while self._is_open and (data := os.pread(self._heard, _READ_BYTES, self._read_bytes)):
+            self._read_bytes += len(data)
+            heard = self._tail + data
+            self._count += heard.count(_SAID)
+            self._tail = heard[-len(_SAID) + 1 :]
+            os.write(self._original, data)

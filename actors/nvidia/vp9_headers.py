@@ -13,6 +13,8 @@ __all__ = ["Vp9Frame", "vp9_frames"]
 
 _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
+_HEAD_BYTES = 16
+"""More than any header takes up to the size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 
 
@@ -28,7 +30,7 @@ def vp9_frames(data: bytes) -> Iterator[Vp9Frame]:
     """Yield the frames of a packet, a superframe or not; what is cut short or damaged is not shown."""
     for frame in _split(data):
         try:
-            yield _read(BitReader(frame))
+            yield _read(BitReader(frame[:_HEAD_BYTES], is_escaped=False))
         except EOFError:
             yield Vp9Frame(is_shown=False, size=None)
 

@@ -65,9 +65,10 @@ def make_clip(path: Path, clip: Clip) -> Path:
 
 
 def _frame(clip: Clip, number: int) -> VideoFrame:
-    frame = picture(number, clip.width, clip.height)
-    if clip.pix_fmt != "yuv420p":
-        frame = frame.reformat(format=clip.pix_fmt)
+    even = clip.width + clip.width % 2, clip.height + clip.height % 2
+    frame = picture(number, *even)
+    if (*even, "yuv420p") != (clip.width, clip.height, clip.pix_fmt):
+        frame = frame.reformat(clip.width, clip.height, format=clip.pix_fmt)
     frame.pts, frame.time_base = clip.times[number], clip.time_base
     frame.pict_type = PictureType.I if number in clip.keyframes else PictureType.NONE
     return frame

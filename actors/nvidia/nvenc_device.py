@@ -1,0 +1,236 @@
+"""One device's NVENC: what it can do, asked once, and its encoders, counted."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from ...errors import CodecfleetError, EngineUnfit
+from ..encoder_settings import Codec
+from .nvenc_errors import Evidence, nvenc_error
+from .nvenc_settings import NvencSettings, RateMode, TuningInfo, create_encoder_arguments
+from .nvenc_surfaces import Chroma, NvencSurface
+
+__all__ = ["EncoderCapabilities", "NvencDevice", "NvencEncoder"]
+
+_RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
+"""NV_ENC_PARAMS_RC_MODE, as NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES has them; constqp is 0, and always there."""
+_SESSION_BYTES: Final = 96 << 20
+"""A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
+_SPARE_SURFACES: Final = 8
+_SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderCapabilities:
+    """What one device's NVENC can do with one codec: NV_ENC_CAPS by the package's names, as the driver answered."""
+
+    codec: Codec
+    values: Mapping[str, int]
+
+    def has(self, name: str) -> bool:
+        """Tell whether a capability is there; one that this build of the package does not name is not."""
+        return bool(self.values.get(f"support_{name}", 0))
+
+    def most(self, name: str, unknown: int) -> int:
+        """Return a limit, or ``unknown`` where the package does not name it."""
+        return int(self.values.get(name, unknown))
+
+    @property
+    def engines(self) -> int:
+        """How many NVENC engines the device has, 0 if it did not say."""
+        return self.most("num_encoder_engines", 0)
+
+    @property
+    def b_frames_max(self) -> int:
+        """How many B pictures may stand between two others."""
+        return self.most("num_max_bframes", 0)
+
+    def check(self, settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> None:
+        """Check that the device can encode such pictures with these settings.
+
+        Raises:
+            EngineUnfit: it cannot; the message says what it lacks.
+        """
+        self._check_size(width, height)
+        lacking = [what for what, there in self._demands(settings, surface) if not there]
+        if lacking:
+            message = f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}"
+            raise EngineUnfit(message, _SOFTWARE_STEP)
+
+    def _check_size(self, width: int, height: int) -> None:
+        least = (self.most("width_min", 1), self.most("height_min", 1))
+        most = (self.most("width_max", width), self.most("height_max", height))
+        if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
+            message = (
+                f"this GPU's {self.codec} encoder takes {least[0]}x{least[1]} to {most[0]}x{most[1]}, "
+                f"not {width}x{height}"
+            )
+            raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
+
+    def _demands(self, settings: NvencSettings, surface: NvencSurface) -> list[tuple[str, bool]]:
+        wanted = settings.bf or 0
+        bit = _RATE_MODE_BITS.get(settings.rc, 0)
+        modes = self.most("supported_ratecontrol_modes", bit)
+        references = max(settings.numrefl0 or 0, settings.numrefl1 or 0)
+        return [
+            ("10-bit samples", surface.bits == 8 or self.has("10bit_encode")),  # noqa: PLR2004 - a byte
+            ("4:2:2 chroma", surface.chroma is not Chroma.YUV422 or self.has("yuv422_encode")),
+            ("4:4:4 chroma", surface.chroma is not Chroma.YUV444 or self.has("yuv444_encode")),
+            (f"{wanted} B pictures in a row", wanted <= self.b_frames_max),
+            (f"rate control {settings.rc}", modes & bit == bit),
+            ("look-ahead", not settings.lookahead or self.has("lookahead")),
+            ("temporal adaptive quantization", not settings.temporalaq or self.has("temporal_aq")),
+            ("several reference pictures", references <= 1 or self.has("multiple_ref_frames")),
+            ("a decoder buffer of chosen size", settings.vbvbufsize is None or self.has("custom_vbv_buf_size")),
+            ("lossless coding", settings.tuning_info is not TuningInfo.LOSSLESS or self.has("lossless_encode")),
+        ]
+
+
+class NvencDevice:
+    """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
+
+    Capabilities are asked once per codec: each question makes a whole CUDA context. Encoders are made anew for every
+    segment, so that no rate control state passes from one to the next.
+
+    Args:
+        package: the imported ``PyNvVideoCodec``.
+        free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None where nobody knows. Its own error is
+            passed on: the package says no more of a lost device than that a picture failed.
+        device_sessions: asks how many encoders all processes have open on the device (NVML); None where nobody knows.
+        cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
+        cuda_stream: the CUDA stream that encoders shall use; 0 is the default stream.
+    """
+
+    def __init__(
+        self,
+        package: Any,  # noqa: ANN401 - a module that publishes no types
+        *,
+        free_bytes: Callable[[], int | None] = lambda: None,
+        device_sessions: Callable[[], int | None] = lambda: None,
+        cuda_context: int = 0,
+        cuda_stream: int = 0,
+    ) -> None:
+        self.package = package
+        self._free_bytes = free_bytes
+        self._device_sessions = device_sessions
+        handles = {"cudacontext": cuda_context, "cudastream": cuda_stream}
+        self._handles = {name: handle for name, handle in handles.items() if handle}
+        self._lock = threading.Lock()
+        self._capabilities: dict[Codec, EncoderCapabilities] = {}
+        self._open_sessions = 0
+        self._made_sessions = 0
+
+    @property
+    def open_sessions(self) -> int:
+        """How many encoders are open now."""
+        return self._open_sessions
+
+    @property
+    def made_sessions(self) -> int:
+        """How many encoders were made since the start."""
+        return self._made_sessions
+
+    def capabilities(self, codec: Codec) -> EncoderCapabilities:
+        """Return what the device can do with a codec, asking the driver the first time.
+
+        Raises:
+            EngineUnfit: there is no NVENC, or not for this codec.
+            DeviceError: the driver failed.
+        """
+        with self._lock:
+            if codec not in self._capabilities:
+                self._capabilities[codec] = self._asked(codec)
+            return self._capabilities[codec]
+
+    def open(
+        self, settings: NvencSettings, surface: NvencSurface, width: int, height: int, *, from_host: bool
+    ) -> "NvencEncoder":
+        """Make an encoder, having checked that the settings fit it and the device.
+
+        Raises:
+            Unsupported: no NVENC does that.
+            EngineUnfit: this device's does not.
+            SessionLimit: the driver opens no further encoder just now.
+            DeviceMemory: the device's memory does not hold one more.
+            DeviceError: the driver failed.
+        """
+        settings.check_surface(surface, width, height)
+        surface.check_place(from_host=from_host)
+        self.capabilities(settings.codec).check(settings, surface, width, height)
+        arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
+        needed_bytes = _session_bytes(settings, surface, width, height)
+        try:
+            native = self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
+        except Exception as error:
+            raise self.mapped(error, needed_bytes, opening=True) from error
+        with self._lock:
+            self._open_sessions += 1
+            self._made_sessions += 1
+        return NvencEncoder(self, native, needed_bytes)
+
+    def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
+        """Return our error for the package's, with what is known of the device now; if that fails too, why it does."""
+        if isinstance(error, CodecfleetError):
+            return error
+        try:
+            free_bytes, device_sessions = self._free_bytes(), self._device_sessions()
+        except CodecfleetError as broken:
+            return broken
+        evidence = Evidence(
+            opening=opening,
+            own_sessions=self._open_sessions,
+            needed_bytes=needed_bytes,
+            free_bytes=free_bytes,
+            device_sessions=device_sessions,
+        )
+        return nvenc_error(error, evidence)
+
+    def closed(self) -> None:
+        """Count an encoder that is gone."""
+        with self._lock:
+            self._open_sessions -= 1
+
+    def _asked(self, codec: Codec) -> EncoderCapabilities:
+        try:
+            answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
+        except Exception as error:
+            raise self.mapped(error, _SESSION_BYTES, opening=True) from error
+        if not answer or not answer.get("width_max", 1):
+            message = f"this GPU has no {codec} encoder"
+            raise EngineUnfit(message, _SOFTWARE_STEP)
+        return EncoderCapabilities(codec, answer)
+
+
+class NvencEncoder:
+    """One open encoder of the package, with its faults mapped. Not thread-safe."""
+
+    def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:  # noqa: ANN401 - publishes no types
+        self._device = device
+        self._native: Any = native
+        self._needed_bytes = needed_bytes
+
+    def call(self, name: str, *arguments: object, **named: object) -> Any:  # noqa: ANN401 - whatever it returns
+        """Call a method of the package's encoder.
+
+        Raises:
+            DeviceError: it failed.
+        """
+        try:
+            return getattr(self._native, name)(*arguments, **named)
+        except Exception as error:
+            raise self._device.mapped(error, self._needed_bytes, opening=False) from error
+
+    def close(self) -> None:
+        """Drop the encoder; the package ends its session with the object."""
+        if self._native is not None:
+            self._native = None
+            self._device.closed()
+
+
+def _session_bytes(settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> int:
+    window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
+    largest = settings.max_res or (width, height)
+    area = Fraction(largest[0] * largest[1], width * height)
+    return _SESSION_BYTES + int(window * surface.frame_bytes(width, height) * area)

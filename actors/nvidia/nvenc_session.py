@@ -1,0 +1,309 @@
+"""An encoder session on NVENC: pictures of the host or the device in, packets out, exactly one for each.
+
+PyNvVideoCodec gives packets late (the first with the fourth picture, or later with B pictures) and numbers pictures
+itself, whatever input time stamp it is told. So pictures are given those same numbers, and their times are kept in a
+table of ours. Source: PyNvVideoCodec programming guide, section 2.3.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from typing import Any, Final
+
+from av.video.frame import VideoFrame
+
+from ...errors import EncoderFailed, EngineFailed, UsageError
+from ..bitstream import RandomAccess, random_access_kind
+from ..encoder_session import EncodedPacket, EncoderSession
+from ..encoder_settings import Codec, EncoderSettings
+from ..parameter_sets import max_reorder_frames
+from .nvenc_bitstream import BitstreamWriter
+from .nvenc_device import NvencDevice
+from .nvenc_inputs import TimedPicture, device_input, host_input
+from .nvenc_options import settings_from_options
+from .nvenc_settings import Multipass, NvencSettings, RateMode
+from .nvenc_surfaces import NvencSurface, surface_for
+
+__all__ = ["NvencSession", "Rates"]
+
+_FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
+_PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
+_MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
+_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
+_MOST_B_FRAMES: Final = 7
+"""More than any preset asks for: the bound where neither settings nor parameter sets state one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What ``NvencSession.reconfigure`` may change (guide, section 2.3, "Reconfigure"; ``cq`` is newer).
+
+    Rates are in bit/s, buffers in bits. 0 lets the driver choose a buffer, a peak or a target quality.
+    """
+
+    rc: RateMode
+    multipass: Multipass | None
+    bitrate: int
+    maxbitrate: int
+    vbvbufsize: int
+    vbvinit: int
+    fps: Fraction
+    cq: int
+
+
+class _State(Enum):
+    OPEN = "open"
+    FINISHED = "finished"
+    """``finish`` was called: the encoder has given all it had."""
+    CLOSED = "closed"
+
+
+class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
+    """One encoder on NVENC, made for one segment and dropped with it.
+
+    Software frames carry their time and must be in the settings' size, pixel format and time base; everything else
+    comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are.
+
+    Args:
+        device: whose NVENC.
+        settings: what to encode, how and in which time base; ``options`` are NVENC's (``settings_from_options``).
+        from_host: where the pictures are: in host memory, or on the device.
+        surface: how they lie in memory; None is the one that holds the settings' pixel format.
+        wait_for_producer: called before the package reads a picture on the device: it waits for no stream by itself,
+            and would read what is not yet written.
+
+    Raises:
+        Unsupported: no NVENC does that; the message names the setting.
+        EngineUnfit: this device's does not, or there is none.
+        SessionLimit, DeviceMemory: no further encoder fits just now.
+        DeviceError: the device failed.
+    """
+
+    def __init__(
+        self,
+        device: NvencDevice,
+        settings: EncoderSettings,
+        *,
+        from_host: bool = True,
+        surface: NvencSurface | None = None,
+        wait_for_producer: Callable[[], None] = lambda: None,
+    ) -> None:
+        picture = settings.format
+        self._settings = settings
+        self._nvenc = _native_settings(settings)
+        self._surface = surface_for(picture.pix_fmt) if surface is None else surface
+        self._from_host = from_host
+        self._wait_for_producer = wait_for_producer
+        self._package = device.package
+        size = (picture.width, picture.height)
+        self._encoder = device.open(self._nvenc, self._surface, *size, from_host=from_host)
+        try:
+            self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
+            self._reorder_frames = self._stated_reorder_frames()
+            self._rates = self._initial_rates()
+        except BaseException:
+            self._encoder.close()
+            raise
+        self._state = _State.OPEN
+        self._pts_by_number: dict[int, int] = {}
+        self._taken = 0
+        self._last_pts_ticks: int | None = None
+        self._force_keyframe = True
+        self._given = 0
+
+    @property
+    def extradata(self) -> bytes:
+        """The parameter sets, with the picture's colour and aspect ratio written into them."""
+        return self._writer.extradata
+
+    @property
+    def reorder_frames(self) -> int:
+        """By how many pictures the encoder may reorder: as its parameter sets state it, else as B pictures allow."""
+        return self._reorder_frames
+
+    @property
+    def rates(self) -> Rates:
+        """What ``reconfigure`` last set, or what the encoder was made with."""
+        return self._rates
+
+    def encode(self, picture: VideoFrame | TimedPicture) -> list[EncodedPacket]:
+        """Encode one picture and return the packets that are ready, in decoding order.
+
+        Raises:
+            EncoderFailed: the picture does not fit the settings, or is no later than the one before it.
+            DeviceError: the device failed, or gave something impossible.
+        """
+        self._require(_State.OPEN)
+        pixels, pts_ticks = self._timed(picture)
+        size = (self._settings.format.width, self._settings.format.height)
+        if self._from_host:
+            surface: object = host_input(pixels, self._surface, *size)
+        else:
+            surface = device_input(pixels, self._surface, *size)
+            self._wait_for_producer()
+        number = self._taken
+        self._pts_by_number[number] = pts_ticks
+        self._taken, self._last_pts_ticks = number + 1, pts_ticks
+        found = self._encoder.call("Encode", surface, self._picture_parameters(number))
+        self._force_keyframe = False
+        return [self._packet(entry) for entry in found]
+
+    def finish(self) -> list[EncodedPacket]:
+        """Return the packets the encoder still held, and check that every picture came out.
+
+        Raises:
+            DeviceError: the device failed, gave something impossible, or pictures are missing.
+        """
+        self._require(_State.OPEN)
+        packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
+        self._state = _State.FINISHED
+        if self._pts_by_number:
+            first = next(iter(self._pts_by_number.values()))
+            message = f"{self._name} swallowed {len(self._pts_by_number)} pictures, the first at {first}"
+            raise EngineFailed(message, _ADVICE)
+        return packets
+
+    def close(self) -> None:
+        """End the driver's session now."""
+        self._state = _State.CLOSED
+        self._encoder.close()
+
+    def reconfigure(self, *, keyframe: bool = False, **changes: object) -> Rates:
+        """Change what steers the bitrate from the next picture on; return all of it as it is then.
+
+        Args:
+            keyframe: make the next picture an IDR picture: the package never asks the driver for one by itself.
+            changes: fields of ``Rates``; the others stay as they are.
+
+        Raises:
+            UsageError: there is no such field.
+            Unsupported: the values contradict each other.
+            DeviceError: the driver refuses them; the session goes on with the old ones.
+        """
+        self._require(_State.OPEN)
+        try:
+            wanted = replace(self._rates, **changes)  # type: ignore[arg-type]
+        except TypeError:
+            message = f"NVENC cannot change {', '.join(changes)} while it encodes"
+            raise UsageError(message, f"It can change {', '.join(Rates.__dataclass_fields__)}.") from None
+        self._check_rates(wanted)
+        accepted = self._encoder.call("Reconfigure", self._parameters(wanted))
+        if not accepted:
+            message = f"{self._name} did not take the new rates"
+            raise EngineFailed(message, "Open a new session with them.")
+        self._rates = wanted
+        self._writer.parameters_may_change()
+        self._force_keyframe = self._force_keyframe or keyframe
+        return wanted
+
+    def _stated_reorder_frames(self) -> int:
+        if self._settings.codec is Codec.AV1:
+            return 0
+        stated = max_reorder_frames(self._settings.codec, self.extradata)
+        if stated is not None:
+            return stated
+        return _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
+
+    @property
+    def _name(self) -> str:
+        return self._settings.implementation
+
+    def _require(self, state: _State) -> None:
+        if self._state is not state:
+            message = f"{self._name}: the session is {self._state.value}, not {state.value}"
+            raise EncoderFailed(message)
+
+    def _timed(self, picture: VideoFrame | TimedPicture) -> tuple[object, int]:
+        pts_ticks = picture.pts_ticks if isinstance(picture, TimedPicture) else picture.pts
+        wanted = self._settings.time_base
+        if isinstance(picture, VideoFrame) and picture.time_base != wanted:
+            message = f"{self._name} got a picture in ticks of {picture.time_base}, not of {wanted}"
+            raise EncoderFailed(message)
+        last = self._last_pts_ticks
+        if pts_ticks is None or (last is not None and pts_ticks <= last):
+            message = f"{self._name} got a picture at {pts_ticks} after one at {last}"
+            raise EncoderFailed(message)
+        return (picture.pixels if isinstance(picture, TimedPicture) else picture), pts_ticks
+
+    def _picture_parameters(self, number: int) -> Any:  # noqa: ANN401 - the package's own structure
+        parameters = self._package.NV_ENC_PIC_PARAMS()
+        parameters.inputTimeStamp = number
+        parameters.encodePicFlags = _FORCE_IDR if self._force_keyframe else 0
+        return parameters
+
+    def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
+        number, data = int(entry["timestamp"]), bytes(entry["data"])
+        if number not in self._pts_by_number:
+            message = f"{self._name} returned a packet of picture {number}, which is not waiting"
+            raise EngineFailed(message, _ADVICE)
+        is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
+        if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
+            message = f"{self._name} called a picture a keyframe that is none"
+            raise EngineFailed(message, _ADVICE)
+        if not self._given and not is_keyframe:
+            message = f"{self._name} began with a picture that is no keyframe"
+            raise EngineFailed(message, _ADVICE)
+        # Numbers are the order of presentation: a picture may be coded before its turn, but only so long after it.
+        if self._given - number > self._reorder_frames:
+            message = f"{self._name} reordered picture {number} by more than {self._reorder_frames}"
+            raise EngineFailed(message, _ADVICE)
+        self._given += 1
+        payload = self._writer.packet(data, is_keyframe=is_keyframe)
+        return EncodedPacket(self._pts_by_number.pop(number), is_keyframe, payload)
+
+    def _initial_rates(self) -> Rates:
+        native = self._encoder.call("GetEncodeReconfigureParams")
+        settings = self._nvenc
+        return Rates(
+            rc=settings.rc,
+            multipass=settings.multipass,
+            bitrate=int(native.averageBitrate),
+            maxbitrate=int(native.maxBitRate),
+            vbvbufsize=int(native.vbvBufferSize),
+            vbvinit=int(native.vbvInitialDelay),
+            fps=Fraction(int(native.frameRateNum), int(native.frameRateDen)),
+            cq=settings.cq or 0,
+        )
+
+    def _check_rates(self, wanted: Rates) -> None:
+        """Hold new rates against the same rules as the first ones."""
+        replace(
+            self._nvenc,
+            rc=wanted.rc,
+            multipass=wanted.multipass,
+            bitrate=wanted.bitrate or None,
+            maxbitrate=wanted.maxbitrate or None,
+            vbvbufsize=wanted.vbvbufsize or None,
+            vbvinit=wanted.vbvinit or None,
+            fps=wanted.fps,
+            cq=wanted.cq or None,
+        )
+
+    def _parameters(self, wanted: Rates) -> Any:  # noqa: ANN401 - the package's own structure
+        parameters = self._encoder.call("GetEncodeReconfigureParams")
+        parameters.rateControlMode = self._enum(parameters.rateControlMode, wanted.rc.name)
+        parameters.multiPass = self._enum(parameters.multiPass, _MULTIPASS[wanted.multipass])
+        parameters.averageBitrate, parameters.maxBitRate = wanted.bitrate, wanted.maxbitrate
+        parameters.vbvBufferSize, parameters.vbvInitialDelay = wanted.vbvbufsize, wanted.vbvinit
+        parameters.frameRateNum, parameters.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
+        parameters.targetQuality = wanted.cq
+        return parameters
+
+    @staticmethod
+    def _enum(present: Any, name: str) -> Any:  # noqa: ANN401 - the package's own enumerations
+        return getattr(type(present), name)
+
+
+def _native_settings(settings: EncoderSettings) -> NvencSettings:
+    """Return the NVENC settings that an encoder's options name.
+
+    Raises:
+        Unsupported: an option is refused.
+        UsageError: the options are another codec's.
+    """
+    found = settings_from_options(dict(settings.options))
+    if found.codec is not settings.codec:
+        message = f"{settings.implementation} encodes {settings.codec}, and its options say {found.codec}"
+        raise UsageError(message, "Settle the encoder again.")
+    return found

@@ -1,0 +1,379 @@
+"""Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 delivers to the driver: typed, closed and checked.
+
+The package drops keys it does not know and misreads some it does, without a word (docs/nvenc.md has the whole table),
+so nothing reaches ``CreateEncoder`` but what ``create_encoder_arguments`` makes of an ``NvencSettings``. Fields have
+the package's names. Sources: PyNvVideoCodec programming guide, section 2.5, table 1; what became of each name in 2.2.4
+was seen in the driver's structures, with the package's own code running on a simulated driver; combinations are those
+of the Video Codec SDK's nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from fractions import Fraction
+from typing import Any, Final
+
+from ...errors import Unsupported
+from ..encoder_settings import Codec
+from .nvenc_surfaces import NvencSurface
+
+__all__ = [
+    "LEVELS",
+    "ColorSpace",
+    "Multipass",
+    "NvencSettings",
+    "Preset",
+    "Qp",
+    "RateMode",
+    "Tier",
+    "TimingInfo",
+    "TuningInfo",
+    "create_encoder_arguments",
+]
+
+
+class Preset(StrEnum):
+    """From fastest to best (guide, section 2.4); the package knows them in upper case alone."""
+
+    P1 = "P1"
+    P2 = "P2"
+    P3 = "P3"
+    P4 = "P4"
+    P5 = "P5"
+    P6 = "P6"
+    P7 = "P7"
+
+
+class TuningInfo(StrEnum):
+    """What a preset is tuned for (guide, section 2.4)."""
+
+    HIGH_QUALITY = "high_quality"
+    LOW_LATENCY = "low_latency"
+    ULTRA_LOW_LATENCY = "ultra_low_latency"
+    LOSSLESS = "lossless"
+    ULTRA_HIGH_QUALITY = "uhq"
+    """Newer than the guide; HEVC and AV1."""
+
+
+class RateMode(StrEnum):
+    """What steers the bitrate."""
+
+    CBR = "cbr"
+    VBR = "vbr"
+    CONSTQP = "constqp"
+
+
+class Multipass(StrEnum):
+    """How a first pass looks at each picture."""
+
+    QUARTER = "qres"
+    FULL = "fullres"
+
+
+class ColorSpace(StrEnum):
+    """By which matrix RGB surfaces become YUV."""
+
+    BT601 = "bt601"
+    BT709 = "bt709"
+
+
+class Tier(IntEnum):
+    """Tier of HEVC and AV1; the values are those of the driver."""
+
+    MAIN = 0
+    HIGH = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Qp:
+    """Quantizers by picture kind, in the driver's order (NV_ENC_QP)."""
+
+    inter_p: int
+    inter_b: int
+    intra: int
+
+    @classmethod
+    def same(cls, value: int) -> "Qp":
+        """Return one value for all kinds."""
+        return cls(value, value, value)
+
+    @property
+    def values(self) -> tuple[int, int, int]:
+        """P, B and intra."""
+        return (self.inter_p, self.inter_b, self.intra)
+
+
+@dataclass(frozen=True, slots=True)
+class TimingInfo:
+    """What the parameter sets say about time (H.264 and H.265, annex E)."""
+
+    num_unit_in_ticks: int
+    timescale: int
+
+
+_H264_LEVELS: Final = [
+    "1",
+    "1.1",
+    "1.2",
+    "1.3",
+    "2",
+    "2.1",
+    "2.2",
+    "3",
+    "3.1",
+    "3.2",
+    "4",
+    "4.1",
+    "4.2",
+    "5",
+    "5.1",
+    "5.2",
+    "6",
+    "6.1",
+    "6.2",
+]
+_HEVC_LEVELS: Final = ["1", "2", "2.1", "3", "3.1", "4", "4.1", "5", "5.1", "5.2", "6", "6.1", "6.2"]
+LEVELS: Final = {
+    Codec.H264: {"1b": 9} | {name: int(10 * Fraction(name)) for name in _H264_LEVELS},
+    Codec.HEVC: {name: int(30 * Fraction(name)) for name in _HEVC_LEVELS},
+    Codec.AV1: {f"{number // 4 + 2}.{number % 4}".removesuffix(".0"): number for number in range(24)},
+}
+"""Levels by the name that the package takes, and the number that the driver gets for each (NV_ENC_LEVEL)."""
+
+_MOST_UINT32: Final = 2**32 - 1
+_QP_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 255}
+_CQ_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 63}
+_STRONGEST_AQ, _MOST_REFERENCES, _WINDOW_FRAMES = 15, 7, 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvencSettings:
+    """One NVENC encoder, but for the size and format of its pictures. None leaves a setting to the preset.
+
+    Args:
+        codec: h264, hevc or av1.
+        preset: speed against quality.
+        tuning_info: what the preset is tuned for.
+        rc: always sent; the guide's default is cbr, the package's is whatever the preset says.
+        bitrate: average, in bit/s; not beside ``cq``, which erases it.
+        maxbitrate: peak of vbr, in bit/s; not beside ``cq``, which erases it.
+        vbvbufsize: the decoder's buffer, in bits.
+        vbvinit: how full it is at the start, in bits.
+        fps: nominal rate, for rate control and headers; it never moves a timestamp.
+        cq: target quality of vbr, 1 (best) to 51, of AV1 to 63.
+        constqp: quantizers of constqp, 0 to 51, of AV1 to 255.
+        initqp: quantizers that vbr and cbr start with.
+        qmax: highest quantizers that vbr and cbr may use.
+        gop: distance of I pictures.
+        idrperiod: distance of IDR pictures, a multiple of ``gop``.
+        bf: B pictures between two others.
+        numrefl0: most references to the past, 0 leaves it to the driver.
+        numrefl1: most references to the future, 0 leaves it to the driver.
+        multipass: first pass of cbr and vbr.
+        lookahead: pictures that rate control looks ahead, 1 to 31 less ``bf``.
+        aq: strength of spatial adaptive quantization, 1 to 15; 0 switches it on and lets the driver choose.
+        temporalaq: temporal adaptive quantization.
+        ldkfs: makes I pictures smaller where delay matters (low delay key frame scale); the package sends 1 for any.
+        max_res: largest (width, height) this encoder may be asked for.
+        colorspace: matrix for RGB surfaces, and for them alone.
+        timinginfo: in the parameter sets of H.264 and HEVC.
+        level: by its name ("4.1").
+        tier: of HEVC and AV1.
+        repeatspspps: parameter sets before every IDR picture too (the package's default, and always so for AV1), or
+            out of band alone.
+
+    Raises:
+        Unsupported: a value is out of its range, or two contradict each other; the message names them.
+    """
+
+    codec: Codec = Codec.H264
+    preset: Preset = Preset.P4
+    tuning_info: TuningInfo = TuningInfo.HIGH_QUALITY
+    rc: RateMode = RateMode.VBR
+    bitrate: int | None = None
+    maxbitrate: int | None = None
+    vbvbufsize: int | None = None
+    vbvinit: int | None = None
+    fps: Fraction = Fraction(30)
+    cq: int | None = None
+    constqp: Qp | None = None
+    initqp: Qp | None = None
+    qmax: Qp | None = None
+    gop: int | None = None
+    idrperiod: int | None = None
+    bf: int | None = None
+    numrefl0: int | None = None
+    numrefl1: int | None = None
+    multipass: Multipass | None = None
+    lookahead: int | None = None
+    aq: int | None = None
+    temporalaq: bool = False
+    ldkfs: bool = False
+    max_res: tuple[int, int] | None = None
+    colorspace: ColorSpace | None = None
+    timinginfo: TimingInfo | None = None
+    level: str | None = None
+    tier: Tier | None = None
+    repeatspspps: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.codec is Codec.VP9:
+            _refuse("NVENC has no VP9 encoder", "It encodes h264, hevc and av1.")
+        self._check_ranges()
+        self._check_rate()
+        self._check_structure()
+        self._check_codec()
+
+    def check_surface(self, surface: NvencSurface, width: int, height: int) -> None:
+        """Check that these settings can encode such pictures, on any GPU.
+
+        Raises:
+            Unsupported: they cannot.
+        """
+        surface.check_codec(self.codec)
+        surface.frame_bytes(width, height)
+        if self.colorspace is not None and not surface.is_rgb:
+            _refuse(f"colorspace converts RGB, and {surface.value} is none", "Leave colorspace out.")
+        if self.max_res is not None and (width > self.max_res[0] or height > self.max_res[1]):
+            most = "x".join(map(str, self.max_res))
+            _refuse(f"pictures of {width}x{height} exceed max_res {most}", "Raise max_res, or leave it out.")
+
+    def _check_ranges(self) -> None:
+        for name in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"):
+            _check_range(name, getattr(self, name), 1, _MOST_UINT32)
+        _check_range("cq", self.cq, 1, _CQ_MAX[self.codec])
+        _check_range("aq", self.aq, 0, _STRONGEST_AQ)
+        for name in ("numrefl0", "numrefl1"):
+            _check_range(name, getattr(self, name), 0, _MOST_REFERENCES)
+        _check_range("bf", self.bf, 0, _WINDOW_FRAMES)
+        _check_range("lookahead", self.lookahead, 1, _WINDOW_FRAMES)
+        for name in ("constqp", "initqp", "qmax"):
+            for value in qp.values if (qp := getattr(self, name)) is not None else ():
+                _check_range(name, value, 0, _QP_MAX[self.codec])
+        for value in self.max_res or ():
+            _check_range("max_res", value, 1, _MOST_UINT32)
+        if self.timinginfo is not None:
+            _check_range("timinginfo num_unit_in_ticks", self.timinginfo.num_unit_in_ticks, 1, _MOST_UINT32)
+            _check_range("timinginfo timescale", self.timinginfo.timescale, 1, _MOST_UINT32)
+        _check_range("fps", self.fps.numerator, 1, _MOST_UINT32)
+        _check_range("fps", self.fps.denominator, 1, _MOST_UINT32)
+
+    def _check_rate(self) -> None:
+        steered = [n for n in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "initqp", "qmax") if self._has(n)]
+        if self.rc is RateMode.CONSTQP:
+            if self.constqp is None:
+                _refuse("rc=constqp needs constqp", "Give its quantizers: one, or three for P, B and intra pictures.")
+            for name in (*steered, *(n for n in ("cq", "multipass", "lookahead") if self._has(n))):
+                _refuse(f"{name} steers a bitrate, and rc=constqp has none", f"Leave {name} out, or use rc=vbr.")
+            return
+        if self.constqp is not None:
+            _refuse(f"constqp does nothing beside rc={self.rc}", "Use rc=constqp, or initqp and qmax.")
+        if self.tuning_info is TuningInfo.LOSSLESS:
+            _refuse(f"tuning_info=lossless cannot keep to rc={self.rc}", "Use rc=constqp with constqp=0.")
+        self._check_bitrates()
+
+    def _check_bitrates(self) -> None:
+        if self.cq is not None:
+            if self.rc is not RateMode.VBR:
+                _refuse(f"cq is a target of vbr, not of {self.rc}", "Use rc=vbr.")
+            for name in ("bitrate", "maxbitrate"):
+                if self._has(name):
+                    _refuse(f"cq erases {name}", f"Give cq or {name}, not both.")
+        elif self.bitrate is None:
+            _refuse(f"rc={self.rc} needs a bitrate or cq", "Give bitrate in bit/s, or cq with rc=vbr.")
+        if self.bitrate is not None and self.maxbitrate is not None:
+            if self.rc is RateMode.CBR and self.maxbitrate != self.bitrate:
+                _refuse("cbr has no peak beside its bitrate", "Leave maxbitrate out, or use rc=vbr.")
+            if self.maxbitrate < self.bitrate:
+                _refuse(f"maxbitrate {self.maxbitrate} is below bitrate {self.bitrate}", "Raise it or lower bitrate.")
+        if self.vbvinit is not None and (self.vbvbufsize is None or self.vbvinit > self.vbvbufsize):
+            _refuse(f"vbvinit {self.vbvinit} does not fit vbvbufsize {self.vbvbufsize}", "Raise vbvbufsize.")
+
+    def _check_structure(self) -> None:
+        if self.idrperiod is not None and self.gop is not None and self.idrperiod % self.gop:
+            _refuse(f"idrperiod {self.idrperiod} is no multiple of gop {self.gop}", "Make them equal.")
+        frames_b = self.bf or 0
+        if self.gop is not None and frames_b >= self.gop:
+            _refuse(f"bf {frames_b} does not fit a gop of {self.gop}", "Raise gop or lower bf.")
+        if frames_b + (self.lookahead or 0) > _WINDOW_FRAMES:
+            limit = _WINDOW_FRAMES - frames_b
+            _refuse(f"lookahead {self.lookahead} beside bf {frames_b} exceeds {limit}", "Lower lookahead or bf.")
+        if self.numrefl1 and self.bf == 0:
+            _refuse("numrefl1 needs B pictures, and bf is 0", "Raise bf, or leave numrefl1 out.")
+
+    def _check_codec(self) -> None:
+        if self.level is not None and self.level not in LEVELS[self.codec]:
+            _refuse(f"{self.codec} has no level {self.level}", f"It has {', '.join(LEVELS[self.codec])}.")
+        if self.tier is not None and self.codec is Codec.H264:
+            _refuse("h264 has no tiers", "Leave tier out.")
+        if self.codec is Codec.AV1:
+            self._check_av1()
+        if self.tuning_info is TuningInfo.ULTRA_HIGH_QUALITY and self.codec is Codec.H264:
+            _refuse("tuning_info=uhq is for hevc and av1", "Use tuning_info=high_quality.")
+        if self.tuning_info is TuningInfo.LOSSLESS and self.constqp != Qp.same(0):
+            _refuse("tuning_info=lossless needs constqp=0", "Use constqp=0.")
+
+    def _check_av1(self) -> None:
+        if self.timinginfo is not None:
+            _refuse("timinginfo is for h264 and hevc", "Leave timinginfo out.")
+        if self.tuning_info is TuningInfo.LOSSLESS:
+            _refuse("NVENC has no lossless AV1", "Use h264 or hevc.")
+        if self.repeatspspps is False:
+            _refuse("av1 repeats its sequence header always", "Leave repeatspspps out.")
+
+    def _has(self, name: str) -> bool:
+        return getattr(self, name) is not None
+
+
+def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
+    """Return the keyword arguments of ``CreateEncoder``, spelt and typed as the package reads them.
+
+    Only what differs from "leave it to the preset" is in it: the package switches some things on by the key's mere
+    presence.
+    """
+    arguments: dict[str, Any] = {
+        "codec": settings.codec.value,
+        "preset": settings.preset.value,
+        "tuning_info": settings.tuning_info.value,
+        "rc": settings.rc.value,
+        "fps": f"{settings.fps.numerator}/{settings.fps.denominator}",
+    }
+    plain = ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "gop", "idrperiod", "bf", "numrefl0", "numrefl1")
+    for name in (*plain, "lookahead", "aq", "tier"):
+        value = getattr(settings, name)
+        if value is not None:
+            arguments[name] = int(value)
+    for name in ("constqp", "initqp", "qmax"):
+        quantizers: Qp | None = getattr(settings, name)
+        if quantizers is not None:
+            arguments[name] = list(quantizers.values)
+    for name in ("temporalaq", "ldkfs"):
+        if getattr(settings, name):
+            arguments[name] = 1
+    for name in ("multipass", "colorspace"):
+        if (chosen := getattr(settings, name)) is not None:
+            arguments[name] = chosen.value
+    return arguments | _structured(settings)
+
+
+def _structured(settings: NvencSettings) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    if settings.max_res is not None:
+        arguments["max_res"] = list(settings.max_res)
+    if settings.timinginfo is not None:
+        info = settings.timinginfo
+        arguments["timinginfo"] = {"num_unit_in_ticks": info.num_unit_in_ticks, "timescale": info.timescale}
+    if settings.level is not None:
+        arguments["level"] = settings.level
+    if settings.repeatspspps is not None:
+        # The package sets repeatSPSPPS whatever the value of its key; the only key that clears it is another.
+        arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
+    return arguments
+
+
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        _refuse(f"{name} {value} is outside {least} to {most}", f"Give a number from {least} to {most}.")
+
+
+def _refuse(message: str, next_step: str) -> None:
+    raise Unsupported(message, next_step)

@@ -1,0 +1,214 @@
+"""The surface formats that NVENC takes through PyNvVideoCodec: their names, layouts, sizes and who encodes them.
+
+Sources: PyNvVideoCodec programming guide, sections 2.3 ("CreateEncoder", parameter ``format``) and 2.4 ("Surface
+Format Support"); the names as PyNvVideoCodec 2.2.4 takes them, which are case-sensitive. The guide's ``ARBG`` and
+``YUV444_16bit`` are today's ``ARGB`` and ``YUV444_16BIT``.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from ...errors import Unsupported
+from ..encoder_settings import Codec
+from .device_frame import SurfaceLayout
+
+__all__ = ["Chroma", "NvencSurface", "PlaneShape", "surface_for", "surface_named"]
+
+
+class Chroma(Enum):
+    """How the coded picture samples its chroma; the value is how many luma samples share a pair: (across, down)."""
+
+    YUV420 = (2, 2)
+    YUV422 = (2, 1)
+    YUV444 = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneShape:
+    """One plane as the package wants it: rows, columns, components a column, and bytes a component."""
+
+    rows: int
+    columns: int
+    components: int
+    component_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row; rows follow each other without padding."""
+        return self.columns * self.components * self.component_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the plane."""
+        return self.rows * self.row_bytes
+
+
+class NvencSurface(StrEnum):
+    """A surface format by the name that ``CreateEncoder`` takes."""
+
+    NV12 = "NV12"
+    """4:2:0, 8 bits: luma, then chroma pairs."""
+    YUV420 = "YUV420"
+    """4:2:0, 8 bits: three planes; from the device alone."""
+    P010 = "P010"
+    """4:2:0, 10 bits in the upper bits of 16: luma, then chroma pairs."""
+    NV16 = "NV16"
+    """4:2:2, 8 bits: luma, then chroma pairs."""
+    P210 = "P210"
+    """4:2:2, 10 bits in the upper bits of 16: luma, then chroma pairs."""
+    YUV444 = "YUV444"
+    """4:4:4, 8 bits: three planes."""
+    YUV444_10BIT = "YUV444_10BIT"
+    """4:4:4, 10 bits in the upper bits of 16: three planes. The package treats it as ``YUV444_16BIT``."""
+    YUV444_16BIT = "YUV444_16BIT"
+    """4:4:4, 16 bits, of which the upper 10 are coded: three planes."""
+    ARGB = "ARGB"
+    """8 bits each, bytes B, G, R, A; the GPU converts it to 4:2:0 by the matrix ``colorspace`` names."""
+    ABGR = "ABGR"
+    """8 bits each, bytes R, G, B, A; the GPU converts it to 4:2:0 by the matrix ``colorspace`` names."""
+
+    @property
+    def is_rgb(self) -> bool:
+        """Whether the GPU converts the colours before it encodes."""
+        return self in _RGB
+
+    @property
+    def bits(self) -> int:
+        """Bits that a sample comes with; the encoder must know as many."""
+        return 10 if self in _TWO_BYTES else 8
+
+    @property
+    def chroma(self) -> Chroma:
+        """How the coded picture samples its chroma."""
+        return _CHROMA.get(self, Chroma.YUV420)
+
+    def planes(self, width: int, height: int) -> tuple[PlaneShape, ...]:
+        """Return the planes of a picture, in the order they lie in memory.
+
+        Raises:
+            Unsupported: the size is not positive, or odd where chroma is subsampled: the package takes odd sizes
+                without a word and reads past the buffer's end.
+        """
+        across, down = self.chroma.value
+        if width <= 0 or height <= 0 or width % across or height % down:
+            message = f"NVENC takes no {self.value} surface of {width}x{height}"
+            raise Unsupported(message, f"The width must be a multiple of {across} and the height of {down}.")
+        if self.is_rgb:
+            return (PlaneShape(height, width, 4, 1),)
+        sample_bytes = 2 if self in _TWO_BYTES else 1
+        luma = PlaneShape(height, width, 1, sample_bytes)
+        if self.chroma is Chroma.YUV444:
+            return (luma, luma, luma)
+        if self.chroma is Chroma.YUV422:  # the package counts samples here, not pairs
+            return (luma, luma)
+        if self is NvencSurface.YUV420:
+            half = PlaneShape(height // 2, width // 2, 1, 1)
+            return (luma, half, half)
+        return (luma, PlaneShape(height // 2, width // 2, 2, sample_bytes))
+
+    def frame_bytes(self, width: int, height: int) -> int:
+        """Return the bytes of one picture, without any padding.
+
+        Raises:
+            Unsupported: the size does not fit the format.
+        """
+        return sum(plane.size_bytes for plane in self.planes(width, height))
+
+    def check_place(self, *, from_host: bool) -> None:
+        """Check that the package takes such pictures from there.
+
+        Raises:
+            Unsupported: it does not.
+        """
+        if from_host and self is NvencSurface.YUV420:
+            message = "PyNvVideoCodec takes YUV420 from the device alone, not from the host"
+            raise Unsupported(message, "Use NV12.")
+
+    def check_codec(self, codec: Codec) -> None:
+        """Check that the codec can hold what this surface holds, on any GPU.
+
+        Raises:
+            Unsupported: it cannot.
+        """
+        if codec is Codec.VP9:
+            message = "NVENC has no VP9 encoder"
+            raise Unsupported(message, "It encodes h264, hevc and av1.")
+        if codec is Codec.AV1 and self.chroma is not Chroma.YUV420:
+            message = f"NVENC encodes AV1 in 4:2:0 alone, not {self.value}"
+            raise Unsupported(message, "Use NV12 or P010, or encode h264 or hevc.")
+
+
+_RGB: Final = frozenset({NvencSurface.ARGB, NvencSurface.ABGR})
+_TWO_BYTES: Final = frozenset(
+    {NvencSurface.P010, NvencSurface.P210, NvencSurface.YUV444_10BIT, NvencSurface.YUV444_16BIT}
+)
+_CHROMA: Final = {
+    NvencSurface.NV16: Chroma.YUV422,
+    NvencSurface.P210: Chroma.YUV422,
+    NvencSurface.YUV444: Chroma.YUV444,
+    NvencSurface.YUV444_10BIT: Chroma.YUV444,
+    NvencSurface.YUV444_16BIT: Chroma.YUV444,
+}
+_RENAMED: Final = {
+    "ARBG": "ARGB",
+    "IYUV": "YUV420",
+    "YV12": "YUV420, with the chroma planes exchanged",
+    "YUV420_10BIT": "P010",
+    "P016": "P010",
+    "P216": "P210",
+    "ARGB10": "ARGB, in 8 bits",
+    "ABGR10": "ABGR, in 8 bits: the package makes encoders for ABGR10 that take no picture",
+}
+_BY_PIX_FMT: Final = {
+    "yuv420p": NvencSurface.NV12,
+    "yuv422p": NvencSurface.NV16,
+    "yuv444p": NvencSurface.YUV444,
+    "yuv420p10le": NvencSurface.P010,
+    "yuv422p10le": NvencSurface.P210,
+    "yuv444p10le": NvencSurface.YUV444_16BIT,
+}
+_BY_LAYOUT: Final = {
+    SurfaceLayout.NV12: NvencSurface.NV12,
+    SurfaceLayout.P016: NvencSurface.P010,
+    SurfaceLayout.NV16: NvencSurface.NV16,
+    SurfaceLayout.P216: NvencSurface.P210,
+    SurfaceLayout.YUV444: NvencSurface.YUV444,
+    SurfaceLayout.YUV444_16: NvencSurface.YUV444_16BIT,
+}
+_CODED_BITS: Final = 10
+
+
+def surface_named(name: str) -> NvencSurface:
+    """Return the surface format of that name, exactly as the package spells it.
+
+    Raises:
+        Unsupported: the package has none of that name; the next step names the nearest.
+    """
+    try:
+        return NvencSurface(name)
+    except ValueError:
+        pass
+    spelt = next((known.value for known in NvencSurface if known.value == name.upper()), None)
+    advice = spelt or _RENAMED.get(name.upper())
+    message = f"PyNvVideoCodec has no surface format {name}"
+    step = f"Use {advice}." if advice else f"It has {', '.join(NvencSurface)}."
+    raise Unsupported(message, step)
+
+
+def surface_for(pixels: str | SurfaceLayout, *, bits: int | None = None) -> NvencSurface:
+    """Return the surface that holds these pixels exactly: an FFmpeg pixel format, or the layout of a device frame.
+
+    ``bits`` are those of a device frame's samples; NVENC codes 10 at most.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    found = _BY_LAYOUT[pixels] if isinstance(pixels, SurfaceLayout) else _BY_PIX_FMT.get(pixels)
+    if found is None:
+        message = f"NVENC has no surface that holds {pixels} exactly"
+        raise Unsupported(message, f"Use --pix-fmt {', '.join(_BY_PIX_FMT)}, or a software encoder.")
+    if bits is not None and bits > _CODED_BITS:
+        message = f"NVENC codes {_CODED_BITS} bits at most, not {bits}"
+        raise Unsupported(message, "Convert to 10 bits, or use a software encoder.")
+    return found

@@ -1,0 +1,328 @@
+"""The contract of ``DlaSession``, in hybrid and in standalone mode.
+
+tests/driver_sim/test_dla.py runs this file once more in a process where NVIDIA's binding meets the driver simulator.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codecfleet.actors.dla.layout import pack, unpack
+from codecfleet.actors.dla.session import (
+    Access,
+    DlaModule,
+    DlaSession,
+    DlaTask,
+    Fence,
+    LoadOption,
+    Registration,
+    SubmitOption,
+)
+from codecfleet.actors.dla.states import SessionState
+from codecfleet.actors.dla.statuses import Status
+from codecfleet.errors import DeviceLost, Unsupported, UsageError
+
+from .dla_benches import SHAPE, DlaBench, HybridBench, StandaloneBench, make_bench
+
+
+@pytest.fixture(params=["hybrid", "standalone"])
+def bench(request: pytest.FixtureRequest) -> DlaBench:
+    """An implementation, and what it needs."""
+    return make_bench(request.param)
+
+
+@pytest.fixture
+def session(bench: DlaBench) -> Iterator[DlaSession]:
+    """An open session, closed after the test unless it failed."""
+    session = bench.open()
+    yield session
+    session.close()
+
+
+def frames(seed: int = 0) -> NDArray[np.float32]:
+    """Return an input of the network."""
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+class Loaded:
+    """A session with the network loaded and one set of buffers."""
+
+    def __init__(self, bench: DlaBench, session: DlaSession) -> None:
+        self.bench, self.session = bench, session
+        self.module = session.load(bench.network.loadable)
+        (self.source,), (self.result,) = self.module.inputs, self.module.outputs
+
+    def registered(self, size_bytes: int) -> Registration:
+        """Register new memory."""
+        return self.session.register(self.bench.memory(self.session, size_bytes), size_bytes)
+
+    def task(self, values: NDArray[np.float32]) -> DlaTask:
+        """Return a task on these values."""
+        source, result = self.registered(self.source.size_bytes), self.registered(self.result.size_bytes)
+        self.bench.write(self.session, source.memory, pack(self.source, values))
+        return self.bench.task(self.session, self.module, (source,), (result,))
+
+    def found(self, task: DlaTask) -> NDArray[np.float32]:
+        """Return what a task gave."""
+        memory = self.bench.read(self.session, task.outputs[0].memory, self.result.size_bytes)
+        return np.asarray(unpack(self.result, memory))
+
+
+@pytest.fixture
+def loaded(bench: DlaBench, session: DlaSession) -> Loaded:
+    """The network, ready to run."""
+    return Loaded(bench, session)
+
+
+def test_a_new_session_is_idle_and_says_what_it_runs_on(session: DlaSession) -> None:
+    """A session is idle when it opens, has met no error, and knows its device."""
+    assert (session.state, session.device) == (SessionState.IDLE, 0)
+    assert session.last_error() is Status.SUCCESS
+    assert session.attributes().device_version > 0
+
+
+def test_a_loadable_is_described(loaded: Loaded) -> None:
+    """A module says all of its tensors, by values that cannot change."""
+    assert (loaded.source.name, loaded.source.shape) == ("frames", SHAPE)
+    assert (loaded.result.name, loaded.result.shape) == ("means", (2, 3, 1, 1))
+    assert loaded.module.statistics == ()
+    assert loaded.source.size_bytes >= np.prod(SHAPE) * 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loaded.source.n = 3  # type: ignore[misc]
+
+
+def test_a_task_computes(loaded: Loaded) -> None:
+    """What a task wrote is there once the session was waited for, which is idle again then."""
+    values = frames()
+    task = loaded.task(values)
+    loaded.session.submit([task])
+    assert loaded.session.state is SessionState.BUSY
+    loaded.session.synchronize()
+    assert loaded.session.state is SessionState.IDLE
+    np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
+
+
+def test_several_tasks_of_one_submission_run_in_order(loaded: Loaded) -> None:
+    """Tasks that write to the same buffer leave what the last of them wrote; others all have theirs."""
+    tasks = [loaded.task(frames(seed)) for seed in range(3)]
+    overwritten = dataclasses.replace(tasks[0], inputs=tasks[2].inputs)
+    loaded.session.submit([tasks[0], tasks[1], tasks[2], overwritten])
+    loaded.session.synchronize()
+    for task, seed in zip(tasks, (2, 1, 2), strict=True):
+        np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(frames(seed)))
+
+
+def test_submissions_pile_up(loaded: Loaded) -> None:
+    """Many submissions may be made before anybody waits."""
+    tasks = [loaded.task(frames(seed)) for seed in range(5)]
+    for task in tasks:
+        loaded.session.submit([task])
+    loaded.session.synchronize()
+    for seed, task in enumerate(tasks):
+        np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(frames(seed)))
+
+
+def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
+    """The one error that is not final: the first registration still works, and so does the session."""
+    values = frames()
+    task = loaded.task(values)
+    with pytest.raises(UsageError, match="registered already"):
+        loaded.session.register(task.inputs[0].memory, task.inputs[0].size_bytes)
+    assert loaded.session.state is SessionState.IDLE
+    loaded.session.submit([task])
+    loaded.session.synchronize()
+    np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
+
+
+def test_memory_can_be_registered_again_once_it_was_unregistered(loaded: Loaded) -> None:
+    """Unregistering frees the memory for another registration, and the old one is worth nothing."""
+    first = loaded.registered(256)
+    loaded.session.unregister(first)
+    second = loaded.session.register(first.memory, 256)
+    assert second.memory == first.memory
+    with pytest.raises(UsageError, match="not registered"):
+        loaded.session.unregister(first)
+
+
+def test_a_handle_takes_one_loadable(loaded: Loaded) -> None:
+    """A second loadable is refused before cuDLA hears of it, also where the first was unloaded again."""
+    with pytest.raises(UsageError, match="one loadable"):
+        loaded.session.load(loaded.bench.network.loadable)
+    loaded.session.unload(loaded.module)
+    with pytest.raises(UsageError, match="not loaded"):
+        loaded.session.unload(loaded.module)
+    with pytest.raises(UsageError, match="one loadable"):
+        loaded.session.load(loaded.bench.network.loadable)
+    assert loaded.session.state is SessionState.IDLE
+
+
+def test_diagnostics_go_with_no_loadable(loaded: Loaded, bench: DlaBench) -> None:
+    """Neither a loadable as the diagnostics' module nor none as a network is passed on; nor do their tasks mix."""
+    with bench.open() as fresh:
+        with pytest.raises(UsageError, match="no loadable"):
+            fresh.load(bench.network.loadable, LoadOption.FAULT_DIAGNOSTICS)
+        with pytest.raises(UsageError, match="no loadable"):
+            fresh.load(b"")
+    with pytest.raises(UsageError, match="diagnostics"):
+        loaded.session.submit([loaded.task(frames())], options=SubmitOption.DIAGNOSTICS)
+
+
+def _foreign(module: DlaModule, task: DlaTask) -> DlaTask:
+    return dataclasses.replace(task, module=dataclasses.replace(module, handle=module.handle + 1))
+
+
+def test_tasks_that_make_no_sense_are_refused_before_cudla_hears_of_them(loaded: Loaded) -> None:
+    """A foreign module, missing, unregistered or too small buffers, and no task at all: UsageError, nothing changes."""
+    task = loaded.task(frames())
+    small = loaded.registered(4)
+    stranger = dataclasses.replace(task.inputs[0])
+    wrong = [
+        _foreign(loaded.module, task),
+        dataclasses.replace(task, inputs=()),
+        dataclasses.replace(task, inputs=(stranger,)),
+        dataclasses.replace(task, inputs=(small,)),
+        dataclasses.replace(task, statistics=(small,)),
+    ]
+    for attempt in wrong:
+        with pytest.raises(UsageError):
+            loaded.session.submit([attempt])
+    with pytest.raises(UsageError, match="no task"):
+        loaded.session.submit([])
+    with pytest.raises(UsageError, match="no memory"):
+        loaded.session.register(0, 16, Access.READ_WRITE)
+    assert loaded.session.state is SessionState.IDLE
+
+
+def test_nothing_is_taken_away_from_running_tasks(loaded: Loaded) -> None:
+    """Memory and module stay while tasks may use them; once they were waited for, both can go."""
+    task = loaded.task(frames())
+    loaded.session.submit([task])
+    with pytest.raises(UsageError, match="synchronize"):
+        loaded.session.unregister(task.inputs[0])
+    with pytest.raises(UsageError, match="synchronize"):
+        loaded.session.unload(loaded.module)
+    loaded.session.synchronize()
+    loaded.session.unregister(task.inputs[0])
+
+
+def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
+    """A refused loadable is final as every error of cuDLA's is: later calls say so, and closing only gives up."""
+    session = bench.open()
+    with pytest.raises((Unsupported, DeviceLost), match="DLA 0"):
+        session.load(b"no loadable at all, but long enough to be looked at" * 10)
+    assert session.state is SessionState.FAILED
+    with pytest.raises(DeviceLost, match="failed before"):
+        session.attributes()
+    session.close()
+    session.close()
+    assert session.state is SessionState.ABANDONED
+
+
+def test_closing_waits_for_tasks(bench: DlaBench) -> None:
+    """Closing a busy session waits for its tasks, then destroys the handle; closing again does nothing."""
+    session = bench.open()
+    loaded = Loaded(bench, session)
+    loaded.session.submit([loaded.task(frames())])
+    session.close()
+    session.close()
+    assert session.state is SessionState.CLOSED
+    with pytest.raises(UsageError, match="closed"):
+        session.attributes()
+
+
+def test_several_sessions_share_a_device(bench: DlaBench) -> None:
+    """Handles on one DLA, and on several, live beside each other and end alone."""
+    with bench.open(0) as one, bench.open(0) as two, bench.open(1) as other:
+        assert [session.device for session in (one, two, other)] == [0, 0, 1]
+        loaded = Loaded(bench, two)
+        task = loaded.task(frames())
+        one.close()
+        two.submit([task])
+        two.synchronize()
+        np.testing.assert_array_equal(loaded.found(task), bench.network.expected(frames()))
+
+
+def test_the_time_of_tasks_can_be_limited(session: DlaSession) -> None:
+    """A limit is accepted up to what cuDLA takes."""
+    session.set_task_limit(0.5)
+    with pytest.raises(UsageError, match="1000 s at most"):
+        session.set_task_limit(2000)
+
+
+def test_hybrid_sessions_take_streams_and_no_fences() -> None:
+    """Beside CUDA, streams order everything: fences are refused, and so is the stream that cuDLA cannot use."""
+    bench = make_bench("hybrid")
+    assert isinstance(bench, HybridBench)
+    with bench.open() as session:
+        loaded = Loaded(bench, session)
+        task = loaded.task(frames())
+        with pytest.raises(UsageError, match="standalone"):
+            session.submit([dataclasses.replace(task, waits=(Fence(16),))])
+        with pytest.raises(UsageError, match="per-thread"):
+            session.submit([task], stream=2)
+        session.submit([task], stream=session.stream)
+        session.synchronize()
+
+
+def test_hybrid_copies_and_tasks_keep_their_order_in_the_stream() -> None:
+    """Upload, clear, task and download, queued at once, give what they would give one by one."""
+    bench = make_bench("hybrid")
+    assert isinstance(bench, HybridBench)
+    with bench.open() as session:
+        module = session.load(bench.network.loadable)
+        (source,), (result,) = module.inputs, module.outputs
+        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
+        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
+        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(3)]
+        for seed, memory in enumerate(found):
+            session.clear(out)
+            session.upload(into, pack(source, frames(seed)))
+            session.submit([task])
+            session.download(out, memory)
+        session.synchronize()
+        for seed, memory in enumerate(found):
+            np.testing.assert_array_equal(unpack(result, memory), bench.network.expected(frames(seed)))
+        session.clear(out)
+        session.download(out, found[0])
+        session.synchronize()
+        assert not found[0].any()
+        with pytest.raises(UsageError, match="does not fit"):
+            session.upload(out, np.zeros(out.size_bytes + 1, dtype=np.uint8))
+        session.free(into)
+        with pytest.raises(UsageError, match="not this session's"):
+            session.free(into)
+
+
+def test_standalone_sessions_take_fences_and_no_stream() -> None:
+    """Without CUDA the last task signals, no fence is waited for twice, and a stream is refused."""
+    bench = make_bench("standalone")
+    assert isinstance(bench, StandaloneBench)
+    with bench.open() as session:
+        loaded = Loaded(bench, session)
+        task = loaded.task(frames())
+        with pytest.raises(UsageError, match="must signal"):
+            session.submit([dataclasses.replace(task, signal=None)])
+        with pytest.raises(UsageError, match="twice"):
+            session.submit([dataclasses.replace(task, waits=(Fence(16), Fence(16)))])
+        with pytest.raises(UsageError, match="no streams"):
+            session.submit([task], stream=7)
+        assert task.signal is not None
+        with pytest.raises(UsageError, match="registered already"):
+            session.register_semaphore(task.signal.semaphore.memory)
+
+
+def test_standalone_tasks_wait_for_what_others_signalled() -> None:
+    """The fence that one task filled in is one that the next can wait for."""
+    bench = make_bench("standalone")
+    assert isinstance(bench, StandaloneBench)
+    with bench.open() as session:
+        loaded = Loaded(bench, session)
+        first, second = loaded.task(frames(1)), loaded.task(frames(2))
+        session.submit([first])
+        assert first.signal is not None
+        session.submit([dataclasses.replace(second, waits=(first.signal.fence,))])
+        session.synchronize()
+        np.testing.assert_array_equal(loaded.found(second), bench.network.expected(frames(2)))

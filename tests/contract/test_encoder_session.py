@@ -1,0 +1,163 @@
+"""Every implementation of ``EncoderSession``, held against what its docstrings promise."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from codecfleet.actors.encoder_session import EncodedPacket, EncoderSession
+from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.encoder_tables import settle_encoder
+from codecfleet.actors.encoding import SoftwareEncoder
+from codecfleet.actors.media import Colour, VideoFormat
+from codecfleet.actors.nvidia.nvenc_device import NvencDevice
+from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
+from codecfleet.actors.nvidia.nvenc_session import NvencSession
+from codecfleet.errors import EncoderFailed
+from codecfleet.testing.clips import picture
+from codecfleet.testing.fake_nvenc import FakeNvenc
+
+Open = Callable[[], EncoderSession[VideoFrame]]
+
+WIDTH, HEIGHT = 128, 96
+TICK = Fraction(1, 90_000)
+TIMES = [0, 3003, 6006, 6007, 12_012, 15_000, 18_018, 90_000, 93_003, 96_006, 99_009, 102_012]
+CASES = [
+    *(("software", codec, "yuv420p") for codec in Codec),
+    *(("nvenc", codec, pix_fmt) for codec in Codec if codec is not Codec.VP9 for pix_fmt in ("yuv420p", "yuv420p10le")),
+    ("nvenc", Codec.HEVC, "yuv444p"),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case)))
+def case(request: pytest.FixtureRequest) -> tuple[str, Codec, str]:
+    """An engine, a codec and a pixel format."""
+    found: tuple[str, Codec, str] = request.param
+    return found
+
+
+@pytest.fixture
+def open_session(case: tuple[str, Codec, str]) -> Open:
+    """Opens sessions of one engine with one set of settings."""
+    engine, codec, pix_fmt = case
+    shape = VideoFormat(WIDTH, HEIGHT, pix_fmt, Fraction(30), colour=Colour(1, 1, 1, 1, 1))
+    if engine == "software":
+        soft = settle_encoder(codec, format=shape, rate=None, preset=2, time_base=TICK)
+        return lambda: SoftwareEncoder(soft)
+    device = NvencDevice(FakeNvenc())
+    capabilities = device.capabilities(codec)
+    hard = settle_nvenc(codec, format=shape, rate=None, preset=4, time_base=TICK, capabilities=capabilities)
+    return lambda: NvencSession(device, hard)
+
+
+def frames_of(pix_fmt: str, times: list[int]) -> list[VideoFrame]:
+    """Return moving bars at those times."""
+    frames = []
+    for number, ticks in enumerate(times):
+        frame = picture(number, WIDTH, HEIGHT).reformat(format=pix_fmt)
+        frame.pts, frame.time_base = ticks, TICK
+        frames.append(frame)
+    return frames
+
+
+def luma_of(frame: VideoFrame) -> NDArray[np.int64]:
+    """Return a frame's luma in 8 bits."""
+    wide = frame.format.components[0].bits > 8
+    rows = np.frombuffer(memoryview(frame.planes[0]), dtype="<u2" if wide else "u1").reshape(HEIGHT, -1)[:, :WIDTH]
+    return rows.astype(np.int64) >> (2 if wide else 0)
+
+
+def run(session: EncoderSession[VideoFrame], frames: list[VideoFrame]) -> list[EncodedPacket]:
+    """Encode to the end."""
+    return [packet for frame in frames for packet in session.encode(frame)] + session.finish()
+
+
+@pytest.mark.parametrize("count", [1, 2, len(TIMES)])
+def test_each_picture_comes_out_once_at_its_own_time(
+    open_session: Open, case: tuple[str, Codec, str], count: int
+) -> None:
+    """However short the segment and uneven the times, each picture gives one packet with exactly its time."""
+    with open_session() as session:
+        packets = run(session, frames_of(case[2], TIMES[:count]))
+    assert sorted(packet.pts_ticks for packet in packets) == TIMES[:count]
+    assert packets[0].is_keyframe
+    assert packets[0].pts_ticks == 0
+
+
+def test_the_same_pictures_give_the_same_bytes(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """A session starts from nothing: what was encoded before it changes neither packets nor parameter sets."""
+    frames = frames_of(case[2], TIMES)
+    with open_session() as session:
+        wanted = run(session, frames), session.extradata, session.reorder_frames
+    with open_session() as session:
+        run(session, frames_of(case[2], TIMES[:5]))
+    with open_session() as session:
+        assert session.extradata == wanted[1]
+        assert (run(session, frames_of(case[2], TIMES)), session.extradata, session.reorder_frames) == wanted
+
+
+def test_the_packets_decode_to_the_pictures(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """With the parameter sets out of band, a decoder gives every picture, in order, and like the one that went in."""
+    frames = frames_of(case[2], TIMES)
+    wanted = [luma_of(frame) for frame in frames]
+    with open_session() as session:
+        packets, extradata = run(session, frames), session.extradata
+    codec = case[1]
+    decoder = av.CodecContext.create({"av1": "libdav1d"}.get(codec.value, codec.value), "r")
+    decoder.extradata = extradata
+    found = []
+    for entry in packets:
+        packet = av.Packet(entry.payload)
+        packet.pts, packet.time_base = entry.pts_ticks, TICK
+        found += decoder.decode(packet)
+    found += decoder.decode(None)
+    assert [frame.pts for frame in found] == TIMES
+    for frame, luma in zip(found, wanted, strict=True):
+        assert np.abs(luma_of(frame) - luma).mean() < 12
+
+
+def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """No picture is coded later than the bound allows, so decoding times can be made from it."""
+    with open_session() as session:
+        order = [packet.pts_ticks for packet in run(session, frames_of(case[2], TIMES))]
+        depth = session.reorder_frames
+    assert all(sorted(order)[place - depth] <= order[place] for place in range(depth, len(order)))
+
+
+def test_a_session_encodes_once(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """After finish it takes nothing more; after close it does nothing more; closing twice is no error."""
+    frames = frames_of(case[2], TIMES[:2])
+    session = open_session()
+    run(session, frames[:1])
+    with pytest.raises(EncoderFailed, match="finished"):
+        session.encode(frames[1])
+    with pytest.raises(EncoderFailed, match="finished"):
+        session.finish()
+    session.close()
+    session.close()
+    with pytest.raises(EncoderFailed, match="closed"):
+        session.encode(frames[1])
+
+
+def test_nothing_in_gives_nothing_out(open_session: Open) -> None:
+    """A segment without pictures is no error."""
+    with open_session() as session:
+        assert session.finish() == []
+
+
+def test_pictures_that_do_not_fit_are_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """Another size, another tick, or a time that does not increase is refused, not repaired."""
+    good, again = frames_of(case[2], [5, 5])
+    small = picture(0, 64, 48).reformat(format=case[2])
+    small.pts, small.time_base = 9, TICK
+    other_tick = picture(0, WIDTH, HEIGHT).reformat(format=case[2])
+    other_tick.pts, other_tick.time_base = 9, Fraction(1, 25)
+    with open_session() as session:
+        session.encode(good)
+        for frame in (again, small, other_tick):
+            with pytest.raises(EncoderFailed):
+                session.encode(frame)

@@ -1,0 +1,183 @@
+"""Whoever decodes: the same pictures at the same times, or a refusal that says why."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import av
+import pytest
+
+from codecfleet.actors.decoding import (
+    SOFTWARE,
+    DecodeRange,
+    DecodeTally,
+    PictureDecoder,
+    PictureHash,
+    SoftwareDecoder,
+    decode_range,
+    open_track,
+    picture_hash,
+)
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
+from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
+from codecfleet.actors.nvidia.nvdec_session import NvdecSession
+from codecfleet.actors.nvidia.open_nvdec import open_nvdec
+from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.unpacking import Unpacker
+from codecfleet.errors import DeviceError, EngineUnfit
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
+from codecfleet.testing.fake_nvdec import FakeNvdec
+from codecfleet.testing.surface_decoder import SurfaceDecoder
+
+from .decoder_clips import CLIPS, Footage, footage
+
+
+def _on_fake_device(*, has_kernel: bool) -> NvdecDecoder:
+    """Return the real decoder over a device that needs no GPU."""
+    driver = FakeCudaDriver()
+    device, cuda = FakeNvdec(driver), Cuda(driver)
+    memory, unpacker = PinnedMemory(cuda), Unpacker(FakeCudaCore, cuda) if has_kernel else None
+    pool = NvdecPool(lambda key: NvdecSession(device, cuda, key, memory, unpacker), 2)
+    return NvdecDecoder(pool, lambda _: "", lambda: device.wrong_pictures)
+
+
+MAKERS: dict[str, Callable[[], PictureDecoder]] = {
+    "software": SoftwareDecoder,
+    "surface": SurfaceDecoder,
+    "fake-nvdec": partial(_on_fake_device, has_kernel=False),
+    "fake-nvdec-kernel": partial(_on_fake_device, has_kernel=True),
+    "nvdec": open_nvdec,
+}
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def decoder(request: pytest.FixtureRequest) -> PictureDecoder:
+    """One decoder for all tests: what one leaves behind must not meet the next."""
+    try:
+        return MAKERS[request.param]()
+    except DeviceError as error:
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where clips lie that were made once."""
+    return tmp_path_factory.mktemp("clips")
+
+
+@pytest.fixture(params=CLIPS)
+def clip(request: pytest.FixtureRequest, folder: Path) -> Footage:
+    """Each clip."""
+    return footage(folder, request.param)
+
+
+def _hashes(range_: DecodeRange, decoder: PictureDecoder) -> list[PictureHash]:
+    """Return the pictures at and after the entry: those before it belong to nobody."""
+    found = [picture_hash(*entry) for entry in decode_range(range_, DecodeTally(), decoder)]
+    if range_.entry is None or range_.entry.pts is None:
+        return found
+    return [one for one in found if one.ticks >= (range_.entry.pts or 0)]
+
+
+def _decodes(decoder: PictureDecoder, range_: DecodeRange) -> bool:
+    """Tell whether a device decodes a track at all: a real GPU may lack an engine for it."""
+    try:
+        next(decode_range(range_, DecodeTally(), decoder), None)
+    except EngineUnfit as error:
+        if "this GPU's NVDEC decodes" not in error.message:
+            raise
+        return False
+    return True
+
+
+def test_every_range_gives_softwares_pictures(decoder: PictureDecoder, clip: Footage) -> None:
+    """From the beginning or from the middle, to the end or not: the same hashes at the same times, in order."""
+    ranges = clip.ranges()
+    if not _decodes(decoder, ranges[0]):
+        pytest.skip(f"the device does not decode {clip.path.name}")
+    assert len(ranges) >= 6
+    for range_ in ranges:
+        wanted = _hashes(range_, SOFTWARE)
+        assert wanted
+        assert all(one.ticks < other.ticks for one, other in pairwise(wanted))
+        assert _hashes(range_, decoder) == wanted, range_
+
+
+def _picture_facts(range_: DecodeRange, decoder: PictureDecoder) -> tuple[list[tuple[object, ...]], DecodeTally]:
+    """Return what a decoder says of each picture, and what it counted."""
+    tally = DecodeTally()
+    with av.open(range_.source) as container:
+        stream = open_track(container, range_)
+        packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
+        pictures = decoder.decode(stream, packets, tally)
+        return [(number, *_facts(picture)) for number, picture in pictures], tally
+
+
+def _facts(picture: av.VideoFrame) -> tuple[object, ...]:
+    colours = (picture.color_range, picture.colorspace, picture.color_primaries, picture.color_trc)
+    return picture.pts, picture.width, picture.height, picture.format.name, *(int(each) for each in colours)
+
+
+def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder, clip: Footage) -> None:
+    """Packet number, time, size, format and colours are software's; every picture is counted."""
+    range_ = clip.ranges()[0]
+    if not _decodes(decoder, range_):
+        pytest.skip(f"the device does not decode {clip.path.name}")
+    facts, tally = _picture_facts(range_, decoder)
+    wanted, _ = _picture_facts(range_, SOFTWARE)
+    assert facts == wanted
+    assert (tally.frames, tally.failed_packets, tally.corrupt_frames) == (len(wanted), 0, 0)
+    assert tally.decode_s > 0
+
+
+def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder, folder: Path) -> None:
+    """A range that nobody reads to its end changes nothing for the next one."""
+    range_ = footage(folder, "h264-open.mp4").ranges()[0]
+    wanted = _hashes(range_, SOFTWARE)
+    for stop in (1, 5):
+        pictures = decode_range(range_, DecodeTally(), decoder)
+        begun = [picture_hash(*next(pictures)) for _ in range(stop)]
+        pictures.close()
+        assert begun == wanted[:stop]
+        assert _hashes(range_, decoder) == wanted
+
+
+def test_many_threads_share_one_decoder(decoder: PictureDecoder, folder: Path) -> None:
+    """Ranges of several tracks at once are each as if alone."""
+    names = ["h264-open.mp4", "hevc-10-open.mkv", "vp9-hidden.webm"]
+    ranges = [range_ for name in names for range_ in footage(folder, name).ranges()[:4]]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda range_: _hashes(range_, decoder), ranges))
+    assert found == [_hashes(range_, SOFTWARE) for range_ in ranges]
+
+
+FOUR = constant_times(4)
+UNFIT = {
+    "lossless.mkv": Clip(times=FOUR, encoder="ffv1"),
+    "interlaced.mkv": Clip(times=FOUR, options=(("x264-params", "interlaced=1"),)),
+    "odd.mkv": Clip(times=FOUR, width=63, height=48, encoder="libvpx-vp9"),
+}
+
+
+@pytest.mark.parametrize(("name", "unfit"), UNFIT.items())
+def test_what_does_not_fit_is_refused_before_a_picture(
+    decoder: PictureDecoder, folder: Path, name: str, unfit: Clip
+) -> None:
+    """A device refuses with a reason what it does not decode exactly; software decodes it."""
+    range_ = _whole(make_clip(folder / name, unfit))
+    if isinstance(decoder, SoftwareDecoder):
+        assert len(_hashes(range_, decoder)) == 4
+        return
+    with pytest.raises(EngineUnfit, match=r"NVDEC|PyNvVideoCodec"):
+        next(decode_range(range_, DecodeTally(), decoder))
+
+
+def _whole(path: Path) -> DecodeRange:
+    with av.open(str(path)) as container:
+        time_base = container.streams.video[0].time_base
+    assert time_base is not None
+    return DecodeRange(source=str(path), stream_index=0, time_base=time_base, nominal_ticks=40 / time_base / 1000)

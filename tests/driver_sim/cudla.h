@@ -1,0 +1,179 @@
+/*
+ * What the sources of the simulated libcudla share.
+ *
+ * This is a DRIVER SIMULATOR for tests: cuDLA 1.x in its hybrid and its standalone mode, with no accelerator. Nothing
+ * here says how one behaves. What it promises is written from the cuDLA API reference and CUDA for Tegra, 5, and is
+ * strict where they leave it to the caller.
+ *
+ * Tasks run asynchronously. A handle has a thread that takes its tasks in the order of their submission, waits for
+ * what each depends on, and lets an engine thread run it: so an engine may hang, and the task's time-out still comes.
+ * The arithmetic is real (cudla_loadable.h), so what comes out can be checked.
+ *
+ * Faults (scenario.h): every function is an entry point by its own name; an engine enters `cudlaTask` and
+ * `cudlaTask.dla0` (of its number) for each task, whose status is an error that is found later, and whose hang is the
+ * firmware's; `corrupt` there is a data mismatch.
+ *
+ * cudla.c           the library, devices and their handles
+ * cudla_memory.c    memory and sync objects that a handle may use
+ * cudla_modules.c   loadables
+ * cudla_submit.c    tasks into the queue
+ * cudla_run.c       tasks out of the queue, onto the engine
+ * cudla_nvsci.c     what stands for NvSci in standalone mode
+ * cudla_loadable.c  the simulator's own loadables, and their arithmetic
+ */
+#ifndef CODECFLEET_DRIVER_SIM_CUDLA_H
+#define CODECFLEET_DRIVER_SIM_CUDLA_H
+
+#include "cudla_api.h"
+#include "cudla_loadable.h"
+#include "external_work.h"
+#include "scenario.h"
+
+#include <time.h>
+
+#define ALIGNMENT_BYTES 32
+#define FENCES_MOST 29
+
+/*
+ * NvSci's objects, as far as cuDLA touches them
+ */
+
+typedef enum nvsci_kind { NVSCI_BUFFER, NVSCI_SYNC, NVSCI_ATTRIBUTES } nvsci_kind;
+
+typedef struct nvsci_object {
+    struct nvsci_object *next;
+    nvsci_kind kind;
+    uint64_t number;   /* by which fences name it */
+    uint64_t promised; /* of a sync object: the value that its newest fence waits for */
+    uint64_t reached;
+    size_t bytes;
+    void *memory;
+    uint32_t flags; /* of an attribute list: what cuDLA filled in */
+} nvsci_object;
+
+/* A value that a sync object is to reach. Objects are named by number: they may be gone by then. */
+typedef struct fence_goal {
+    uint64_t object;
+    uint64_t value;
+} fence_goal;
+
+typedef struct fence_goals {
+    uint32_t count;
+    fence_goal goals[FENCES_MOST];
+} fence_goals;
+
+/*
+ * Devices, modules, memory and tasks
+ */
+
+/* Memory or a sync object that a handle may use, by its address on the accelerator. */
+typedef struct dla_region {
+    struct dla_region *next;
+    uint64_t address;
+    const void *origin; /* the CUDA pointer or the NvSci object */
+    void *memory;
+    size_t bytes;
+    uint32_t flags;
+    uint64_t sync_object; /* 0: memory */
+    uint32_t users;       /* tasks that have not ended */
+} dla_region;
+
+typedef struct dla_module {
+    struct dla_device *device;
+    dla_loadable loadable;
+    bool diagnostics;
+} dla_module;
+
+/* One task on an engine. The engine thread frees it if nobody waits for it any more. */
+typedef struct dla_run {
+    int gpu;
+    int number; /* of the accelerator */
+    bool skip;
+    uint64_t serial; /* the task's */
+    const dla_loadable *loadable;
+    bool statistics;
+    void *memory[DLA_TENSORS_MOST];
+    bool computing;
+    bool ended;
+    bool abandoned;
+    int status;
+} dla_run;
+
+typedef struct dla_task {
+    struct dla_task *next;
+    struct dla_device *device;
+    void *stream;
+    uint64_t serial; /* of submission, over all handles */
+    bool is_running; /* on the engine, which takes one task at a time */
+    dla_run *run;
+    uint32_t region_count;
+    dla_region *regions[DLA_TENSORS_MOST];
+    fence_goals waits;
+    fence_goals at_start;
+    fence_goals at_end;
+} dla_task;
+
+typedef struct dla_device {
+    struct dla_device *next;
+    int number;
+    int gpu;
+    bool standalone;
+    bool loaded_once;
+    bool closing;
+    uint32_t timeout_ms;
+    int error; /* of the first task that failed: it stays */
+    dla_module *module;
+    dla_region *regions;
+    uint64_t next_address;
+    uint32_t unfinished;
+    fence_goals waits_to_come; /* of an event-only submission */
+    fence_goals start_to_come;
+    fence_goals end_to_come;
+} dla_device;
+
+/*
+ * One lock guards all of the library; whoever changes what others wait for tells it. In cudla.c.
+ */
+void take_lock(void);
+void give_lock(void);
+void tell_change(void);
+void wait_for_change(void);
+void wait_for_change_until(struct timespec when);
+struct timespec time_after_ms(uint64_t milliseconds); /* of the monotonic clock */
+bool is_before(struct timespec when);
+
+/* Guarded by the lock. */
+extern dla_device *devices;
+extern dla_task *tasks; /* all that have not ended, oldest first */
+extern uint64_t serials;
+
+/* Does what the scenario says of a call; true where the function is to return *status. */
+bool is_refused(const char *function, int gpu, int *status);
+
+/* The device of a handle, with the lock; NULL where it is none. */
+dla_device *device_of(cudlaDevHandle handle);
+
+/* The GPU that a handle is coupled with, for the scenario's faults. */
+int gpu_of(cudlaDevHandle handle);
+
+/* libcuda's; weak, because a libcuda without it is still of use: submissions wait for their tasks then. */
+__attribute__((weak)) sim_external_wait_setter sim_cuda_set_external_wait;
+
+/* In cudla_run.c. */
+void *device_main(void *device); /* a handle's thread; frees the device when it is closing */
+int start_thread(void *(*main)(void *), void *argument);
+bool is_stream_busy(void *stream, uint64_t serial); /* with a task that was submitted before `serial` */
+int wait_for_stream(void *stream, bool *finished);  /* what libcuda asks: external_work.h */
+
+/* In cudla_memory.c: what a handle knows by an accelerator's address; NULL where there is nothing. */
+dla_region *region_at(const dla_device *device, const uint64_t *address);
+
+/* In cudla_nvsci.c. Goals are fences that are waited for or promised. */
+nvsci_object *nvsci_find(const void *handle, nvsci_kind kind);
+nvsci_object *nvsci_numbered(uint64_t number);
+bool are_reached(const fence_goals *goals);
+void reach(const fence_goals *goals);
+void write_fence(uint64_t *words, fence_goal goal);
+bool read_fence(const uint64_t *words, fence_goal *goal);
+
+#endif

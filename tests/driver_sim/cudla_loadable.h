@@ -1,0 +1,82 @@
+/*
+ * The loadable of the simulated DLA: a format of the simulator's own, and its arithmetic.
+ *
+ * This is part of a DRIVER SIMULATOR for tests. loadable.py writes the format. All numbers are little-endian:
+ *
+ *   offset  bytes
+ *        0  8    "CFSIMDLA"
+ *        8  4    version, 1
+ *       12  4    operation (dla_operation)
+ *       16  12   how many input tensors, output tensors, and statistics buffers
+ *       28  4    how long an engine is busy with it, in microseconds, on top of the arithmetic
+ *       32  16   scale and bias, two doubles
+ *       48  168  each tensor's descriptor, as cudlaModuleTensorDescriptor: inputs, outputs, statistics
+ *
+ * Element (n, c, h, w) of a tensor lies at n * stride[3] + c * stride[2] + h * stride[1] + w * stride[0] bytes,
+ * whatever its format is called. Arithmetic is in double precision; integers are rounded half to even and kept in
+ * their range.
+ */
+#ifndef CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H
+#define CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H
+
+#include "cudla_api.h"
+
+#include <stdbool.h>
+
+#define DLA_MAGIC "CFSIMDLA"
+#define DLA_FORMAT_VERSION 1
+#define DLA_HEADER_BYTES 48
+#define DLA_TENSORS_MOST 16
+#define DLA_ELEMENTS_MOST (UINT64_C(1) << 32)
+
+typedef cudlaModuleTensorDescriptor dla_tensor;
+
+typedef enum dla_operation {
+    DLA_AFFINE,   /* output i = scale * input i + bias */
+    DLA_SUM,      /* output 0 = scale * (the sum of all inputs) + bias */
+    DLA_BOX_MEAN, /* output i = scale * (the mean of the block of input i that a cell covers) + bias */
+    DLA_ARGMAX,   /* output i = for each n, where in (c, h, w) the greatest element of input i is: the first of them */
+    DLA_DIAGNOSTICS, /* output 0 = bias: the library's own, in no file */
+    DLA_OPERATIONS = DLA_DIAGNOSTICS
+} dla_operation;
+
+/* The data types of NVDLA's loadable schema. */
+typedef enum dla_type { DLA_FLOAT = 1, DLA_HALF, DLA_INT16, DLA_INT8, DLA_UINT8, DLA_UINT16, DLA_INT32 } dla_type;
+
+typedef struct dla_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t operation;
+    uint32_t input_count;
+    uint32_t output_count;
+    uint32_t statistics_count;
+    uint32_t busy_us;
+    double scale;
+    double bias;
+} dla_header;
+
+_Static_assert(sizeof(dla_header) == DLA_HEADER_BYTES, "as in the format");
+
+typedef struct dla_loadable {
+    dla_header header;
+    dla_tensor tensors[DLA_TENSORS_MOST]; /* inputs, outputs, statistics */
+} dla_loadable;
+
+static inline uint32_t dla_tensor_count(const dla_loadable *loadable) {
+    return loadable->header.input_count + loadable->header.output_count + loadable->header.statistics_count;
+}
+
+static inline const dla_tensor *dla_output(const dla_loadable *loadable, uint32_t number) {
+    return &loadable->tensors[loadable->header.input_count + number];
+}
+
+/* False where the bytes are no loadable, a newer one, cut short, or say what makes no sense. */
+bool dla_parse(const uint8_t *bytes, size_t size, dla_loadable *loadable);
+
+/* What CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS loads: no input, and one output that says 0, no fault. */
+void dla_make_diagnostics(dla_loadable *loadable);
+
+/* Computes all outputs; `memory` holds the tensors' addresses: inputs, outputs. */
+void dla_compute(const dla_loadable *loadable, void *const *memory);
+
+#endif

@@ -1,0 +1,139 @@
+"""Asks a library every question that codecfleet.testing.FakeNvml knows, and writes the answers down as plain values.
+
+Run as a program with the simulated driver, this prints what the real binding says of the simulated library; a test
+compares it with what the fake says of the same machine.
+"""
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pynvml
+
+from codecfleet.testing.fake_nvml import _ON_DEVICES
+from codecfleet.testing.fake_nvml_mig import SLICE_ANSWERS
+from codecfleet.testing.fake_nvml_vgpu import INSTANCE_ANSWERS, TYPE_ANSWERS
+
+__all__ = ["answers"]
+
+SYSTEM = (
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetNVMLVersion",
+    "nvmlSystemGetCudaDriverVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount",
+)
+ARGUMENTS: dict[str, tuple[tuple[Any, ...], ...]] = {
+    "nvmlDeviceGetApplicationsClock": ((0,),),
+    "nvmlDeviceGetClockInfo": ((0,), (3,)),
+    "nvmlDeviceGetDefaultApplicationsClock": ((0,),),
+    "nvmlDeviceGetEncoderCapacity": ((0,), (1,), (2,)),
+    "nvmlDeviceGetFieldValues": (([230, 1],),),
+    "nvmlDeviceGetGpuInstanceProfileInfo": tuple((kind, version) for kind in range(19) for version in (1, 2)),
+    "nvmlDeviceGetGpuInstanceProfileInfoV": tuple((kind,) for kind in range(19)),
+    "nvmlDeviceGetGpuInstanceRemainingCapacity": tuple((kind,) for kind in range(10)),
+    "nvmlDeviceGetInforomVersion": ((0,), (1,), (2,)),
+    "nvmlDeviceGetMaxClockInfo": ((0,), (3,)),
+    "nvmlDeviceGetMemoryErrorCounter": ((0, 0, 2), (1, 0, 7), (1, 0, 0)),
+    "nvmlDeviceGetMemoryInfo": ((), (pynvml.nvmlMemory_v2,)),
+    "nvmlDeviceGetPcieThroughput": ((0,),),
+    "nvmlDeviceGetProcessUtilization": ((0,),),
+    "nvmlDeviceGetRetiredPages": ((0,),),
+    "nvmlDeviceGetTemperature": ((0,),),
+    "nvmlDeviceGetTemperatureThreshold": ((0,),),
+    "nvmlDeviceGetTemperatureV": ((0,),),
+    "nvmlDeviceGetTotalEccErrors": ((1, 0), (0, 0)),
+    "nvmlDeviceGetVgpuProcessUtilization": ((0,),),
+    "nvmlDeviceGetVgpuUtilization": ((0,),),
+    "nvmlVgpuInstanceGetAccountingStats": ((1,),),
+    "nvmlVgpuTypeGetCapabilities": ((0,), (1,)),
+}
+# Takes a type, too, and is asked of those that the device supports.
+NOT_ASKED = {"nvmlVgpuTypeGetMaxInstances"}
+PADDING = frozenset({"version", "reserved", "opaqueData", "opaqueDataSize", "timestamp", "latencyUsec"})
+
+
+def answers(nvml: Any) -> dict[str, Any]:  # noqa: ANN401 - pynvml, or what is like it
+    """Return every answer by its question; an error is its number. ``nvml`` is open."""
+    said = {name: _said(getattr(nvml, name)) for name in SYSTEM}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        said |= _of_device(nvml, index)
+    for number in (*_supported(nvml), 77):
+        said |= {key: value for name in TYPE_ANSWERS for key, value in _asked(nvml, name, number, str(number))}
+    for number in (*_active(nvml), 77):
+        said |= {key: value for name in INSTANCE_ANSWERS for key, value in _asked(nvml, name, number, str(number))}
+    return said
+
+
+def _of_device(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - as above
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    names = sorted({*_ON_DEVICES} - NOT_ASKED)
+    said = {key: value for name in names for key, value in _asked(nvml, name, handle, f"gpu {index}")}
+    for place in range(8):
+        try:
+            piece = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        except pynvml.NVMLError as error:
+            said[f"gpu {index} slice {place}"] = error.value
+            continue
+        for name in SLICE_ANSWERS:
+            said |= dict(_asked(nvml, name, piece, f"gpu {index} slice {place}"))
+        said[f"gpu {index} slice {place} has rates"] = _said(nvml.nvmlDeviceGetUtilizationRates, piece)
+        parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(piece)
+        said[f"gpu {index} slice {place} is part of"] = _said(nvml.nvmlDeviceGetUUID, parent)
+    for number in _supported(nvml):
+        said[f"gpu {index} holds of {number}"] = _said(nvml.nvmlVgpuTypeGetMaxInstances, handle, number)
+    return said
+
+
+def _asked(nvml: Any, name: str, subject: object, called: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
+    for arguments in ARGUMENTS.get(name, ((),)):
+        yield f"{called} {name}{list(arguments)}", _said(getattr(nvml, name), subject, *arguments)
+
+
+def _said(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - plain values
+    try:
+        return _plain(function(*arguments))
+    except pynvml.NVMLError as error:
+        return {"error": error.value}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - plain values
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, str):
+        return value.replace(" (simulated)", "")
+    if isinstance(value, ctypes.Union):
+        return bytes(value).hex()
+    if isinstance(value, ctypes.Structure):
+        fields = (field[0] for field in value._fields_)
+        return {name: _plain(getattr(value, name)) for name in fields if name not in PADDING}
+    if isinstance(value, (list, tuple, ctypes.Array)):
+        return [_plain(each) for each in value]
+    if isinstance(value, ctypes._SimpleCData):
+        return value.value
+    return value
+
+
+def _numbers(nvml: Any, name: str) -> list[int]:  # noqa: ANN401 - as above
+    found: list[int] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            found += getattr(nvml, name)(nvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError:
+            continue
+    return found
+
+
+def _supported(nvml: Any) -> list[int]:  # noqa: ANN401 - as above
+    return _numbers(nvml, "nvmlDeviceGetSupportedVgpus")
+
+
+def _active(nvml: Any) -> list[int]:  # noqa: ANN401 - as above
+    return _numbers(nvml, "nvmlDeviceGetActiveVgpus")
+
+
+if __name__ == "__main__":
+    pynvml.nvmlInit()
+    json.dump(answers(pynvml), sys.stdout)

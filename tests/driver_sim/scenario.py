@@ -1,0 +1,191 @@
+"""Writes the scenario file that the simulated driver reads: a machine of a fleet file, and what goes wrong on it.
+
+``scenario.h`` says what the libraries make of it. Every device's name ends in "(simulated)".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.engines import Direction, Engine, Trial
+from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+
+__all__ = ["SIMULATED", "Action", "Fault", "Scenario", "machine"]
+
+SIMULATED = " (simulated)"
+DEFAULT_DRIVER = "580.126.20"
+_ENGINES = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
+_CUDA_OF_BRANCH = {
+    615: 13040,
+    610: 13030,
+    595: 13020,
+    590: 13010,
+    580: 13000,
+    575: 12090,
+    570: 12080,
+    565: 12070,
+    560: 12060,
+    555: 12050,
+    550: 12040,
+    545: 12030,
+    535: 12020,
+    530: 12010,
+    525: 12000,
+}
+
+
+class Action(Enum):
+    """What a fault does to the call that meets it."""
+
+    STATUS = "status"  #: it returns ``value``, a status of its own library
+    HANG = "hang"  #: it never returns
+    EXIT = "exit"  #: the process ends with the exit code ``value``
+    LOSE = "lose"  #: the device is lost: this and every later call on it says so
+    XID = "xid"  #: the Xid event ``value`` is raised through NVML, and the call goes on
+    SHORT = "short"  #: NVENC cuts the bitstream short, NVDEC leaves the picture out
+    CORRUPT = "corrupt"  #: NVDEC decodes the picture with an error
+    SLOW = "slow"  #: it takes ``value`` milliseconds longer
+
+
+_WITH_VALUE = frozenset({Action.STATUS, Action.EXIT, Action.XID, Action.SLOW})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault: ``action`` befalls the ``call``-th call of ``function`` on ``device``.
+
+    ``device`` is an index of the scenario (NVML's, whatever is visible to CUDA), None for any. Calls are counted from 1
+    per fault; None is every call, and ``onwards`` takes all later ones too. ``function`` is the C name without its
+    version ("cuMemAlloc", "cuvidDecodePicture", "NvEncEncodePicture", "nvmlDeviceGetUUID", "cudlaSubmitTask").
+    """
+
+    function: str
+    action: Action
+    value: int | None = None
+    device: int | None = None
+    call: int | None = None
+    onwards: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.value is not None) is not (self.action in _WITH_VALUE):
+            message = f"a fault that does {self.action.value!r} takes {'a' if self.value is None else 'no'} value"
+            raise ValueError(message)
+
+    @property
+    def line(self) -> str:
+        """The line of the scenario file."""
+        device = "*" if self.device is None else str(self.device)
+        calls = "*" if self.call is None else f"{self.call}+" if self.onwards else str(self.call)
+        value = "" if self.value is None else f" {self.value}"
+        return f"fault {self.function} {device} {calls} {self.action.value}{value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A machine, its driver, its faults, and how long its engines take for a picture (0: as long as software does).
+
+    ``driver`` and ``cuda_version`` (13000 is 13.0) come from the machine where they are left out.
+    """
+
+    machine: SimulatedNode
+    faults: tuple[Fault, ...] = ()
+    driver: str = ""
+    cuda_version: int = 0
+    decode_picture_us: int = 0
+    encode_picture_us: int = 0
+
+    def text(self) -> str:
+        """Return the scenario file."""
+        return "\n".join((*self._lines(), ""))
+
+    def write(self, path: Path) -> None:
+        """Write the scenario file."""
+        path.write_text(self.text(), encoding="utf-8")
+
+    def _lines(self) -> Iterator[str]:
+        driver = self.driver or self.machine.driver or DEFAULT_DRIVER
+        yield f"node {self.machine.name}"
+        yield f"driver {driver}"
+        yield f"cuda_version {self.cuda_version or _cuda_of(driver)}"
+        if self.machine.tegra:
+            yield f"tegra {self.machine.tegra}"
+        gpus = [device for device in self.machine.devices if device.kind is not DeviceKind.CPU]
+        for index, device in enumerate(gpus):
+            yield f"device {index}"
+            yield from _device_lines(device)
+            yield f"decode_picture_us {self.decode_picture_us}"
+            yield f"encode_picture_us {self.encode_picture_us}"
+        for index, device in enumerate(gpus):
+            for function, code in device.faults.items():
+                yield Fault(function=function, action=Action.STATUS, value=code, device=index).line
+        yield from (fault.line for fault in self.faults)
+
+
+def machine(fleet: str | Path, name: str = "") -> SimulatedNode:
+    """Return a machine of a fleet file: the one with this name, or the first.
+
+    Raises:
+        UsageError: there is no such fleet, or it cannot be read.
+        LookupError: the fleet has no machine with this name.
+    """
+    nodes = load_fleet(fleet).nodes
+    found = next((node for node in nodes if name in ("", node.name)), None)
+    if found is None:
+        message = f"the fleet {fleet} has no machine {name}"
+        raise LookupError(message)
+    return found
+
+
+def _cuda_of(driver: str) -> int:
+    branch = int(driver.split(".", maxsplit=1)[0])
+    return next(version for least, version in sorted(_CUDA_OF_BRANCH.items(), reverse=True) if branch >= least)
+
+
+def _device_lines(device: SimulatedDevice) -> Iterator[str]:
+    yield f"name {device.name.removesuffix(SIMULATED)}{SIMULATED}"
+    yield f"uuid {device.uuid}"
+    yield f"pci_bus_id {device.pci_bus_id}"
+    yield f"architecture {device.architecture}"
+    yield f"compute_capability {device.compute_capability}"
+    yield f"memory_bytes {device.memory_bytes}"
+    if device.max_video_clock_mhz is not None:
+        yield f"video_clock_max_mhz {device.max_video_clock_mhz}"
+    yield f"engines {_counts(device.engines)}"
+    yield f"integrated {int(device.kind is DeviceKind.IGPU)}"
+    yield f"mig_enabled {int(device.mig_enabled)}"
+    yield f"mig_capable {int(device.mig_capable)}"
+    yield f"virtualization {device.virtualization}"
+    yield f"vgpu_scheduler {device.vgpu_scheduler}"
+    if device.encoder_sessions_max is not None:
+        yield f"encoder_sessions_max {device.encoder_sessions_max}"
+    yield from (_capability_line(trial) for trial in device.trials if trial.works)
+    yield from (_slice_line(each) for each in device.slices)
+    for vgpu in device.vgpus:
+        yield from _vgpu_lines(vgpu)
+    yield from (f"xid {xid}" for xid in device.xids)
+
+
+def _counts(engines: dict[Engine, int]) -> str:
+    return " ".join(str(engines.get(engine, 0)) for engine in _ENGINES)
+
+
+def _capability_line(trial: Trial) -> str:
+    case = trial.case
+    direction = "encode" if case.direction is Direction.ENCODE else "decode"
+    size = f"{trial.max_width or 0} {trial.max_height or 0}"
+    return f"capability {direction} {case.codec.value} {case.chroma.replace(':', '')} {case.bit_depth} {size}"
+
+
+def _slice_line(each: SimulatedSlice) -> str:
+    return f"slice {each.uuid} {each.profile} {each.gpu_instance} {each.memory_bytes} {_counts(each.engines)}"
+
+
+def _vgpu_lines(vgpu: SimulatedVgpu) -> Iterator[str]:
+    limit = -1 if vgpu.frame_rate_limit is None else vgpu.frame_rate_limit
+    numbers = f"{vgpu.instance} {vgpu.type_id} {vgpu.framebuffer_bytes} {int(vgpu.licensed)} {limit}"
+    yield f"vgpu {numbers} {vgpu.uuid}"
+    yield f"vgpu_vm {vgpu.vm_id}"
+    yield f"vgpu_type {vgpu.type_name}"

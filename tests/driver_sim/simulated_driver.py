@@ -1,0 +1,121 @@
+"""Runs a program against the driver simulator: a child process, since libraries are found when a process starts."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .build import built_libraries
+from .scenario import Scenario
+
+__all__ = ["Ran", "Traced", "run_simulated", "simulated_environment"]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One line of the trace: the function that was called, and what it was called with or did."""
+
+    function: str
+    values: Mapping[str, str]
+
+    @property
+    def is_call(self) -> bool:
+        """Tell the line that every call writes from those that tell more of it."""
+        return "call" in self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a program did. ``exit_code`` is None where it had not ended in time and was killed."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    trace: tuple[Traced, ...]
+
+    def calls(self, function: str) -> tuple[Traced, ...]:
+        """Return the calls of a function, in order."""
+        return tuple(line for line in self.trace if line.function == function and line.is_call)
+
+    def told(self, function: str) -> tuple[Traced, ...]:
+        """Return what a function told of its calls beyond that they happened, in order."""
+        return tuple(line for line in self.trace if line.function == function and not line.is_call)
+
+
+def simulated_environment(scenario: Scenario, folder: Path, *, shared_state: bool = False) -> dict[str, str]:
+    """Return the variables with which a program finds the simulated driver; the scenario's files lie in ``folder``.
+
+    The trace is ``folder / "trace"``. With ``shared_state`` all processes that get these variables see one machine:
+    Xids, lost devices, memory and the counters of faults.
+
+    Raises:
+        BuildError: the simulator could not be compiled.
+    """
+    scenario.write(folder / "scenario")
+    searched = [str(built_libraries()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    variables = {
+        "LD_LIBRARY_PATH": os.pathsep.join(searched),
+        "CODECFLEET_DRIVER_SIM": str(folder / "scenario"),
+        "CODECFLEET_DRIVER_SIM_TRACE": str(folder / "trace"),
+    }
+    if shared_state:
+        variables["CODECFLEET_DRIVER_SIM_STATE"] = str(folder / "state")
+    return variables
+
+
+def run_simulated(
+    program: str | Sequence[str],
+    scenario: Scenario,
+    *,
+    visible_devices: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    timeout_s: float = 60,
+) -> Ran:
+    """Run Python code (a string) or a command (a sequence) with the simulated driver, and return what it did.
+
+    Python code runs with this interpreter, with the repository importable, and with ``arguments`` in ``sys.argv[1:]``.
+    ``visible_devices`` is CUDA_VISIBLE_DEVICES; ``environment`` is added to this process's own.
+
+    Raises:
+        BuildError: the simulator could not be compiled.
+    """
+    command = [sys.executable, "-c", program, *arguments] if isinstance(program, str) else [*program, *arguments]
+    with tempfile.TemporaryDirectory(prefix="driver-sim-") as name:
+        folder = Path(name)
+        variables = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+        variables |= simulated_environment(scenario, folder) | dict(environment or {})
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        if visible_devices is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = visible_devices
+        code, stdout, stderr = _run(command, variables, timeout_s)
+        return Ran(exit_code=code, stdout=stdout, stderr=stderr, trace=_read_trace(folder / "trace"))
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str], timeout_s: float) -> tuple[int | None, str, str]:
+    with subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            stdout, stderr = child.communicate()
+            return None, stdout, stderr
+        return child.returncode, stdout, stderr
+
+
+def _read_trace(path: Path) -> tuple[Traced, ...]:
+    if not path.is_file():
+        return ()
+    return tuple(_read_line(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def _read_line(line: str) -> Traced:
+    function, *pairs = line.split(" ")
+    return Traced(function, dict(pair.split("=", 1) for pair in pairs if "=" in pair))

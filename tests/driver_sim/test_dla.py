@@ -1,0 +1,410 @@
+"""NVIDIA's cuDLA binding, and the library by itself, on the driver simulator: the contract, faults, and inference.
+
+Every test runs a child process: libraries are found when a process starts.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.probes.engines import Engine
+
+from .scenario import Action, Fault, Scenario, machine
+from .simulated_driver import Ran, run_simulated
+
+DLAS = 3
+MEMORY_BYTES = 8 << 30
+
+# The tests' own configuration takes settings of codecfleet's from the environment; these are put back.
+CONTRACT = """
+import os, sys, pytest
+kept = {name: value for name, value in os.environ.items() if name.startswith("CODECFLEET_DRIVER_SIM")}
+class Keep:
+    def pytest_collection(self):
+        os.environ.update(kept)
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Keep()]))
+"""
+
+PRELUDE = """
+import os, sys, warnings
+warnings.simplefilter("error")
+import numpy as np
+from codecfleet.actors.dla.engine_session import Timing
+from codecfleet.actors.dla.host import open_host
+from codecfleet.actors.dla.layout import pack, unpack
+from codecfleet.actors.dla.session import DlaTask
+from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.errors import CodecfleetError
+from tests.driver_sim.loadable import Loadable, Operation, Tensor
+
+shape = (1, 3, 4, 4)
+network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
+values = np.arange(48, dtype=np.float32).reshape(shape)
+
+def prepared(session):
+    module = session.load(network.to_bytes())
+    x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+    session.upload(x, pack(module.inputs[0], values))
+    return DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,)), y
+
+def told(call):
+    try:
+        call()
+    except CodecfleetError as error:
+        print(type(error).__name__, error.retry.name, error.message)
+    else:
+        print("nothing")
+"""
+
+
+def scenario(*faults: Fault) -> Scenario:
+    """Return an Orin with three DLAs (real ones have two), and what goes wrong on it."""
+    orin = machine("orin")
+    devices = tuple(
+        replace(device, engines={**device.engines, Engine.DLA: DLAS}, memory_bytes=MEMORY_BYTES)
+        if device.engines.get(Engine.DLA)
+        else device
+        for device in orin.devices
+    )
+    return Scenario(machine=replace(orin, devices=devices), faults=faults)
+
+
+def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
+    """Run code behind the prelude; it must end well."""
+    ran = run_simulated(PRELUDE + code, scenario(*faults), arguments=arguments)
+    assert ran.exit_code == 0, ran.stderr
+    return ran
+
+
+def test_the_contract_holds_on_the_real_binding_and_on_the_library() -> None:
+    """Both modes keep every promise of ``DlaSession``; the calls went through the simulated libcudla."""
+    ran = run_simulated(CONTRACT, scenario(), arguments=["tests/contract/test_dla_session.py"])
+    assert ran.exit_code == 0, ran.stdout
+    assert "passed" in ran.stdout
+    assert ran.calls("cudlaMemRegister")
+    assert ran.calls("cudlaImportExternalMemory")
+    assert ran.calls("cudlaTask")
+
+
+def test_what_the_host_says_of_the_machine() -> None:
+    """The count and the version come from the library, error isolation is on before CUDA starts."""
+    ran = run("""
+with_host = open_host()
+print(with_host.count, with_host.version(), os.environ["CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"])
+with_host.close()
+""")
+    assert ran.stdout.split("\n")[0] == "3 (1, 2, 1) 2"
+
+
+@pytest.mark.parametrize("environment", ["os.environ", "{}"], ids=["isolated", "poisoned"])
+def test_an_asynchronous_error_is_found_and_ends_everything(environment: str) -> None:
+    """An engine's error comes out when its tasks are waited for, whether CUDA reports it or not; then all is lost."""
+    ran = run(
+        f"""
+host = open_host(environment={environment})
+one, other = host.open(0), host.open(1)
+task, _ = prepared(one)
+one.submit([task])
+told(one.synchronize)
+told(one.synchronize)
+told(other.attributes)
+told(lambda: host.open(2))
+print(one.state.value, other.state.value)
+host.close()
+print(one.state.value, other.state.value)
+""",
+        Fault(function="cudlaTask", action=Action.STATUS, value=0x40000001, call=1),
+    )
+    first, *later, states, ended = ran.stdout.splitlines()
+    assert first.startswith("EngineFailed ELSEWHERE DLA 0: cudlaSubmitTask: the engine refused the task's input")
+    assert all(line.startswith("DeviceLost ELSEWHERE ") for line in later)
+    assert len(later) == 3
+    assert (states, ended) == ("failed failed", "abandoned abandoned")
+    assert not ran.calls("cudlaDestroyDevice"), "nothing is called any more after an error"
+    assert not ran.calls("cuDevicePrimaryCtxRelease")
+
+
+def test_every_handle_is_asked_when_cuda_blames_an_engine() -> None:
+    """A session whose stream fails for another's task names the DLA that is to blame."""
+    ran = run(
+        """
+host = open_host(environment={})
+guilty, innocent = host.open(1), host.open(0)
+task, _ = prepared(guilty)
+other_task, _ = prepared(innocent)
+guilty.submit([task], stream=innocent.stream)
+innocent.submit([other_task])
+told(innocent.synchronize)
+print(guilty.state.value, innocent.state.value)
+""",
+        Fault(function="cudlaTask.dla1", action=Action.STATUS, value=0x40000007, call=1),
+    )
+    told, states = ran.stdout.splitlines()
+    assert told.startswith("EngineFailed ELSEWHERE DLA 1: cudlaSubmitTask: the engine's data does not match")
+    assert states == "failed failed"
+
+
+def test_the_engine_s_own_time_out_ends_a_task() -> None:
+    """A task that hangs is ended by cuDLA after the limit it was told, and counts as hung."""
+    ran = run(
+        """
+host = open_host(Timing(limits=TimeLimits(task_s=0.2, grace_s=30)))
+session = host.open(0)
+task, _ = prepared(session)
+session.submit([task])
+told(session.synchronize)
+print(session.state.value)
+""",
+        Fault(function="cudlaTask", action=Action.HANG, call=1),
+    )
+    told, state = ran.stdout.splitlines()
+    assert told.startswith("EngineHung ELSEWHERE DLA 0: cudlaSubmitTask: the engine did not end the task in time")
+    assert state == "failed"
+
+
+@pytest.mark.parametrize("function", ["cudlaSubmitTask", "cuStreamSynchronize", "cudlaGetLastError"])
+def test_the_watchdog_gives_up_on_what_never_returns(function: str) -> None:
+    """A call that hangs for ever holds up neither its caller nor the end of the process."""
+    ran = run(
+        """
+host = open_host(Timing(limits=TimeLimits(task_s=0.2, grace_s=0.2, call_s=0.4)))
+session = host.open(0)
+task, _ = prepared(session)
+def work():
+    session.submit([task])
+    session.synchronize()
+told(work)
+told(session.attributes)
+session.close()
+host.close()
+print(session.state.value)
+""",
+        Fault(function=function, action=Action.HANG, call=1),
+    )
+    hung, later, state = ran.stdout.splitlines()
+    assert hung.startswith(f"EngineHung ELSEWHERE DLA 0: {function} did not return within")
+    assert later.startswith("DeviceLost ELSEWHERE ")
+    assert state == "abandoned"
+
+
+STANDALONE = """
+from tests.contract.dla_benches import StandaloneBench
+bench = StandaloneBench(None)
+session = bench.open(1, Timing(limits=TimeLimits(task_s=0.2, grace_s=0.3, call_s=0.4)))
+def work():
+    module = session.load(bench.network.loadable)
+    places = [bench.memory(session, 4096) for _ in range(2)]
+    x, y = (session.register(place, 4096) for place in places)
+    told(lambda: session.register(places[0], 4096))
+    session.submit([bench.task(session, module, (x,), (y,))])
+    session.synchronize()
+told(work)
+print(session.state.value)
+session.close()
+print(session.state.value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            Fault(function="cudlaTask.dla1", action=Action.STATUS, value=0x40000003, call=1),
+            "EngineFailed ELSEWHERE DLA 1: cudlaSubmitTask: the engine had no memory",
+        ),
+        (
+            Fault(function="cudlaTask", action=Action.HANG, call=1),
+            "EngineHung ELSEWHERE DLA 1: cudlaSubmitTask: the engine did not end the task in time",
+        ),
+        (
+            Fault(function="cudlaSubmitTask", action=Action.HANG, call=1),
+            "EngineHung ELSEWHERE DLA 1: cudlaSubmitTask did not return within",
+        ),
+        (
+            Fault(function="cudlaGetLastError", action=Action.HANG, call=1),
+            "EngineHung ELSEWHERE DLA 1: cudlaGetLastError did not return within",
+        ),
+        (
+            Fault(function="cudlaImportExternalMemory", action=Action.STATUS, value=14, call=1),
+            "DeviceLost ELSEWHERE DLA 1: cudlaImportExternalMemory: an NvSci operation failed",
+        ),
+    ],
+    ids=["asynchronous error", "task hangs", "submission hangs", "question hangs", "NvSci fails"],
+)
+def test_standalone_sessions_notice_what_goes_wrong(fault: Fault, words: str) -> None:
+    """Without CUDA too: late errors, hung firmware, hung calls and refused imports; double registration harms none."""
+    ran = run(STANDALONE, fault)
+    *registered, found, broken, ended = ran.stdout.splitlines()
+    assert all("UsageError NEVER DLA 1: cudlaImportExternalMemory: the memory is registered" in r for r in registered)
+    assert found.startswith(words)
+    assert broken in ("failed", "hung")
+    assert ended == "abandoned"
+
+
+def test_a_lost_device_is_lost() -> None:
+    """What cuDLA answers on a machine that lost its GPU becomes DeviceLost."""
+    ran = run(
+        """
+host = open_host()
+session = host.open(0)
+told(lambda: session.load(network.to_bytes()))
+""",
+        Fault(function="cudlaModuleLoadFromMemory", action=Action.LOSE, call=1),
+    )
+    assert ran.stdout.startswith("DeviceLost ELSEWHERE DLA 0: cudlaModuleLoadFromMemory: a CUDA operation failed")
+
+
+def test_devices_are_destroyed_before_the_context() -> None:
+    """Closing the host waits for tasks, destroys every handle, and only then gives the context back."""
+    ran = run("""
+host = open_host()
+sessions = [host.open(number) for number in range(3)]
+for session in sessions:
+    task, y = prepared(session)
+    session.submit([task, task])
+host.close()
+print([session.state.value for session in sessions])
+""")
+    assert ran.stdout.strip() == "['closed', 'closed', 'closed']"
+    calls = [line.function for line in ran.trace if line.is_call]
+    destroyed = [place for place, name in enumerate(calls) if name == "cudlaDestroyDevice"]
+    assert len(destroyed) == 3
+    assert destroyed[-1] < calls.index("cuDevicePrimaryCtxRelease")
+    for number, place in enumerate(destroyed):
+        tasks = [other for other, name in enumerate(calls) if name == f"cudlaTask.dla{number}"]
+        assert len(tasks) == 2
+        assert max(tasks) < place
+
+
+def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
+    """A task writes statistics where it has room for them; the library's own module runs; NOOP runs nothing."""
+    ran = run("""
+from codecfleet.actors.dla.session import Access, LoadOption, SubmitOption
+host = open_host()
+room = Tensor("s", (1, 1, 1, 8))
+with_statistics = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), statistics=(room,))
+with host.open(0) as session:
+    module = session.load(with_statistics.to_bytes(), LoadOption.SHARED_SCRATCH_MEMORY)
+    x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+    s = session.allocate(module.statistics[0].size_bytes, Access.TASK_STATISTICS)
+    found = np.zeros(s.size_bytes, dtype=np.uint8)
+    out = np.zeros(y.size_bytes, dtype=np.uint8)
+    task = DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,), statistics=(s.registration,))
+    session.upload(x, pack(module.inputs[0], values))
+    session.submit([task], options=SubmitOption.NOOP)
+    session.download(y, out)
+    session.synchronize()
+    print("skipped", out.any(), end=" ")
+    session.submit([task], options=SubmitOption.SKIP_LOCK)
+    session.download(s, found)
+    session.download(y, out)
+    session.synchronize()
+    print("ran", found.any(), np.array_equal(unpack(module.outputs[0], out), values))
+with host.open(1) as session:
+    module = session.load(b"", LoadOption.FAULT_DIAGNOSTICS)
+    y = session.allocate(module.outputs[0].size_bytes)
+    out = np.ones(y.size_bytes, dtype=np.uint8)
+    task = DlaTask(module=module, inputs=(), outputs=(y.registration,))
+    session.submit([task], options=SubmitOption.DIAGNOSTICS)
+    session.download(y, out)
+    session.synchronize()
+    print(len(module.inputs), "faults", out.any())
+host.close()
+""")
+    assert ran.stdout.splitlines() == ["skipped False ran True True", "0 faults False"]
+
+
+INFER = """
+import asyncio
+from fractions import Fraction
+import av
+from codecfleet.actors.dla.network import warm_networks
+from codecfleet.actors.dla.pictures import PictureScaler, PixelRule
+from codecfleet.actors.dla import tensors as t
+from codecfleet.jobs.infer import infer
+from codecfleet.jobs.infer_plan import InferSpec
+from codecfleet.testing import LocalPool
+from tests.driver_sim.loadable import DataType as Kind
+
+source, output, loadable = sys.argv[1:]
+x, y = Tensor("x", (2, 3, 36, 64), Kind.HALF), Tensor("cells", (2, 3, 9, 16))
+net = Loadable(Operation.BOX_MEAN, (x,), (y,), scale=3.0, bias=1.0)
+open(loadable, "wb").write(net.to_bytes())
+rule = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
+
+async def main():
+    async with LocalPool(6) as pool:
+        spec = InferSpec(source=source, loadable=loadable, output=output, rule=rule, segment_s=Fraction(1))
+        return await infer(spec, pool)
+
+report = asyncio.run(main())
+print(sorted(report.segments_by_device), report.frames)
+warm_networks().close()
+
+scaler = PictureScaler(t.TensorDescriptor(
+    name="x", size_bytes=0, n=2, c=3, h=36, w=64, data_format=t.DataFormat.NCHW, data_type=t.DataType.HALF,
+    data_category=t.DataCategory.IMAGE, pixel_format=t.PixelFormat.R8, pixel_mapping=t.PixelMapping.PITCH_LINEAR,
+))
+found = np.load(output)
+with av.open(source) as container:
+    frames = list(container.decode(video=0))
+times = sorted(frame.pts for frame in frames)
+assert found["pts_ticks"].tolist() == times, (found["pts_ticks"], times)
+for number, frame in enumerate(sorted(frames, key=lambda frame: frame.pts)):
+    picture = np.repeat(rule.applied(scaler.scaled(frame)[None], np.dtype(np.float16)), 2, axis=0)
+    (expected,) = net.expected([picture])
+    assert np.array_equal(found["cells"][number], expected[0]), number
+print("right", found["cells"].shape, found["cells"].dtype, found["time_base"])
+"""
+
+
+def test_infer_gathers_the_right_tensors_in_order_from_three_devices(tmp_path: Path, film: Path) -> None:
+    """Every frame's tensor, at its time, whichever DLA it was computed on; all three were at work."""
+    arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
+    ran = run(INFER, arguments=arguments)
+    shares, verdict = ran.stdout.splitlines()
+    assert shares == "[0, 1, 2] 240"
+    assert verdict.startswith("right (240, 3, 9, 16) float32")
+    for number in range(DLAS):
+        assert ran.calls(f"cudlaTask.dla{number}")
+    created, destroyed = ran.calls("cudlaCreateDevice"), ran.calls("cudlaDestroyDevice")
+    assert len(created) == len(destroyed) <= 2 * DLAS, "networks stay warm from segment to segment"
+
+
+def test_infer_fails_with_the_engine_s_error(tmp_path: Path, film: Path) -> None:
+    """A DLA that breaks under a job fails it, leaves no output, and the line says what broke."""
+    command = "told(lambda: asyncio.run(main()))\nprint(os.path.exists(output))\nsys.exit()\n"
+    code = INFER.replace("report = asyncio.run(main())\n", command)
+    arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
+    ran = run(code, Fault(function="cudlaTask", action=Action.STATUS, value=0x40000007, call=9), arguments=arguments)
+    told, exists = ran.stdout.splitlines()
+    assert told.startswith("SegmentFailed")
+    assert "the engine's data does not match" in told
+    assert exists == "False"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_command_infers_on_a_ray_of_its_own(tmp_path: Path, film: Path) -> None:
+    """``codecfleet infer`` as a user calls it: worker processes share the DLAs, one file comes out."""
+    code = PRELUDE + INFER.split("async def main", maxsplit=1)[0] + "\nfrom codecfleet.cli import run as program\n"
+    code += "sys.exit(program(['infer', source, '--loadable', loadable, '--output', output, '--end', '4', '--json']))"
+    arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
+    ran = run_simulated(code, scenario(), arguments=arguments, timeout_s=110)
+    assert ran.exit_code == 0, ran.stderr
+    assert '"frames": 96' in ran.stdout
+    assert (tmp_path / "tensors.npz").is_file()
+
+
+def test_the_command_says_so_where_the_library_counts_no_dla(tmp_path: Path) -> None:
+    """Libcudla alone is no DLA: one line, exit code 4, and nothing was started."""
+    without = Scenario(machine=machine("rtx-4090"))
+    arguments = ["infer", str(tmp_path / "film.mkv"), "--loadable", "net.dla", "--output", "tensors.npz"]
+    ran = run_simulated([sys.executable, "-m", "codecfleet", *arguments], without)
+    assert ran.exit_code == 4
+    assert ran.stderr.count("\n") == 1
+    assert "this machine has no DLA: libcudla counts none" in ran.stderr
+    assert not ran.calls("cuInit")

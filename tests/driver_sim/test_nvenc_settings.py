@@ -1,0 +1,270 @@
+"""Every NVENC setting through the real PyNvVideoCodec: what arrives in the driver's structures.
+
+The simulator writes each field of NV_ENC_INITIALIZE_PARAMS and NV_ENC_CONFIG into its trace, by the names of
+nvEncodeAPI.h. So these tests hold our model against the package's own code, and prove what is refused to be worth it.
+"""
+
+import json
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.nvidia.nvenc_options import REFUSED, SETTINGS
+from codecfleet.actors.nvidia.nvenc_settings import LEVELS
+from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface
+
+from .scenario import Scenario, machine
+from .simulated_driver import Ran, run_simulated
+
+pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+
+Fields = dict[str, str]
+Options = dict[str, str]
+
+INITIALIZE = "NvEncInitializeEncoder"
+ADA = machine("rtx-4090")
+BLACKWELL = machine("mixed-200", "blackwell-1")
+CODECS = (Codec.H264, Codec.HEVC, Codec.AV1)
+BASE: Options = {"rc": "vbr", "bitrate": "3000000", "maxbitrate": "6000000", "bf": "1", "gop": "64", "fps": "30"}
+QP: Options = {"rc": "constqp"}
+TUNINGS = {"high_quality": 1, "low_latency": 2, "ultra_low_latency": 3, "uhq": 5}
+QPS = ("qpInterP", "qpInterB", "qpIntra")
+
+MAKE = """
+import json, os, sys
+import PyNvVideoCodec
+from codecfleet.actors.nvidia.nvenc_options import settings_from_options
+from codecfleet.actors.nvidia.nvenc_settings import create_encoder_arguments
+faults = []
+for surface, options, raw in json.loads(sys.argv[1]):
+    arguments = create_encoder_arguments(settings_from_options(options)) | raw
+    try:
+        PyNvVideoCodec.CreateEncoder(640, 480, surface, True, gpu_id=0, **arguments)
+        faults.append("")
+    except Exception as error:
+        faults.append(str(error))
+print(json.dumps(faults))
+"""
+
+
+def vui(codec: Codec) -> str:
+    """Return the prefix of a codec's display information."""
+    return f"{codec}Config.{codec}VUIParameters."
+
+
+def quantizers(prefix: str, *values: int) -> Fields:
+    """Return the fields of an NV_ENC_QP."""
+    return {f"rcParams.{prefix}.{name}": str(value) for name, value in zip(QPS, values, strict=True)}
+
+
+def one(field: str, *texts: str) -> list[tuple[Options, str, Fields]]:
+    """Return cases whose value arrives as it is."""
+    return [({}, text, {field: text}) for text in texts]
+
+
+def cases(codec: Codec) -> dict[str, list[tuple[Options, str, Fields]]]:
+    """Return for each setting: what else is set with it, its text, and the driver's fields as they must be."""
+    own = f"{codec}Config."
+    most = 255 if codec is Codec.AV1 else 51
+    quality: Options = {"bitrate": "", "maxbitrate": ""}
+    constant: Options = QP | quality
+    found: dict[str, list[tuple[Options, str, Fields]]] = {
+        "codec": [({}, codec.value, {"encodeGUID": f"NV_ENC_CODEC_{codec.value.upper()}_GUID"})],
+        "preset": [({}, f"P{n}", {"presetGUID": f"NV_ENC_PRESET_P{n}_GUID"}) for n in range(1, 8)],
+        "tuning_info": [
+            ({}, text, {"tuningInfo": str(number)})
+            for text, number in TUNINGS.items()
+            if (text, codec) != ("uhq", Codec.H264)
+        ],
+        "rc": [
+            ({}, "vbr", {"rcParams.rateControlMode": "1"}),
+            ({"maxbitrate": ""}, "cbr", {"rcParams.rateControlMode": "2"}),
+            (quality | {"constqp": "20"}, "constqp", {"rcParams.rateControlMode": "0"}),
+        ],
+        "bitrate": one("rcParams.averageBitRate", "1", "2999999"),
+        "maxbitrate": one("rcParams.maxBitRate", "3000000", "4294967295"),
+        "vbvbufsize": one("rcParams.vbvBufferSize", "1", "4294967295"),
+        "vbvinit": [({"vbvbufsize": "5000"}, "4000", {"rcParams.vbvInitialDelay": "4000"})],
+        "fps": [
+            ({}, "30000/1001", {"frameRateNum": "30000", "frameRateDen": "1001"}),
+            ({}, "25", {"frameRateNum": "25", "frameRateDen": "1"}),
+            ({}, "1/2", {"frameRateNum": "1", "frameRateDen": "2"}),
+        ],
+        "cq": [
+            (
+                quality,
+                text,
+                {"rcParams.targetQuality": text, "rcParams.averageBitRate": "0", "rcParams.maxBitRate": "0"},
+            )
+            for text in ("1", "51", *(["63"] if codec is Codec.AV1 else []))
+        ],
+        "constqp": [
+            (constant, f"0,30,{most}", quantizers("constQP", 0, 30, most)),
+            (constant, "17", quantizers("constQP", 17, 17, 17)),
+        ],
+        "initqp": [({}, "10,20,30", quantizers("initialRCQP", 10, 20, 30) | {"rcParams.enableInitialRCQP": "1"})],
+        "qmax": [({}, "40,41,42", quantizers("maxQP", 40, 41, 42) | {"rcParams.enableMaxQP": "1"})],
+        "gop": [({}, "48", {"gopLength": "48", f"{own}idrPeriod": "48"})],
+        "idrperiod": [({}, "128", {"gopLength": "64", f"{own}idrPeriod": "128"})],
+        "bf": [({}, str(count), {"frameIntervalP": str(count + 1)}) for count in range(4)],
+        "numrefl0": one(own + ("numFwdRefs" if codec is Codec.AV1 else "numRefL0"), "1", "3"),
+        "numrefl1": one(own + ("numBwdRefs" if codec is Codec.AV1 else "numRefL1"), "1", "2"),
+        "multipass": [({}, "qres", {"rcParams.multiPass": "1"}), ({}, "fullres", {"rcParams.multiPass": "2"})],
+        "lookahead": [
+            ({}, text, {"rcParams.enableLookahead": "1", "rcParams.lookaheadDepth": text}) for text in ("1", "30")
+        ],
+        "aq": [
+            ({}, "1", {"rcParams.enableAQ": "1", "rcParams.aqStrength": "1"}),
+            ({}, "15", {"rcParams.enableAQ": "1", "rcParams.aqStrength": "15"}),
+            ({}, "auto", {"rcParams.enableAQ": "1", "rcParams.aqStrength": "0"}),
+        ],
+        "temporalaq": [({}, text, {"rcParams.enableTemporalAQ": text}) for text in ("0", "1")],
+        "ldkfs": [({}, text, {"rcParams.lowDelayKeyFrameScale": text}) for text in ("0", "1")],
+        "max_res": [({}, "1920x1080", {"maxEncodeWidth": "1920", "maxEncodeHeight": "1080"})],
+        "level": [({}, name, {f"{own}level": str(number)}) for name, number in LEVELS[codec].items()],
+    }
+    return found | ({} if codec is Codec.H264 else _tiers(own)) | ({} if codec is Codec.AV1 else _headers(codec))
+
+
+def _tiers(own: str) -> dict[str, list[tuple[Options, str, Fields]]]:
+    return {"tier": [({}, text, {f"{own}tier": text}) for text in ("0", "1")]}
+
+
+def _headers(codec: Codec) -> dict[str, list[tuple[Options, str, Fields]]]:
+    own = f"{codec}Config."
+    timing = {"timingInfoPresentFlag": "1", "numUnitInTicks": "1001", "timeScale": "60000"}
+    return {
+        "timinginfo": [({}, "1001/60000", {vui(codec) + name: value for name, value in timing.items()})],
+        "repeatspspps": [
+            ({}, "1", {f"{own}repeatSPSPPS": "1", f"{own}disableSPSPPS": "0"}),
+            ({}, "0", {f"{own}repeatSPSPPS": "0", f"{own}disableSPSPPS": "1"}),
+        ],
+        "lossless": [
+            (QP | {"bitrate": "", "maxbitrate": "", "constqp": "0"}, "lossless", {"tuningInfo": "4"}),
+        ],
+    }
+
+
+def options_of(codec: Codec, name: str, others: Options, text: str) -> Options:
+    """Return the options of a case: the base, what goes with the setting, and the setting; "" leaves one out."""
+    key = "tuning_info" if name == "lossless" else name
+    chosen = {"codec": codec.value} | BASE | others | {key: text}
+    return {key: value for key, value in chosen.items() if value}
+
+
+def groups(ran: Ran) -> list[Fields]:
+    """Return what each NvEncInitializeEncoder was called with."""
+    found: list[Fields] = []
+    for line in ran.trace:
+        if line.function == INITIALIZE and line.is_call:
+            found.append({})
+        elif line.function == INITIALIZE:
+            found[-1] |= line.values
+    return found
+
+
+def initialized(wanted: list[tuple[str, Options, dict[str, Any]]], *, blackwell: bool = False) -> list[Fields]:
+    """Make encoders in a child and return the driver's fields of each."""
+    ran = run_simulated(
+        MAKE,
+        Scenario(machine=BLACKWELL if blackwell else ADA),
+        visible_devices="1" if blackwell else "0",
+        arguments=[json.dumps(wanted)],
+    )
+    assert ran.exit_code == 0, ran.stderr
+    found = groups(ran)
+    assert len(found) == len(wanted), ran.stdout
+    return found
+
+
+@cache
+def arrived(codec: Codec) -> dict[tuple[str, str], Fields]:
+    """Return the driver's fields by setting and text."""
+    keys = [(name, text, others) for name, rows in cases(codec).items() for others, text, _ in rows]
+    wanted: list[tuple[str, Options, dict[str, Any]]] = [
+        ("NV12", options_of(codec, name, others, text), {}) for name, text, others in keys
+    ]
+    found = initialized(wanted)
+    return {(name, text): fields for (name, text, _), fields in zip(keys, found, strict=True)}
+
+
+def test_every_setting_has_a_case() -> None:
+    """No setting of the model goes untried: each is in the table of at least one codec, and RGB has its own test."""
+    tried = {name for codec in CODECS for name in cases(codec)}
+    assert tried - {"lossless"} | {"colorspace"} == set(SETTINGS)
+
+
+@pytest.mark.parametrize(("codec", "name"), [(codec, name) for codec in CODECS for name in cases(codec)])
+def test_each_value_asked_for_is_the_value_in_the_drivers_structure(codec: Codec, name: str) -> None:
+    """Every value of every setting arrives where nvEncodeAPI.h has it."""
+    for _, text, fields in cases(codec)[name]:
+        got = arrived(codec)[name, text]
+        assert {field: got.get(field) for field in fields} == fields, f"{name}={text}"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_left_to_the_preset_is_the_presets(codec: Codec) -> None:
+    """A setting that nobody gave changes no field: bare settings and the preset's own configuration agree."""
+    plain: Options = {"codec": codec.value, "rc": "constqp", "constqp": "20"}
+    (got,) = initialized([("NV12", plain, {})])
+    for field in ("enableAQ", "enableTemporalAQ", "enableLookahead", "multiPass", "enableMaxQP", "lookaheadDepth"):
+        assert got[f"rcParams.{field}"] == "0"
+    assert (got["maxEncodeWidth"], got["maxEncodeHeight"]) == ("640", "480")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_refused_as_dropped_is_dropped(codec: Codec) -> None:
+    """The package takes those keys and changes nothing: refusing them keeps somebody from believing they worked."""
+    values = {"slice": {"mode": 3, "data": 4}}
+    dropped = [key for key, (reason, _) in REFUSED.items() if "drops" in reason and key != "gpuid"]
+    options = {"codec": codec.value} | BASE
+    rows: list[tuple[str, Options, dict[str, Any]]] = [("NV12", options, {})]
+    raw = [{key: values.get(key, 1)} for key in dropped] + [{"gpuid": 3}, {"level": 41}]
+    rows += [("NV12", options, given) for given in raw]
+    base, *others = initialized(rows)
+    changed = [given for given, fields in zip(raw, others, strict=True) if fields != base]
+    assert changed == []
+
+
+def test_what_is_refused_as_misread_is_misread() -> None:
+    """A key "qmin" arrives as nothing, and switches that are 0 switch on; so neither reaches the package."""
+    options = {"codec": "h264"} | BASE
+    raw: list[dict[str, Any]] = [
+        {"qmin": [20, 21, 22]},
+        {"aq": 0},
+        {"temporalaq": 0},
+        {"ldkfs": 7},
+        {"repeatspspps": 0},
+    ]
+    qmin, aq, temporal, scale, repeats = initialized([("NV12", options, given) for given in raw])
+    assert qmin["rcParams.enableMinQP"] == "1"
+    assert qmin["rcParams.minQP.qpInterP"] != "20"
+    assert (aq["rcParams.enableAQ"], temporal["rcParams.enableTemporalAQ"]) == ("1", "1")
+    assert scale["rcParams.lowDelayKeyFrameScale"] == "1"
+    assert repeats["h264Config.repeatSPSPPS"] == "1"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_rgb_is_described_by_its_colorspace(codec: Codec) -> None:
+    """The matrix that RGB surfaces are converted by is what the driver is told."""
+    matrix = f"{codec}Config.matrixCoefficients" if codec is Codec.AV1 else f"{vui(codec)}colourMatrix"
+    rows: list[tuple[str, Options, dict[str, Any]]] = [
+        (surface, {"codec": codec.value, "colorspace": name} | BASE, {})
+        for surface in ("ARGB", "ABGR")
+        for name in ("bt601", "bt709")
+    ]
+    assert [fields[matrix] for fields in initialized(rows)] == ["6", "1", "6", "1"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_surface_is_coded_as_our_table_has_it(codec: Codec) -> None:
+    """Bits and chroma that a surface is coded in are those of the surface."""
+    kept = [each for each in NvencSurface if codec is not Codec.AV1 or each.chroma is Chroma.YUV420]
+    rows: list[tuple[str, Options, dict[str, Any]]] = [(each.value, {"codec": codec.value} | BASE, {}) for each in kept]
+    for surface, fields in zip(kept, initialized(rows, blackwell=True), strict=True):
+        number = {Chroma.YUV420: "1", Chroma.YUV422: "2", Chroma.YUV444: "3"}[surface.chroma]
+        assert fields[f"{codec}Config.outputBitDepth"] == str(surface.bits), surface
+        assert fields[f"{codec}Config.chromaFormatIDC"] == number, surface

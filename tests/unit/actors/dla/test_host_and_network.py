@@ -1,0 +1,418 @@
+"""Hosts, sessions and networks on fake DLAs that go wrong."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codecfleet.actors.dla.engine_session import Timing
+from codecfleet.actors.dla.host import EXECUTION_MODE, DlaHost, isolate_errors, open_host, require_dlas
+from codecfleet.actors.dla.hybrid import HybridSession
+from codecfleet.actors.dla.layout import pack
+from codecfleet.actors.dla.network import NetworkSettings, WarmNetworks, loadable_digest, read_loadable
+from codecfleet.actors.dla.session import DlaTask, Fence, Signal
+from codecfleet.actors.dla.standalone import StandaloneSession, SyncRole, load_native_cudla
+from codecfleet.actors.dla.states import SessionState
+from codecfleet.actors.dla.statuses import Status
+from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.errors import (
+    Cancelled,
+    CodecfleetError,
+    DeviceLost,
+    EngineFailed,
+    EngineHung,
+    InputNotFound,
+    InputUnreadable,
+    Unsupported,
+)
+from codecfleet.testing.fake_cudla import HANG, FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.fake_cudla_modules import FakeModules
+
+SHAPE = (1, 3, 4, 4)
+NETWORK = FakeLoadable(fake_tensor("x", SHAPE), fake_tensor("y", (1, 3, 1, 1)))
+
+
+class Machine:
+    """A fake machine, and a host on it whose time is up when something hangs."""
+
+    def __init__(self) -> None:
+        self.fake = FakeMachine(dlas=3)
+        self.modules = FakeModules(self.fake)
+        self.environment: dict[str, str] = {}
+
+    def host(self, timing: Timing | None = None) -> DlaHost:
+        """Open a host."""
+        timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
+        return open_host(timing, environment=self.environment, import_module=self.modules.import_module)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A machine; what hangs on it is let go after the test."""
+    machine = Machine()
+    yield machine
+    machine.fake.release()
+
+
+def prepared(session: HybridSession) -> DlaTask:
+    """Return a task on a session."""
+    module = session.load(NETWORK.to_bytes())
+    x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+    session.upload(x, pack(module.inputs[0], np.ones(SHAPE, dtype=np.float32)))
+    return DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,))
+
+
+def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
+    """Opening a host keeps a DLA's errors from CUDA, and never sets the bit that ends the order of streams."""
+    machine.host()
+    assert machine.environment == {EXECUTION_MODE: "2"}
+    given = {EXECUTION_MODE: "3"}
+    isolate_errors(given)
+    assert given == {EXECUTION_MODE: "2"}
+
+
+def test_a_machine_without_dlas_says_so() -> None:
+    """No binding, no library, no device: each its own line, all of them Unsupported, exit code 4."""
+
+    def missing(name: str) -> object:
+        raise ImportError(name)
+
+    class NoLibrary:
+        """What the binding does where libcudla is missing."""
+
+        CudlaError = ValueError
+
+        def device_get_count(self) -> int:
+            message = 'Failure finding "libcudla.so.1"'
+            raise RuntimeError(message)
+
+    for import_module, words in (
+        (missing, "cuda.bindings is not installed"),
+        (lambda _name: NoLibrary(), "there is no libcudla.so.1"),
+        (FakeModules(FakeMachine(dlas=0)).import_module, "libcudla counts none"),
+    ):
+        with pytest.raises(Unsupported, match=words) as caught:
+            require_dlas(import_module)
+        assert caught.value.exit_code == 4
+
+
+def test_a_host_knows_its_machine(machine: Machine) -> None:
+    """Count and version; a DLA that is not there is refused by its number."""
+    host = machine.host()
+    assert (host.count, host.version()) == (3, (1, 2, 1))
+    with pytest.raises(Unsupported, match="no DLA 3: this machine has 3"):
+        host.open(3)
+
+
+def test_the_task_limit_reaches_cudla(machine: Machine) -> None:
+    """A session tells cuDLA how long a task may take when it opens, and again when that changes."""
+    session = machine.host().open(0)
+    assert machine.fake.timeouts_ms == {session.handle: 1000}
+    session.set_task_limit(0.25)
+    assert machine.fake.timeouts_ms == {session.handle: 250}
+
+
+def test_an_older_cudla_without_time_limits_is_used_all_the_same(machine: Machine) -> None:
+    """Where the library has no such function, sessions open, and the watchdog alone notices."""
+
+    class FunctionNotFoundError(RuntimeError):
+        """As the binding raises it."""
+
+    def absent(*_: object) -> None:
+        raise FunctionNotFoundError
+
+    machine.modules.binding.set_task_timeout_in_ms = absent  # type: ignore[method-assign]
+    session = machine.host().open(0)
+    assert session.state is SessionState.IDLE
+    with pytest.raises(Unsupported, match="cudlaSetTaskTimeoutInMs"):
+        session.set_task_limit(2)
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_an_asynchronous_error_condemns_every_session(machine: Machine, *, isolated: bool) -> None:
+    """Found by asking, or told by CUDA: the guilty session raises it, and the whole process is lost for DLAs."""
+    machine.fake.isolated = isolated
+    host = machine.host()
+    one, two = host.open(0), host.open(1)
+    task = prepared(one)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_DATA_MISMATCH)
+    one.submit([task])
+    with pytest.raises(EngineFailed, match="DLA 0: cudlaSubmitTask: the engine's data does not match"):
+        one.synchronize()
+    for lost in (one.synchronize, two.attributes, lambda: host.open(2)):
+        with pytest.raises(DeviceLost, match="data does not match"):
+            lost()
+    host.close()
+    assert {one.state, two.state} == {SessionState.ABANDONED}
+    assert machine.fake.open_handles == 2, "nothing is destroyed under tasks of an unknown state"
+
+
+def test_every_handle_is_asked_for_the_guilty_one(machine: Machine) -> None:
+    """The session whose stream fails is not the one whose task failed: the error names the DLA to blame."""
+    host = machine.host()
+    guilty, innocent = host.open(2), host.open(0)
+    guilty_task, task = prepared(guilty), prepared(innocent)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_ENGINE_TIMEOUT)
+    guilty.submit([guilty_task])
+    innocent.submit([task])
+    with pytest.raises(EngineHung, match=r"DLA 2: .* did not end the task in time"):
+        innocent.synchronize()
+    assert guilty.state is SessionState.FAILED
+
+
+def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
+    """An illegal address in CUDA leaves nothing to rely on."""
+    session = machine.host().open(0)
+    machine.fake.fault("cuMemAlloc", 1, 700)
+    with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
+        session.allocate(16)
+    assert session.state is SessionState.FAILED
+
+
+@pytest.mark.parametrize(
+    "function", ["cudlaSubmitTask", "cuStreamSynchronize", "cudlaTask", "cudlaGetLastError", "cuMemcpyHtoDAsync"]
+)
+def test_a_hang_anywhere_is_noticed(machine: Machine, function: str) -> None:
+    """Whatever never returns, the caller is told; the session is HUNG, and closing it calls nothing."""
+    host = machine.host()
+    session = host.open(1)
+    machine.fake.fault(function, 1, HANG)
+    with pytest.raises(EngineHung, match="DLA 1"):
+        _whole_life(session)
+    assert session.state is SessionState.HUNG
+    calls = len(machine.fake.calls)
+    session.close()
+    host.close()
+    assert session.state is SessionState.ABANDONED
+    assert len(machine.fake.calls) == calls
+
+
+def _whole_life(session: HybridSession) -> None:
+    session.submit([prepared(session)])
+    session.synchronize()
+
+
+def test_closing_tells_of_late_errors(machine: Machine) -> None:
+    """A task that failed unseen is not forgotten by closing its session: the error comes out, nothing is destroyed."""
+    machine.fake.isolated = True
+    session = machine.host().open(0)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
+    session.submit([prepared(session)])
+    with pytest.raises(EngineFailed, match="refused the task's input"):
+        session.close()
+    assert session.state is SessionState.ABANDONED
+    assert machine.fake.open_handles == 1
+
+
+def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
+    """Closing waits for tasks no longer than the watchdog does."""
+    session = machine.host().open(0)
+    session.submit([prepared(session)])
+    machine.fake.fault("cuStreamSynchronize", 1, HANG)
+    with pytest.raises(EngineHung):
+        session.close()
+    assert session.state is SessionState.ABANDONED
+
+
+def test_a_host_ends_things_in_order(machine: Machine) -> None:
+    """Tasks, memory, module, handle, and last the context; twice is once."""
+    host = machine.host()
+    session = host.open(0)
+    session.submit([prepared(session)])
+    host.close()
+    host.close()
+    ends = ("cuStreamSynchronize", "cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice", "cuMemFree")
+    order = [call for call in machine.fake.calls if call in (*ends, "cuDevicePrimaryCtxRelease")]
+    assert list(dict.fromkeys(order)) == [*ends, "cuDevicePrimaryCtxRelease"]
+    assert (machine.fake.open_handles, machine.fake.open_memory) == (0, 0)
+    with pytest.raises(DeviceLost, match="closed"):
+        host.open(0)
+
+
+def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
+    """A session waits for the streams that its tasks are in, its own or others, and for each of them once."""
+    session = machine.host().open(0)
+    task = prepared(session)
+    session.synchronize()
+    machine.fake.streams_waited.clear()
+    session.submit([task], stream=0x77)
+    session.submit([task], stream=0x77)
+    session.synchronize()
+    assert machine.fake.streams_waited == [0x77]
+    session.submit([task])
+    session.close()
+    assert machine.fake.streams_waited == [0x77, session.stream]
+
+
+def test_nothing_piles_up_from_round_to_round(machine: Machine) -> None:
+    """Each round of tasks is waited for as long as the first; what is done is forgotten, and so are closed sessions."""
+    waits: list[float] = []
+
+    def patience(future: Future[Any], seconds: float) -> bool:
+        waits.append(seconds)
+        return machine.fake.patience(future, seconds)
+
+    host = machine.host(Timing(limits=TimeLimits(task_s=2, grace_s=1, call_s=50), clock=lambda: 7.0, patience=patience))
+    session = host.open(0)
+    task = prepared(session)
+    for _ in range(3):
+        session.submit([task, task])
+        session.synchronize()
+    assert [seconds for seconds in waits if seconds != 50] == [5, 5] * 3
+    assert session._in_flight == []
+    session.close()
+    assert host._sessions == []
+
+
+def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Machine) -> None:
+    """The host tells the first error, gives every session up, and keeps the context that handles still need."""
+    host = machine.host()
+    sessions = [host.open(number) for number in range(3)]
+    machine.fake.fault("cudlaDestroyDevice", 2, Status.OS)
+    with pytest.raises(DeviceLost, match="DLA 1: cudlaDestroyDevice: the operating system failed"):
+        host.close()
+    states = [session.state for session in sessions]
+    assert states == [SessionState.CLOSED, SessionState.ABANDONED, SessionState.ABANDONED]
+    assert "cuDevicePrimaryCtxRelease" not in machine.fake.calls
+
+
+@pytest.mark.parametrize("call", ["cudlaCreateDevice", "cudlaMemRegister", "cudlaModuleGetAttributes"])
+def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
+    """Every status but one makes the session FAILED, whichever call returned it."""
+    host = machine.host()
+    machine.fake.fault(call, 1, Status.UMD)
+
+    def life() -> None:
+        prepared(host.open(0))
+
+    with pytest.raises(DeviceLost, match=f"{call}: the DLA runtime failed"):
+        life()
+    assert "DLA runtime failed" in host.failure
+
+
+def test_standalone_fills_sync_attributes() -> None:
+    """What an NvSciSync object is for is passed on as cuDLA counts it."""
+    modules = FakeModules(FakeMachine())
+    native = load_native_cudla(lambda _name: modules.library)
+    assert (native.version(), native.device_count()) == (1_002_001, 1)
+    attributes = np.zeros(1, dtype=np.uint32)
+    with StandaloneSession(native, 0, lambda _fence, _seconds: True) as session:
+        session.fill_sync_attributes(int(attributes.ctypes.data), SyncRole.WAIT | SyncRole.SIGNAL)
+    assert attributes[0] == 3
+
+
+def test_a_fence_that_is_not_reached_is_a_hang() -> None:
+    """Without CUDA, waiting is the caller's, and so is its verdict; it gets all tasks' time and the grace."""
+    modules = FakeModules(FakeMachine())
+    waits: list[float] = []
+
+    def give_up(fence: Fence, seconds: float) -> bool:
+        del fence
+        waits.append(seconds)
+        return False
+
+    timing = Timing(limits=TimeLimits(task_s=2, grace_s=1), clock=lambda: 7.0)
+    session = StandaloneSession(load_native_cudla(lambda _name: modules.library), 0, give_up, timing)
+    module = session.load(NETWORK.to_bytes())
+    places = [session.register(modules.machine.allocate(4096), 4096) for _ in range(2)]
+    fence = np.zeros(6, dtype=np.uint64)
+    signal = Signal(session.register_semaphore(modules.machine.allocate(8)), Fence(int(fence.ctypes.data)))
+    task = DlaTask(module=module, inputs=(places[0],), outputs=(places[1],), signal=signal)
+    session.submit([task, task])
+    with pytest.raises(EngineHung, match=r"fence was not reached within 5\.0 s"):
+        session.synchronize()
+    assert waits == [5]
+    assert session.state is SessionState.HUNG
+
+
+def test_standalone_without_the_library_is_refused() -> None:
+    """A machine without libcudla has no DLA, in this mode too."""
+
+    def missing(name: str) -> object:
+        raise OSError(name)
+
+    with pytest.raises(Unsupported, match="no DLA"):
+        load_native_cudla(missing)
+
+
+class Warm:
+    """Networks on a fake machine, and a loadable in a file."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.networks = WarmNetworks(machine.host)
+        self.path = folder / "net.dla"
+        self.path.write_bytes(NETWORK.to_bytes())
+
+    def settings(self, device: int = 0) -> NetworkSettings:
+        """Return where and what to run."""
+        digest = loadable_digest(self.path.read_bytes())
+        return NetworkSettings(loadable=str(self.path), digest=digest, device=device, tasks_at_once=2)
+
+
+@pytest.fixture
+def warm(machine: Machine, tmp_path: Path) -> Warm:
+    """Networks."""
+    return Warm(machine, tmp_path)
+
+
+def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None:
+    """Ten turns on two DLAs load two networks; two at the same time on one DLA are two."""
+    for turn in range(10):
+        with warm.networks.lend(warm.settings(turn % 2)) as network:
+            (found,) = network.run([pack(network.source, np.full(SHAPE, 3, dtype=np.float32))])
+            assert found[0].ravel().tolist() == [3, 3, 3]
+    assert warm.networks.created == 2
+    with warm.networks.lend(warm.settings()), warm.networks.lend(warm.settings()):
+        assert warm.networks.created == 3
+    warm.networks.close()
+    warm.networks.close()
+    assert (machine.fake.open_handles, machine.fake.open_memory) == (0, 0)
+
+
+def test_cancelled_work_gives_its_network_back(warm: Warm) -> None:
+    """A cancellation between two calls leaves the network as good as it was."""
+    with pytest.raises(Cancelled), warm.networks.lend(warm.settings()):
+        raise Cancelled("enough")  # noqa: EM101 - any will do
+    with warm.networks.lend(warm.settings()):
+        assert warm.networks.created == 1
+
+
+def test_a_new_loadable_takes_the_place_of_the_old(warm: Warm, machine: Machine) -> None:
+    """An idle network of another loadable is closed before a DLA gets the next one."""
+    with warm.networks.lend(warm.settings()):
+        pass
+    warm.path.write_bytes(FakeLoadable(NETWORK.source, NETWORK.result, gain=2).to_bytes())
+    with warm.networks.lend(warm.settings()):
+        assert machine.fake.open_handles == 1
+
+
+def test_a_loadable_that_differs_between_machines_is_refused(warm: Warm) -> None:
+    """A worker that reads another file than the job did says so, instead of giving other numbers."""
+    settings = warm.settings()
+    warm.path.write_bytes(b"other")
+    with pytest.raises(InputUnreadable, match="another one here"), warm.networks.lend(settings):
+        pass
+
+
+def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> None:
+    """After an error of the engine every network of the process is refused, whichever DLA it is on."""
+    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
+    with pytest.raises(EngineFailed), warm.networks.lend(warm.settings()) as network:
+        network.run([np.zeros(network.source.size_bytes, dtype=np.uint8)])
+    with pytest.raises(DeviceLost, match="lost"), warm.networks.lend(warm.settings(1)):
+        pass
+    warm.networks.close()
+
+
+def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
+    """Missing and empty files are errors of the input, with the file's name."""
+    with pytest.raises(InputNotFound, match=r"nothing\.dla"):
+        read_loadable(str(tmp_path / "nothing.dla"))
+    (tmp_path / "empty.dla").touch()
+    for wrong in (tmp_path / "empty.dla", tmp_path):
+        with pytest.raises(CodecfleetError) as caught:
+            read_loadable(str(wrong))
+        assert isinstance(caught.value, InputUnreadable)

@@ -1,0 +1,216 @@
+"""Packets on their way to NVDEC's parser, against FFmpeg's own filters and against the rules of H.265."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import av
+import pytest
+from av.bitstream import BitStreamFilterContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.av_stream import extradata
+from codecfleet.actors.nvidia.feeding import Feeder, changes_size, shown_frames
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+START_CODE = re.compile(rb"\x00*\x00\x00\x01")
+GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:b-adapt=0"
+QUIET = "log-level=none:pools=1:frame-threads=1"
+RADL_N, RASL_N, RASL_R, BLA_W_LP, IDR_W_RADL, CRA, TRAIL_R = 6, 8, 9, 16, 19, 21, 1
+END_OF_SEQUENCE = 36
+EXTRADATA = {"h264": b"\x01\x64\x00\x1f\xff\xe0\x00", "hevc": b"\x01" + bytes(20) + b"\x03\x00"}
+
+
+def _units(annex_b: bytes) -> list[bytes]:
+    return [unit for unit in START_CODE.split(annex_b) if unit]
+
+
+class _Track:
+    """A clip's packets, their presentation times, and what FFmpeg's filter makes of them."""
+
+    def __init__(self, path: Path, filter_name: str = "") -> None:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            self.codec = stream.codec_context.codec.canonical_name
+            self.extradata = extradata(stream)
+            packets = [packet for packet in container.demux(stream) if packet.size]
+            self.pts = [packet.pts or 0 for packet in packets]
+            self.keys = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+            self.packets = [bytes(packet) for packet in packets]
+            self.filtered: list[bytes] = []
+            if filter_name:
+                filter_ = BitStreamFilterContext(filter_name, in_stream=stream)
+                self.filtered = [b"".join(bytes(each) for each in filter_.filter(packet)) for packet in packets]
+
+    def fed(self, first: int = 0) -> dict[int, bytes]:
+        """Return what a feeder gives for the packets from ``first`` on, by their numbers."""
+        feeder = Feeder(self.codec, self.extradata)
+        chunks = (feeder.chunks(number, self.packets[number]) for number in range(first, len(self.packets)))
+        return {chunk.number: chunk.payload for each in chunks for chunk in each}
+
+
+def _track(folder: Path, encoder: str, params: str, suffix: str = ".mp4", *, filtered: bool = False) -> _Track:
+    key = f"{encoder.removeprefix('lib')}-params"
+    clip = Clip(times=constant_times(26), encoder=encoder, options=((key, params),), width=64, height=64)
+    names = {"libx264": "h264_mp4toannexb", "libx265": "hevc_mp4toannexb"}
+    return _Track(make_clip(folder / f"clip{suffix}", clip), names[encoder] if filtered else "")
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("gop", ["open-gop=1", "open-gop=0"])
+@pytest.mark.parametrize(("encoder", "quiet"), [("libx264", ""), ("libx265", QUIET)])
+def test_units_are_those_of_ffmpegs_filter(tmp_path: Path, encoder: str, quiet: str, gop: str, suffix: str) -> None:
+    """Unit by unit it is what FFmpeg's Annex B filter gives, but that parameter sets come once, and first."""
+    track = _track(tmp_path, encoder, f"{GOP}:{gop}:{quiet}", suffix, filtered=True)
+    fed = track.fed()
+    assert list(fed) == list(range(len(track.packets)))
+    first = _units(fed[0])
+    assert sorted(first) == sorted(_units(track.filtered[0]))
+    headers = [unit for unit in first if unit not in _units(_without_headers(track))]
+    assert headers
+    assert first[: len(headers)] == headers
+    for number in range(1, len(track.packets)):
+        assert _units(fed[number]) == [unit for unit in _units(track.filtered[number]) if unit not in headers], number
+
+
+def _without_headers(track: _Track) -> bytes:
+    """Return the first packet as a feeder gives it that has begun before."""
+    feeder = Feeder(track.codec, track.extradata)
+    list(feeder.chunks(0, track.packets[0]))
+    return b"".join(chunk.payload for chunk in feeder.chunks(1, track.packets[0]))
+
+
+@pytest.mark.parametrize(("encoder", "quiet"), [("libx264", ""), ("libx265", QUIET)])
+def test_a_range_from_the_middle_gets_its_headers_too(tmp_path: Path, encoder: str, quiet: str) -> None:
+    """Wherever a range begins, the parameter sets lie before its first packet."""
+    track = _track(tmp_path, encoder, f"{GOP}:open-gop=1:{quiet}")
+    whole = track.fed()
+    headers = len(_units(whole[0])) - len(_units(_without_headers(track)))
+    middle = track.fed(track.keys[1])
+    assert _units(middle[track.keys[1]])[:headers] == _units(whole[0])[:headers]
+    assert _units(middle[track.keys[1]])[headers:] == _units(whole[track.keys[1]])
+
+
+def test_annex_b_stays_as_it_is(tmp_path: Path) -> None:
+    """Packets of a transport stream are Annex B already: nothing but the headers is added."""
+    track = _track(tmp_path, "libx264", GOP, ".ts")
+    fed = track.fed()
+    assert fed[0].endswith(track.packets[0])
+    assert [fed[number] for number in range(1, len(track.packets))] == track.packets[1:]
+
+
+def test_leading_pictures_of_a_first_cra_are_dropped(tmp_path: Path) -> None:
+    """What is shown before a range's CRA and refers to what lies before it is never fed; a later CRA's is."""
+    track = _track(tmp_path, "libx265", f"{GOP}:open-gop=1:{QUIET}")
+    for entry in track.keys[1:-1]:
+        kept = track.fed(entry)
+        leading = {n for n in range(entry, len(track.packets)) if track.pts[n] < track.pts[entry]}
+        assert leading
+        assert set(kept) == set(range(entry, len(track.packets))) - leading
+        later = next(key for key in track.keys if key > entry)
+        assert any(track.pts[number] < track.pts[later] for number in kept if number > later)
+
+
+def test_from_an_idr_nothing_is_dropped(tmp_path: Path) -> None:
+    """A range that begins at an IDR gets every packet."""
+    track = _track(tmp_path, "libx265", f"{GOP}:open-gop=0:{QUIET}")
+    for entry in track.keys:
+        assert list(track.fed(entry)) == list(range(entry, len(track.packets)))
+
+
+def _packet(*kinds: int) -> bytes:
+    units = [bytes([kind << 1, 1, 0x80]) for kind in kinds]
+    return b"".join(len(unit).to_bytes(4, "big") + unit for unit in units)
+
+
+def _kept(packets: Sequence[Sequence[int]]) -> list[int]:
+    feeder = Feeder("hevc", EXTRADATA["hevc"])
+    return [chunk.number for number, kinds in enumerate(packets) for chunk in feeder.chunks(number, _packet(*kinds))]
+
+
+@given(
+    kinds=st.lists(
+        st.sampled_from([RADL_N, RASL_N, RASL_R, BLA_W_LP, IDR_W_RADL, CRA, TRAIL_R, END_OF_SEQUENCE]), max_size=30
+    )
+)
+def test_leading_pictures_go_with_the_point_they_belong_to(kinds: list[int]) -> None:
+    """A RASL picture is dropped if its IRAP is a broken link, or a CRA that starts a sequence; nothing else is."""
+    packets = [[CRA]] + [[kind, kind] for kind in kinds]
+    anchors = [0]
+    for number, (kind, *_) in enumerate(packets[1:], start=1):
+        anchors.append(number if kind in (BLA_W_LP, IDR_W_RADL, CRA) else anchors[-1])
+
+    def starts(number: int) -> bool:
+        before = [kind for kind, *_ in packets[:number]]
+        return not before or before[-1] == END_OF_SEQUENCE
+
+    dropped = {
+        number
+        for number, (kind, *_) in enumerate(packets)
+        if kind in (RASL_N, RASL_R)
+        and (
+            packets[anchors[number]][0] == BLA_W_LP or (packets[anchors[number]][0] == CRA and starts(anchors[number]))
+        )
+    }
+    assert _kept(packets) == [number for number in range(len(packets)) if number not in dropped]
+
+
+def test_an_end_of_sequence_counts_wherever_it_lies() -> None:
+    """It may close a picture's packet or open the next one's."""
+    assert _kept([[IDR_W_RADL, END_OF_SEQUENCE], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
+    assert _kept([[IDR_W_RADL], [END_OF_SEQUENCE, CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
+    assert _kept([[IDR_W_RADL], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("codec", ["vp8", "vp9", "av1", "mpeg2video"])
+def test_other_codecs_are_fed_as_they_are(codec: str) -> None:
+    """Nothing is added to packets that know no parameter sets outside."""
+    feeder = Feeder(codec, b"\x01\x02\x03\x04")
+    chunks = [chunk for number in range(2) for chunk in feeder.chunks(number, b"\x10\x20\x30")]
+    assert [chunk.payload for chunk in chunks] == [b"\x10\x20\x30"] * 2
+    assert feeder.counts_pictures is (codec != "mpeg2video")
+
+
+def test_codecs_that_reorder_are_not_counted() -> None:
+    """H.264, HEVC and MPEG-2 show pictures in another order than their packets'."""
+    assert not any(Feeder(codec, b"").counts_pictures for codec in ("h264", "hevc", "mpeg2video"))
+
+
+def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
+    """The packets of VP8 show what a software decoder shows, alternate references included."""
+    options = (("auto-alt-ref", "1"), ("lag-in-frames", "16"), ("deadline", "good"), ("cpu-used", "5"))
+    path = make_clip(tmp_path / "clip.webm", Clip(times=constant_times(40), encoder="libvpx", options=options))
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        for packet in container.demux(stream):
+            if packet.size:
+                assert shown_frames("vp8", bytes(packet)) == len(stream.codec_context.decode(packet))
+    assert shown_frames("vp8", b"") == 0
+    assert shown_frames("vp8", b"\x10") == 1
+    assert shown_frames("vp8", b"\x00") == 0
+
+
+@given(
+    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mpeg2video"]),
+    packets=st.lists(st.binary(), max_size=5),
+)
+def test_noise_is_fed_without_an_exception(codec: str, packets: list[bytes]) -> None:
+    """Damage passes through, packet by packet: what it is worth, the decoder tells."""
+    feeder = Feeder(codec, EXTRADATA.get(codec, b""))
+    chunks = [chunk for number, data in enumerate(packets) for chunk in feeder.chunks(number, data)]
+    assert all(one.number < other.number for one, other in pairwise(chunks))
+    assert all(chunk.shown >= 0 for chunk in chunks)
+
+
+def test_a_change_of_size_is_seen_where_packets_show_it(tmp_path: Path) -> None:
+    """VP9 states sizes in its packets; the other codecs' packets are not read for them."""
+    clip = Clip(times=constant_times(3), encoder="libvpx-vp9", options=(("deadline", "realtime"),))
+    key, *others = _Track(make_clip(tmp_path / "clip.webm", clip)).packets
+    assert not changes_size("vp9", key, 64, 48)
+    assert changes_size("vp9", key, 64, 64)
+    assert changes_size("vp9", key, 48, 48)
+    assert not any(changes_size("vp9", data, 32, 32) for data in others)
+    assert not changes_size("vp8", key, 1, 1)

@@ -1,0 +1,243 @@
+"""The NVENC session over the fake package: numbers and times, reconfiguring, faults, device input."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.encoder_session import EncodedPacket
+from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.nvidia.device_frame import DeviceFrame, DevicePlane, SurfaceLayout
+from codecfleet.actors.nvidia.nvenc_device import NvencDevice
+from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture, packed
+from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
+from codecfleet.actors.nvidia.nvenc_session import NvencSession
+from codecfleet.actors.nvidia.nvenc_settings import Multipass, RateMode
+from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
+from codecfleet.errors import (
+    CodecfleetError,
+    DeviceMemory,
+    EncoderFailed,
+    EngineFailed,
+    EngineUnfit,
+    SessionLimit,
+    Unsupported,
+    UsageError,
+)
+from codecfleet.testing.clips import picture
+from codecfleet.testing.fake_nvenc import FakeNvenc
+
+PICTURE = VideoFormat(128, 96, "yuv420p", Fraction(25))
+TICK = Fraction(1, 1000)
+
+
+def settled(package: FakeNvenc, codec: Codec = Codec.H264, rate: RateControl | None = None) -> EncoderSettings:
+    """Settle NVENC's encoder for small pictures."""
+    capabilities = NvencDevice(package).capabilities(codec)
+    return settle_nvenc(codec, format=PICTURE, rate=rate, preset=4, time_base=TICK, capabilities=capabilities)
+
+
+def software(number: int, pts: int | None = None) -> VideoFrame:
+    """Return a software frame with its time."""
+    frame = picture(number, 128, 96)
+    frame.pts, frame.time_base = number * 40 if pts is None else pts, TICK
+    return frame
+
+
+def session_of(package: FakeNvenc, **options: object) -> NvencSession:
+    """Open a session on the fake."""
+    return NvencSession(NvencDevice(package), settled(package), **options)  # type: ignore[arg-type]
+
+
+def encoded(
+    session: NvencSession, count: int, make: Callable[[int], VideoFrame | TimedPicture] = software
+) -> list[EncodedPacket]:
+    """Encode pictures to the end."""
+    packets = [packet for number in range(count) for packet in session.encode(make(number))]
+    return packets + session.finish()
+
+
+def test_the_delay_of_three_pictures_is_understood() -> None:
+    """Three pictures give nothing, and all of them come out in the end, each at its own time."""
+    with session_of(FakeNvenc()) as session:
+        early = [session.encode(software(number)) for number in range(3)]
+        assert early == [[], [], []]
+        assert sorted(packet.pts_ticks for packet in session.finish()) == [0, 40, 80]
+
+
+def test_host_device_and_software_input_give_the_same_packets() -> None:
+    """Wherever the samples lie, the picture is the same."""
+    package = FakeNvenc()
+    kept = {number: packed(software(number), NvencSurface.NV12, 128, 96) for number in range(6)}
+
+    def on_device(number: int) -> TimedPicture:
+        address = kept[number].ctypes.data
+        planes = (DevicePlane(address, 128, 128, 96), DevicePlane(address + 128 * 96, 128, 128, 48))
+        frame = DeviceFrame(layout=SurfaceLayout.NV12, bits=8, width=128, height=96, planes=planes, owner=kept)
+        return TimedPicture(frame, number * 40)
+
+    waits: list[int] = []
+    with session_of(package) as session:
+        wanted = encoded(session, 6)
+    with session_of(package) as session:
+        assert encoded(session, 6, lambda number: TimedPicture(kept[number].tobytes(), number * 40)) == wanted
+    with session_of(package, from_host=False, wait_for_producer=lambda: waits.append(0)) as session:
+        assert encoded(session, 6, on_device) == wanted
+    assert len(waits) == 6
+    assert [made["from_host"] for made in package.made] == [True, True, False]
+
+
+def test_an_encoder_is_closed_when_the_session_does_not_open() -> None:
+    """A fault while opening leaves no session behind."""
+    package = FakeNvenc(faults={"nvEncGetSequenceParams": 20})
+    device = NvencDevice(package)
+    with pytest.raises(EngineFailed):
+        NvencSession(device, settled(package))
+    assert (device.made_sessions, device.open_sessions) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: software(0, 0), "after one at 0"),
+        (lambda: VideoFrame(128, 96, "yuv420p"), "ticks of None"),
+        (lambda: TimedPicture(bytes(7), 99), "7 bytes"),
+    ],
+)
+def test_a_picture_that_does_not_fit_is_refused(make: Callable[[], VideoFrame | TimedPicture], named: str) -> None:
+    """Time, tick and size are checked, and the session goes on."""
+    with session_of(FakeNvenc()) as session:
+        session.encode(software(0))
+        with pytest.raises(EncoderFailed, match=named):
+            session.encode(make())
+        session.encode(software(1))
+        assert len(session.finish()) == 2
+
+
+def test_a_packet_that_never_comes_is_an_error() -> None:
+    """An encoder that swallows a picture does not make a short file."""
+    with session_of(FakeNvenc(swallow=frozenset({2}))) as session, pytest.raises(EngineFailed, match="swallowed 1"):
+        encoded(session, 6)
+
+
+def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
+    """Decoding times are made from the bound on reordering, so breaking it would make a file that cannot be played."""
+    package = FakeNvenc(swapped=frozenset({4}))
+    with NvencSession(NvencDevice(package), settled(package, Codec.AV1)) as session:
+        assert session.reorder_frames == 0
+        with pytest.raises(EngineFailed, match="reordered picture 4"):
+            encoded(session, 12)
+
+
+def test_a_stream_that_begins_without_a_keyframe_is_an_error() -> None:
+    """Without its first packet a segment could not be decoded."""
+    with session_of(FakeNvenc(swallow=frozenset({0}))) as session, pytest.raises(EngineFailed, match="no keyframe"):
+        encoded(session, 6)
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "kind"),
+    [
+        ("nvEncEncodePicture", 20, EngineFailed),
+        ("nvEncEncodePicture", 10, DeviceMemory),
+        ("nvEncLockBitstream", 8, EngineFailed),
+    ],
+)
+def test_a_fault_while_encoding_is_one_of_ours(function: str, code: int, kind: type[CodecfleetError]) -> None:
+    """Faults of the driver come out by their meaning, and the session can still be closed."""
+    package = FakeNvenc()
+    device = NvencDevice(package)
+    with NvencSession(device, settled(package)) as session:
+        package.faults[function] = code
+        with pytest.raises(kind):
+            encoded(session, 4)
+    assert device.open_sessions == 0
+
+
+@pytest.mark.parametrize(("code", "kind"), [(10, SessionLimit), (2, EngineUnfit), (8, EngineUnfit)])
+def test_a_fault_while_opening_is_one_of_ours(code: int, kind: type[CodecfleetError]) -> None:
+    """A session that does not open says why."""
+    package = FakeNvenc()
+    device = NvencDevice(package, free_bytes=lambda: 1 << 40)
+    settings = settled(package)
+    device.capabilities(Codec.H264)
+    package.faults["nvEncInitializeEncoder"] = code
+    with pytest.raises(kind):
+        NvencSession(device, settings)
+
+
+def test_rates_change_from_our_own_copy() -> None:
+    """The package's copy stays as it was made; a second change builds on the first, in every field."""
+    package = FakeNvenc()
+    rate = RateControl(bitrate_bps=1_000_000)
+    with NvencSession(NvencDevice(package), settled(package, rate=rate)) as session:
+        session.encode(software(0))
+        first = session.reconfigure(bitrate=500_000, maxbitrate=600_000, multipass=Multipass.FULL)
+        second = session.reconfigure(fps=Fraction(50), vbvbufsize=900_000, vbvinit=800_000)
+        assert (first.bitrate, second.bitrate, second.fps) == (500_000, 500_000, Fraction(50))
+        session.encode(software(1))
+        session.finish()
+    (_, sent) = package.reconfigured
+    assert (sent.rateControlMode.name, sent.multiPass.name) == ("VBR", "FULL_RESOLUTION")
+    assert (sent.averageBitrate, sent.maxBitRate, sent.vbvBufferSize, sent.vbvInitialDelay) == (
+        *(500_000, 600_000, 900_000, 800_000),
+    )
+    assert (sent.frameRateNum, sent.frameRateDen, sent.targetQuality) == (50, 1, 0)
+
+
+def test_a_change_may_ask_for_a_keyframe() -> None:
+    """The package never forces one by itself: the next picture is one if asked."""
+    with session_of(FakeNvenc()) as session:
+        packets = [packet for number in range(4) for packet in session.encode(software(number))]
+        session.reconfigure(cq=30, keyframe=True)
+        packets += [packet for number in range(4, 8) for packet in session.encode(software(number))]
+        packets += session.finish()
+    assert sorted(packet.pts_ticks for packet in packets if packet.is_keyframe) == [0, 160]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "named"),
+    [
+        ({"width": 64}, UsageError, "width"),
+        ({"cq": 52}, Unsupported, "cq 52"),
+        ({"rc": RateMode.CBR}, Unsupported, "cq is a target"),
+        ({"bitrate": 5}, Unsupported, "cq erases"),
+    ],
+)
+def test_changes_obey_the_rules_of_the_settings(changes: dict[str, object], kind: type[Exception], named: str) -> None:
+    """What no session could be made with, none can be changed to."""
+    with session_of(FakeNvenc()) as session:
+        with pytest.raises(kind, match=named):
+            session.reconfigure(**changes)
+        session.encode(software(0))
+        session.finish()
+
+
+def test_a_refused_change_leaves_the_old_rates() -> None:
+    """What the driver did not take is not in our copy."""
+    package = FakeNvenc()
+    with session_of(package) as session:
+        before = session.rates
+        package.faults["nvEncReconfigureEncoder"] = 8
+        with pytest.raises(EngineFailed):
+            session.reconfigure(cq=30)
+        assert session.rates == before
+
+
+def test_settings_of_another_codec_are_refused() -> None:
+    """An encoder's options and its codec say the same."""
+    package = FakeNvenc()
+    with pytest.raises(UsageError, match="hevc"):
+        NvencSession(NvencDevice(package), replace(settled(package), codec=Codec.HEVC))
+
+
+def test_the_reorder_bound_is_the_streams_or_the_b_pictures() -> None:
+    """AV1's packets come in presentation order; where H.264's parameter sets are silent, B pictures bound it."""
+    package = FakeNvenc()
+    for codec in (Codec.H264, Codec.HEVC, Codec.AV1):
+        with NvencSession(NvencDevice(package), settled(package, codec)) as session:
+            assert 0 <= session.reorder_frames <= 3
+            assert (session.reorder_frames == 0) is (codec is Codec.AV1)

@@ -1,0 +1,109 @@
+"""NVENC's surface formats: names, sizes, and who encodes what."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.nvidia.device_frame import SurfaceLayout
+from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface, surface_for, surface_named
+from codecfleet.errors import Unsupported
+
+BITS_A_PIXEL = {
+    "NV12": 12,
+    "YUV420": 12,
+    "P010": 24,
+    "NV16": 16,
+    "P210": 32,
+    "YUV444": 24,
+    "YUV444_10BIT": 48,
+    "YUV444_16BIT": 48,
+    "ARGB": 32,
+    "ABGR": 32,
+}
+halves = st.integers(1, 4096)
+
+
+@given(st.sampled_from(NvencSurface), halves, halves)
+def test_a_picture_has_the_bytes_of_its_pixels(surface: NvencSurface, across: int, down: int) -> None:
+    """A surface is as large as its pixels, without padding, and the sum of its planes."""
+    width, height = 2 * across, 2 * down
+    assert surface.frame_bytes(width, height) * 8 == width * height * BITS_A_PIXEL[surface.value]
+
+
+@pytest.mark.parametrize("surface", NvencSurface)
+def test_odd_sizes_are_refused_where_chroma_is_halved(surface: NvencSurface) -> None:
+    """The package would take an odd size and read past the end."""
+    across, down = surface.chroma.value
+    for width, height, halved in ((65, 64, across == 2), (64, 65, down == 2)):
+        if halved:
+            with pytest.raises(Unsupported, match=surface.value):
+                surface.frame_bytes(width, height)
+        else:
+            assert surface.frame_bytes(width, height) > 0
+    with pytest.raises(Unsupported):
+        surface.planes(0, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("nv12", "Use NV12"),
+        ("ARBG", "Use ARGB"),
+        ("YUV444_16bit", "Use YUV444_16BIT"),
+        ("IYUV", "YUV420"),
+        ("YV12", "exchanged"),
+        ("YUV420_10BIT", "P010"),
+        ("ABGR10", "take no picture"),
+        ("rgb", "It has"),
+    ],
+)
+def test_other_names_are_answered_with_the_right_one(name: str, step: str) -> None:
+    """Names are case-sensitive, and the guide misspells two: the answer says how each is written."""
+    with pytest.raises(Unsupported, match=name) as caught:
+        surface_named(name)
+    assert step in caught.value.next_step
+
+
+@pytest.mark.parametrize("surface", NvencSurface)
+def test_every_surface_is_found_by_its_name(surface: NvencSurface) -> None:
+    """The package's own names are taken as they are."""
+    assert surface_named(surface.value) is surface
+
+
+def test_av1_is_coded_in_420_alone() -> None:
+    """What AV1's encoder cannot hold is refused before a device is asked; VP9 is refused always."""
+    for surface in NvencSurface:
+        surface.check_codec(Codec.HEVC)
+        with pytest.raises(Unsupported, match="VP9"):
+            surface.check_codec(Codec.VP9)
+        if surface.chroma is Chroma.YUV420:
+            surface.check_codec(Codec.AV1)
+        else:
+            with pytest.raises(Unsupported, match="AV1"):
+                surface.check_codec(Codec.AV1)
+
+
+def test_every_decoded_layout_has_a_surface() -> None:
+    """What NVDEC gives NVENC takes, but for samples of 12 bits."""
+    assert {surface_for(layout, bits=10) for layout in SurfaceLayout} >= {NvencSurface.NV12, NvencSurface.P010}
+    with pytest.raises(Unsupported, match="12"):
+        surface_for(SurfaceLayout.P016, bits=12)
+
+
+def test_software_formats_have_a_surface_or_a_refusal() -> None:
+    """A pixel format is held exactly, or refused with those that are."""
+    assert surface_for("yuv420p10le") is NvencSurface.P010
+    with pytest.raises(Unsupported, match="yuv410p"):
+        surface_for("yuv410p")
+
+
+def test_three_planes_of_420_come_from_the_device_alone() -> None:
+    """The package makes an encoder for them, and then refuses every picture from the host."""
+    for surface in NvencSurface:
+        surface.check_place(from_host=False)
+        if surface is NvencSurface.YUV420:
+            with pytest.raises(Unsupported, match="YUV420"):
+                surface.check_place(from_host=True)
+        else:
+            surface.check_place(from_host=True)

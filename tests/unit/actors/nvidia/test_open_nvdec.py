@@ -1,0 +1,173 @@
+"""Opening NVDEC where it may be missing, and asking it what it can."""
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import av
+import pytest
+
+from codecfleet.actors.decoding import DecodeTally, picture_hash
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.fitness import CODECS, surface_format
+from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
+from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
+from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
+from codecfleet.actors.nvidia.open_nvdec import DeviceDecoder, _Capabilities, _imported, open_nvdec
+from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fake_cuda import FakeCudaDriver
+from codecfleet.testing.fake_nvdec import FakeNvdec
+
+
+def key(codec: str = "hevc", pix_fmt: str = "yuv420p", width: int = 64, height: int = 64) -> SessionKey:
+    """Return what a session may be made for."""
+    surface = surface_format(pix_fmt)
+    assert surface is not None
+    return SessionKey(codec, pix_fmt, surface, width, height)
+
+
+@pytest.fixture
+def device() -> FakeNvdec:
+    """A device."""
+    return FakeNvdec(FakeCudaDriver())
+
+
+def capabilities(device: FakeNvdec) -> _Capabilities:
+    """Return who asks it."""
+    return _Capabilities(device, Cuda(device.driver))
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "numbers"),
+    [("yuv420p", (1, 8)), ("yuv420p10le", (1, 10)), ("yuv422p12le", (2, 12)), ("yuv444p10le", (3, 10))],
+)
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_the_driver_is_asked_in_its_own_numbers(
+    device: FakeNvdec, codec: str, pix_fmt: str, numbers: tuple[int, int]
+) -> None:
+    """Codec, sampling and depth are asked by the SDK's numbers, once for all sizes."""
+    asked = capabilities(device)
+    for side in (64, 128, 64):
+        assert asked.objection(key(codec, pix_fmt, side, side)) == ""
+    assert device.caps_asked == [(CODECS[codec], *numbers)]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "fits"),
+    [(48, 48, True), (8192, 8192, True), (46, 64, False), (64, 46, False), (8194, 64, False), (64, 8194, False)],
+)
+def test_sizes_are_within_the_devices(device: FakeNvdec, width: int, height: int, *, fits: bool) -> None:
+    """Each side must lie between the least and the most; the reason names them and the picture's."""
+    reason = capabilities(device).objection(key(width=width, height=height))
+    expected = f"this GPU's NVDEC decodes hevc from 48x48 to 8192x8192, not {width}x{height}"
+    assert reason == ("" if fits else expected)
+
+
+def test_what_it_does_not_support_is_named(device: FakeNvdec) -> None:
+    """A codec that the device has no engine for is refused by name."""
+    device.supported = frozenset({"h264"})
+    reason = capabilities(device).objection(key("av1", "yuv420p10le"))
+    assert reason == "this GPU's NVDEC decodes no av1 4:2:0 with 10 bits"
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, DeviceMemory), (999, DeviceLost), (1, DeviceError)])
+def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceError]) -> None:
+    """Asking makes a context, which may fail; the answer is then asked for again."""
+    device.caps_code = code
+    asked = capabilities(device)
+    with pytest.raises(kind, match=str(code)):
+        asked.objection(key())
+    device.caps_code = 0
+    assert asked.objection(key()) == ""
+
+
+def _decoder(device: FakeNvdec) -> NvdecDecoder:
+    cuda = Cuda(device.driver)
+    memory = PinnedMemory(cuda)
+    pool = NvdecPool(lambda wanted: NvdecSession(device, cuda, wanted, memory, None), 4)
+    return NvdecDecoder(pool, capabilities(device).objection, lambda: device.wrong_pictures)
+
+
+class Opening:
+    """Opens a decoder, or fails, and counts how often it was asked."""
+
+    def __init__(self, device: FakeNvdec, *errors: DeviceError) -> None:
+        self._device = device
+        self._errors = list(errors)
+        self.times = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> NvdecDecoder:
+        """Open it."""
+        with self._lock:
+            self.times += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return _decoder(self._device)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short clip."""
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mkv", Clip(times=constant_times(6)))
+
+
+def _decode(decoder: DeviceDecoder, clip: Path) -> Iterator[bytes]:
+    with av.open(str(clip)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
+        for _, picture in decoder.decode(stream, packets, DecodeTally()):
+            yield picture_hash(picture.pts or 0, picture).digest
+
+
+def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
+    """Nothing is opened before somebody decodes, and once for all who do, at once or later."""
+    decoder = DeviceDecoder(opening := Opening(device))
+    assert opening.times == 0
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: list(_decode(decoder, clip)), range(8)))
+    assert opening.times == 1
+    assert all(each == found[0] for each in found)
+    assert len(found[0]) == 6
+
+
+def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
+    """A package that is missing stays missing: everybody hears the reason, and nobody waits for it again."""
+    decoder = DeviceDecoder(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
+    for _ in range(3):
+        with pytest.raises(EngineUnfit, match="PyNvVideoCodec cannot be used here: no module"):
+            list(_decode(decoder, clip))
+    assert opening.times == 1
+
+
+@pytest.mark.parametrize("kind", [DeviceMemory, DeviceLost, EngineFailed])
+def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: type[DeviceError]) -> None:
+    """What may pass, like full memory, is no refusal for ever."""
+    decoder = DeviceDecoder(opening := Opening(device, kind("not now")))
+    with pytest.raises(kind, match="not now"):
+        list(_decode(decoder, clip))
+    assert len(list(_decode(decoder, clip))) == 6
+    assert opening.times == 2
+
+
+def test_a_missing_package_is_named() -> None:
+    """Who opens NVDEC without its packages learns which one to install."""
+    with pytest.raises(
+        EngineUnfit, match="Nothing cannot be used here: No module named 'codecfleet_nothing'"
+    ) as caught:
+        _imported("codecfleet_nothing", "Nothing")
+    assert "codecfleet[nvidia]" in caught.value.next_step
+
+
+def test_a_machine_without_nvdec_says_why() -> None:
+    """Without driver or packages, opening is an error of ours with one line of reason."""
+    if importlib.util.find_spec("pynvml") is not None and Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    with pytest.raises(EngineUnfit, match="cannot be used here: ") as caught:
+        open_nvdec()
+    assert "\n" not in caught.value.message

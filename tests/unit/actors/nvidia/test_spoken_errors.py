@@ -1,0 +1,103 @@
+"""Hearing of wrong pictures on a file descriptor, without losing a byte of what else is said there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.spoken_errors import SpokenErrors
+
+LINE = b"Decode Error occurred for picture 7\n"
+
+
+@contextmanager
+def _listening() -> Iterator[tuple[int, int, SpokenErrors]]:
+    """Yield a file, the descriptor that speaks into it, and who listens to that."""
+    file = os.memfd_create("spoken")
+    speaker = os.dup(file)
+    heard = SpokenErrors(speaker)
+    try:
+        yield file, speaker, heard
+    finally:
+        heard.close()
+        os.close(speaker)
+        os.close(file)
+
+
+def _content(file: int) -> bytes:
+    return os.pread(file, 1 << 22, 0)
+
+
+def test_lines_are_counted_and_passed_on() -> None:
+    """What was said is counted, and lies where it would have gone, once it was asked for."""
+    with _listening() as (file, speaker, heard):
+        assert heard.count() == 0
+        os.write(speaker, b"hello\n" + LINE + b"world\n" + LINE)
+        assert heard.count() == 2
+        assert _content(file) == b"hello\n" + LINE + b"world\n" + LINE
+        os.write(speaker, LINE)
+        assert heard.count() == 3
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.binary(max_size=6), st.sampled_from([LINE, LINE[:9], LINE[9:21], LINE[:20], LINE[20:], b"D", b" "])
+        ),
+        max_size=12,
+    ),
+    asks=st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_a_line_in_pieces_is_heard_once(pieces: list[bytes], asks: list[bool]) -> None:
+    """However a line is cut, and whenever one asks, it counts once, and every byte is passed on in order."""
+    with _listening() as (file, speaker, heard):
+        counts = []
+        for piece, asked in zip(pieces, asks, strict=False):
+            os.write(speaker, piece)
+            if asked:
+                counts.append(heard.count())
+        said = b"".join(pieces)
+        assert heard.count() == said.count(b"Decode Error occurred")
+        assert counts == sorted(counts)
+        assert _content(file) == said
+
+
+def test_more_than_one_read_is_passed_on() -> None:
+    """Long output is read in several turns; a line across two of them is heard."""
+    with _listening() as (file, speaker, heard):
+        long = b"x" * ((1 << 16) - 10) + LINE + b"y" * (1 << 17)
+        os.write(speaker, long)
+        assert heard.count() == 1
+        assert _content(file) == long
+
+
+def test_closing_gives_the_descriptor_back() -> None:
+    """What was left unsaid is passed on, and from then on all goes its old way; closing again changes nothing."""
+    with _listening() as (file, speaker, heard):
+        os.write(speaker, LINE)
+        heard.close()
+        os.write(speaker, b"after\n")
+        heard.close()
+        assert _content(file) == LINE + b"after\n"
+        assert heard.count() == 1
+
+
+@pytest.mark.parametrize("statement", ["print('bye', flush=True)", "libc.puts(b'bye')", "os.write(1, b'bye\\n')"])
+def test_a_process_says_its_last_words(statement: str) -> None:
+    """What Python, C or the kernel was told last reaches the real standard output when the process ends."""
+    code = (
+        "import ctypes, os\n"
+        "from codecfleet.actors.nvidia.spoken_errors import SpokenErrors\n"
+        "libc = ctypes.CDLL(None)\n"
+        "heard = SpokenErrors()\n"
+        f"libc.puts({LINE.strip()!r})\n"
+        "assert heard.count() == 1\n"
+        f"{statement}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == LINE + b"bye\n"

@@ -1,0 +1,145 @@
+"""A segment on a device's decoder: the same bytes as in software, and software's where the device fails."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.segment import EncodedSegment, EncodeSegment
+from codecfleet.actors.work import WorkContext
+from codecfleet.errors import (
+    Cancelled,
+    DeviceError,
+    DeviceLost,
+    DeviceMemory,
+    EngineFailed,
+    EngineHung,
+    EngineUnfit,
+    SessionLimit,
+)
+from codecfleet.jobs.plan import plan_transcode
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.surface_decoder import SurfaceDecoder
+
+FRAMES = 48
+GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
+FALLS_BACK = (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit)
+PASSES = (DeviceError, DeviceLost, EngineHung)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip with open groups of pictures."""
+    clip = Clip(times=constant_times(FRAMES), options=(("x264-params", GOP),), width=64, height=64)
+    return make_clip(tmp_path_factory.mktemp("segments") / "clip.mkv", clip)
+
+
+def segments(source: Path, **changes: object) -> list[EncodeSegment]:
+    """Return the works of a job, segment by segment."""
+    wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
+    plan = plan_transcode(TranscodeSpec.model_validate(wanted))
+    return [plan.work("job", number, number, 0) for number in range(len(plan.segments))]
+
+
+def content(encoded: EncodedSegment) -> tuple[object, ...]:
+    """Return all of a result that must not depend on who decoded."""
+    return (
+        encoded.pts_ticks.tolist(),
+        encoded.sizes_bytes.tolist(),
+        encoded.keyframes.tolist(),
+        encoded.payload.tobytes(),
+        encoded.extradata,
+        encoded.frames_in,
+        encoded.seam_before,
+        encoded.seam_after,
+        (encoded.first_ticks, encoded.last_ticks, encoded.resized_frames, encoded.damaged, encoded.mended),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scale": (48, 32)},
+        {"pix_fmt": "yuv422p10le", "codec": "hevc"},
+        {"deinterlace": "on"},
+        {"deinterlace": "auto", "scale": (32, 32), "pix_fmt": "yuv444p"},
+    ],
+)
+def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, object]) -> None:
+    """Whatever is done to the pictures, every segment's packets, times and seams are those of software."""
+    works = segments(source, **changes)
+    assert len(works) >= 3
+    for work in works:
+        in_software = work.run(WorkContext())
+        device = SurfaceDecoder()
+        on_device = work.run(WorkContext(decoder=device))
+        assert device.pictures >= on_device.frames_in > 0
+        assert content(on_device) == content(in_software)
+        assert (on_device.decoded_by, on_device.fallback) == ("nvdec", "")
+        assert (in_software.decoded_by, in_software.fallback) == ("software", "")
+
+
+@pytest.mark.parametrize("after", [0, 1, 11])
+@pytest.mark.parametrize("kind", FALLS_BACK)
+def test_software_begins_anew_where_the_device_fails(source: Path, kind: type[DeviceError], after: int) -> None:
+    """Before the first picture or in the middle: the result is software's, names the reason, and counts frames once."""
+    work = segments(source)[1]
+    wanted = work.run(WorkContext())
+    context = WorkContext(frames_done=100, decoder=SurfaceDecoder(kind("it gave up"), after))
+    found = work.run(context)
+    assert content(found) == content(wanted)
+    assert (found.decoded_by, found.fallback) == ("software", "it gave up")
+    assert context.frames_done == 100 + wanted.frames_out
+    assert (found.failed_packets, found.corrupt_frames) == (0, 0)
+
+
+def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
+    """A failure that shows after everything was encoded discards all of that."""
+    work = segments(source)[1]
+    counting = SurfaceDecoder()
+    wanted = work.run(WorkContext(decoder=counting))
+    context = WorkContext(decoder=SurfaceDecoder(EngineFailed("in doubt"), counting.pictures - 1))
+    found = work.run(context)
+    assert content(found) == content(wanted)
+    assert (found.decoded_by, context.frames_done) == ("software", wanted.frames_out)
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_a_lost_device_is_not_software_s_to_mend(source: Path, kind: type[DeviceError]) -> None:
+    """What says that the process or the device is at its end goes to whoever started the work."""
+    work = segments(source)[1]
+    with pytest.raises(kind, match="it is gone"):
+        work.run(WorkContext(decoder=SurfaceDecoder(kind("it is gone"), 3)))
+
+
+def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
+    """An interlaced track is decoded in software, with NVDEC's objection as the reason."""
+    clip = Clip(times=constant_times(12), options=(("x264-params", "interlaced=1"),), width=64, height=64)
+    work = segments(make_clip(tmp_path / "fields.mkv", clip), deinterlace="on")[0]
+    device = SurfaceDecoder()
+    found = work.run(WorkContext(decoder=device))
+    assert content(found) == content(work.run(WorkContext()))
+    assert (found.decoded_by, device.pictures) == ("software", 0)
+    assert "interlaced" in found.fallback
+
+
+def test_dolby_vision_stays_in_software(source: Path) -> None:
+    """Metadata that only software passes on is never risked: the device is not even asked."""
+    work = segments(source, codec="hevc")[0]
+    dolby = replace(work, encoder=replace(work.encoder, dolby_vision=True))
+    device = SurfaceDecoder(DeviceLost("it must not be asked"))
+    found = dolby.run(WorkContext(decoder=device))
+    assert found.decoded_by == "software"
+    assert found.fallback == "Dolby Vision's metadata comes with software's pictures alone"
+    assert device.pictures == 0
+
+
+def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
+    """A cancelled work ends, on a device too, instead of beginning anew in software."""
+    context = WorkContext(decoder=SurfaceDecoder())
+    context.cancel()
+    with pytest.raises(Cancelled):
+        segments(source)[1].run(context)
