@@ -71,6 +71,8 @@ def device_objection(plan: Plan) -> str:
         return "Dolby Vision's metadata comes with software's pictures alone"
     if plan.source_format.interlaced:
         return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
+    if plan.extras.captions:
+        return "closed captions come with software's pictures alone"
     return plan.extras.device_objection
 
 

@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 
 from ...errors import EngineFailed, EngineUnfit
 from ..decoding import DecodeTally, PictureDecoder
-from .feeding import Chunk, Feeder, changes_size
+from .feeding import Chunk, Feeder, carries_captions, changes_size
 from .fitness import TrackFacts, objection, surface_format, track_facts
 from .host_pictures import dress
 from .nvdec_pool import NvdecPool
@@ -135,6 +135,9 @@ class _Range:
             message = f"the codec's configuration changes at packet {number}"
             raise EngineUnfit(message, _ADVICE)
         key = self._session.key
+        if carries_captions(key.codec, data):
+            message = f"packet {number} carries closed captions, which come with software's pictures alone"
+            raise EngineUnfit(message, _ADVICE)
         if changes_size(key.codec, data, key.width, key.height):
             message = f"the pictures' size changes at packet {number}"
             raise EngineUnfit(message, _ADVICE)

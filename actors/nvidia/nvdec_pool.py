@@ -45,8 +45,8 @@ class NvdecPool:
             DeviceError: none could be made.
         """
         session = self._take(key)
-        session.enter()
         try:
+            session.enter()
             yield session
         finally:
             self._give_back(session)

@@ -9,6 +9,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from ..actors.decoding import DecodeTally, PictureDecoder, SoftwareDecoder
+from ..actors.nvidia.feeding import carries_captions
 from ..actors.nvidia.fitness import SurfaceFormat, objection, surface_format, track_facts
 from ..actors.nvidia.host_pictures import dress, planar_picture, plane_samples
 from ..errors import DeviceError, EngineUnfit
@@ -47,7 +48,7 @@ class SurfaceDecoder(PictureDecoder):
         surface = surface_format(facts.pix_fmt)
         if (reason := objection(facts)) or surface is None:
             raise EngineUnfit(reason)
-        for number, picture in SoftwareDecoder().decode(stream, packets, tally):
+        for number, picture in SoftwareDecoder().decode(stream, _without_captions(facts.codec, packets), tally):
             if self._error is not None and self.pictures >= self._after:
                 raise self._error
             self.pictures += 1
@@ -56,6 +57,14 @@ class SurfaceDecoder(PictureDecoder):
             copy.pts = picture.pts
             dress(copy, stream)
             yield number, copy
+
+
+def _without_captions(codec: str, packets: "Iterator[tuple[int, VideoPacket]]") -> "Iterator[tuple[int, VideoPacket]]":
+    for number, packet in packets:
+        if carries_captions(codec, bytes(packet)):
+            message = f"packet {number} carries closed captions"
+            raise EngineUnfit(message)
+        yield number, packet
 
 
 def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:

@@ -17,6 +17,9 @@ from fractions import Fraction
 from itertools import zip_longest
 from pathlib import Path
 
+from rich.console import Console
+from rich.markup import escape
+
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range, picture_hash
 from codecfleet.actors.nvidia.open_nvdec import open_nvdec
 from codecfleet.errors import CodecfleetError, DeviceError
@@ -51,16 +54,17 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=4)
     options = parser.parse_args()
     decoder = open_nvdec()
+    console = Console(highlight=False, width=200)
     began_s = time.perf_counter()
     files = sorted(path for path in options.folder.iterdir() if path.name not in NOT_FOOTAGE)
     rows = []
     with ThreadPoolExecutor(options.threads) as threads:
         for row in threads.map(lambda path: compare(path, decoder), files):
-            print(line(row), flush=True)
+            console.print(escape(line(row)))
             rows.append(row)
     wall_s = time.perf_counter() - began_s
     counts = decoder.pool.counts
-    print(f"{wall_s:.1f} s; sessions: {counts.made} made, {counts.lent} lent, {counts.closed} closed")
+    console.print(f"{wall_s:.1f} s; sessions: {counts.made} made, {counts.lent} lent, {counts.closed} closed")
     if options.save is not None:
         document = {
             "command": " ".join(sys.argv),

@@ -1,6 +1,8 @@
 """From a plan's values to a demand, and a placement in words."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,11 @@ from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
-from codecfleet.jobs.placing import PlacedPlan, media_case, place_plan
+from codecfleet.errors import Unsupported
+from codecfleet.jobs.placing import PlacedPlan, check_device, demand_of, device_objection, media_case, place_plan
+from codecfleet.jobs.plan import Plan, plan_transcode
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
@@ -85,3 +91,56 @@ def test_this_machine_is_one_line() -> None:
     machines = inventory_of_processor("this machine", 2, 8 << 30)
     placed = place_plan(_demand(), machines, start_rates(), SOFTWARE, where="this machine")
     assert placed.summary().startswith("placed on this machine: cpu with 2 sessions at ")
+
+
+def _plan(folder: Path, params: str = "", **changes: object) -> Plan:
+    path = folder / "clip.mkv"
+    if not path.exists():
+        make_clip(path, Clip(times=constant_times(12), options=(("x264-params", params),)))
+    return plan_transcode(TranscodeSpec.model_validate({"source": str(path), "output": "out.mkv", **changes}))
+
+
+@pytest.mark.parametrize(
+    ("device", "encoder", "reason", "needs_gpu"),
+    [
+        ("auto", EncoderChoice.AUTO, "", False),
+        ("cpu", EncoderChoice.SOFTWARE, "the job asks for processors alone", False),
+        ("gpu", EncoderChoice.AUTO, "", True),
+    ],
+)
+def test_the_device_that_is_asked_for_is_in_the_demand(
+    tmp_path: Path, device: str, encoder: EncoderChoice, reason: str, *, needs_gpu: bool
+) -> None:
+    """Processors alone, a GPU for sure, or whatever is best."""
+    demand = demand_of(_plan(tmp_path, device=device))
+    assert (demand.encoder, demand.software_decode, demand.needs_gpu) == (encoder, reason, needs_gpu)
+
+
+def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
+    """Interlaced pictures, captions, Dolby Vision and what fits no GPU stay in software, each for its reason."""
+    plan = _plan(tmp_path)
+    assert device_objection(plan) == ""
+    interlaced = replace(plan, source_format=replace(plan.source_format, interlaced=True))
+    captioned = replace(plan, extras=replace(plan.extras, frame_kinds=frozenset({"A53_CC"})))
+    dolby = replace(plan, encoder=replace(plan.encoder, dolby_vision=True))
+    unfit = replace(plan, extras=replace(plan.extras, device_objection="NVDEC decodes no ffv1"))
+    reasons = [device_objection(each) for each in (interlaced, captioned, dolby, unfit)]
+    for reason, word in zip(reasons, ("interlaced", "captions", "Dolby Vision", "NVDEC decodes no ffv1"), strict=True):
+        assert word in reason
+    assert demand_of(unfit).software_decode == "NVDEC decodes no ffv1"
+
+
+def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> None:
+    """A real track that may hold fields has an objection before anything is placed."""
+    assert "interlaced" in device_objection(_plan(tmp_path, "interlaced=1"))
+
+
+def test_a_gpu_that_cannot_be_had_is_refused() -> None:
+    """Who insists on a GPU hears why none can be had; who does not is never refused for it."""
+    wish = replace(_demand(), needs_gpu=True)
+    check_device(wish, lambda _: "")
+    check_device(replace(_demand(), software_decode="no"), lambda _: "there is none")
+    with pytest.raises(Unsupported, match="--device gpu cannot be had: the pictures are interlaced"):
+        check_device(replace(wish, software_decode="the pictures are interlaced"), lambda _: "")
+    with pytest.raises(Unsupported, match="--device gpu cannot be had: there is none"):
+        check_device(wish, lambda _: "there is none")

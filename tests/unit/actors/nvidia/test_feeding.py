@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
-from codecfleet.actors.nvidia.feeding import Feeder, changes_size, shown_frames
+from codecfleet.actors.nvidia.feeding import Feeder, carries_captions, changes_size, shown_frames
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 START_CODE = re.compile(rb"\x00*\x00\x00\x01")
@@ -214,3 +214,22 @@ def test_a_change_of_size_is_seen_where_packets_show_it(tmp_path: Path) -> None:
     assert changes_size("vp9", key, 48, 48)
     assert not any(changes_size("vp9", data, 32, 32) for data in others)
     assert not changes_size("vp8", key, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "expected"),
+    [
+        ("h264", b"\x06\x04\x0e\xb5\x00\x31GA94\x03\x41", True),
+        ("hevc", b"\x4e\x01\x04\x0e\xb5\x00\x31GA94\x03\x41", True),
+        ("h264", b"\x06\x04\x0e\xb5\x00\x31GA94\x06\x41", False),
+        ("h264", b"\x06\x04\x0e\xb5\x00\x31DTG1\x41", False),
+        ("mpeg2video", b"\x00\x00\x01\xb2GA94\x03\x41", True),
+        ("mpeg2video", b"\x00\x00\x01\xb2CC\x01\xf8", True),
+        ("mpeg2video", b"\x00\x00\x01\xb2\x03\x81\x08", True),
+        ("mpeg2video", b"\x00\x00\x01\xb2encoder", False),
+        ("vp9", b"\xb5\x00\x31GA94\x03", False),
+    ],
+)
+def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expected: bool) -> None:
+    """ATSC's, a DVD's and SCTE 20's captions are told from other user data, in the codecs that have them."""
+    assert carries_captions(codec, data) is expected

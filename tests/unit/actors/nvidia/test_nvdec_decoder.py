@@ -11,6 +11,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, picture_hash
+from codecfleet.actors.describe import frame_side_data
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
@@ -232,6 +233,27 @@ def test_packets_in_doubt_are_left_to_software(
     with pytest.raises(kind, match=reason):
         list(decoded(bench.decoder, clips["h264.mkv"], edit=edit))
     assert list(decoded(bench.decoder, clips["h264.mkv"])) == list(decoded(SOFTWARE, clips["h264.mkv"]))
+
+
+def _captioned(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
+    """Put captions (CTA-708 in an SEI message of ITU-T T.35) before the fourth packet's slices."""
+    content = b"\xb5\x00\x31GA94\x03\x41\xff\xfc\x94\x20\xff"
+    unit = b"\x06\x04" + bytes([len(content)]) + content + b"\x80"
+    number, packet = packets[3]
+    again = Packet(len(unit).to_bytes(4, "big") + unit + bytes(packet))
+    again.pts, again.dts, again.time_base = packet.pts, packet.dts, packet.time_base
+    return [*packets[:3], (number, again), *packets[4:]]
+
+
+def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
+    """Software's pictures bring captions to the encoder and NVDEC's do not: who meets them leaves the range alone."""
+    with av.open(str(clips["h264.mkv"])) as container:
+        stream = container.streams.video[0]
+        packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
+        pictures = list(_decode(SOFTWARE, stream, _captioned(packets)))
+    assert sum("A53_CC" in frame_side_data(picture) for _, picture in pictures) == 1
+    with pytest.raises(EngineUnfit, match="packet 3 carries closed captions"):
+        list(decoded(bench.decoder, clips["h264.mkv"], edit=_captioned))
 
 
 def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -> None:

@@ -31,10 +31,14 @@ class Session:
     entered: int = 0
     closed: int = 0
     is_lent: bool = False
+    refuses: bool = False
 
     def enter(self) -> None:
         """Note it."""
         assert not self.closed
+        if self.refuses:
+            message = "the context refuses"
+            raise DeviceError(message)
         self.entered += 1
 
     def close(self) -> None:
@@ -167,6 +171,19 @@ def test_other_errors_are_not_tried_again() -> None:
     with pool.lend(key()):
         pass
     assert len(maker.made) == 1
+
+
+def test_a_session_that_cannot_be_entered_is_not_lost() -> None:
+    """Where the context refuses, the session is there for the next attempt."""
+    pool = pool_of(maker := Maker())
+    with pool.lend(key()):
+        pass
+    maker.made[0].refuses = True
+    with pytest.raises(DeviceError, match="refuses"), pool.lend(key()):
+        pass
+    maker.made[0].refuses = False
+    with pool.lend(key()) as session:
+        assert session is maker.made[0]
 
 
 def test_closing_closes_what_is_idle() -> None:

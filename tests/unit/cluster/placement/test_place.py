@@ -232,3 +232,43 @@ def test_who_comes_first_in_the_order_of_jobs_has_the_first_choice() -> None:
     placement = place([demand("two", 200), demand("one", 200)], machines, RATES, Policy())
     kinds = {lane.job: lane.kinds[0].implementation for lane in placement.lanes}
     assert kinds == {"one": "nvenc", "two": "libx265"}
+
+
+def test_who_needs_a_gpu_gets_no_processor() -> None:
+    """A processor that would be as good is left alone; one that decodes on a GPU and encodes on cores is a GPU's."""
+    machines = inventory(node("a", "H200"), node("b", cores=64))
+    placement = _place(demand(segments=100, encoder=SOFTWARE, needs_gpu=True), machines)
+    assert _routes(placement) == {"a/gpu0": Route.HYBRID}
+    assert _reason(placement, "b/cpu") == "the job asks for a GPU"
+
+
+def test_who_needs_a_gpu_gets_one_whatever_it_gains() -> None:
+    """The policy's least gain is no reason to refuse a GPU to who asks for it."""
+    policy = Policy(hybrid_gain=1000.0)
+    machines = inventory(node("n", "H200"))
+    assert _routes(_place(demand(encoder=SOFTWARE), machines, policy)) == {"n/cpu": Route.CPU}
+    assert _routes(_place(demand(encoder=SOFTWARE, needs_gpu=True), machines, policy)) == {"n/gpu0": Route.HYBRID}
+
+
+def test_who_needs_a_gpu_where_there_is_none_gets_nothing() -> None:
+    """No lane, and the reason at the processor."""
+    placement = _place(demand(needs_gpu=True), inventory(node("n")))
+    assert placement.lanes == ()
+    assert _reason(placement, "n/cpu") == "the job asks for a GPU"
+
+
+def test_what_software_must_decode_is_decoded_by_no_gpu() -> None:
+    """A reason against NVDEC closes its routes: cores decode, and NVENC encodes what they upload, if it is there."""
+    wish = demand(software_decode="the pictures are interlaced")
+    hybrid = _place(wish, inventory(node("n", "H200", cores=8)))
+    assert _routes(hybrid) == {"n/cpu": Route.CPU}
+    assert _reason(hybrid, "n/gpu0") == "the pictures are interlaced"
+    assert _routes(_place(wish, inventory(node("n", "L4", cores=8)))) == {"n/gpu0": Route.UPLOAD}
+
+
+def test_a_gpu_that_may_not_decode_is_no_gpu_for_who_needs_one() -> None:
+    """Needing a GPU and keeping NVDEC away leaves nothing where no NVENC is."""
+    wish = demand(software_decode="captions", needs_gpu=True, encoder=SOFTWARE)
+    placement = _place(wish, inventory(node("n", "H200")))
+    assert placement.lanes == ()
+    assert _reason(placement, "n/gpu0") == "captions"
