@@ -189,7 +189,10 @@ def build_spec(
         _option("--weight", "N", "1 to 100: its part in a fair share among jobs of its priority. Default: 1.", _RUN),
     ] = None,
     device: Annotated[
-        str | None, _option("--device", "|".join(_DEVICES), "Where to decode and encode. Default: auto.", _RUN)
+        str | None,
+        _option(
+            "--device", "|".join(_DEVICES), "Use GPUs where they help, never, or at all costs. Default: auto.", _RUN
+        ),
     ] = None,
     spec_file: Annotated[
         str | None,

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
 
-SOFTWARE_ONLY: Final = (
-    "this version's workers run software sessions, so lanes on GPUs show what the fleet could do, not what it does now"
+NVENC_RESTS: Final = (
+    "this version's workers decode on GPUs and do not encode there, so lanes on NVENC show what the fleet could do"
 )
-GPUS_REST: Final = "this version's workers run software sessions, so the cluster's GPUs rest"
+GPUS_DECODE: Final = "this version's workers decode on the cluster's GPUs, and encode on processors"
 _PANEL: Final = "How the work is done"
 
 FleetOption = Annotated[
@@ -94,10 +94,10 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     if on.fleet is not None:
         fleet = load_fleet(on.fleet)
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
-        return _placed(plan, inventory_of_fleet(fleet), policy, where, SOFTWARE_ONLY)
+        return _placed(plan, inventory_of_fleet(fleet), policy, where, NVENC_RESTS)
     if on.address is not None:
         found = survey(on.address)
-        note = GPUS_REST if any(_has_gpu(node) for node in found.nodes) else ""
+        note = GPUS_DECODE if any(_has_gpu(node) for node in found.nodes) else ""
         return _placed(plan, found, _built(policy), f"the cluster at {on.address}", note)
     return _placed(plan, _this_machine(), _built(policy), "this machine")
 

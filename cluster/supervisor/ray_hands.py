@@ -163,7 +163,7 @@ class PrivateHands(_RayHands):
     async def probe(self, node: str, *, again: bool) -> Node:
         """Say what is known without asking: this process's codecs are the workers', and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
-        if not again and len(seen.devices) >= seen.gpus:
+        if not again and all(device.trials for device in seen.devices) and len(seen.devices) >= seen.gpus:
             return seen.unprobed()
         probed = await self._probe(node, again=again)
         gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)

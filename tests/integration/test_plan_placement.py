@@ -57,7 +57,7 @@ def test_a_fleet_gets_lanes_and_a_note(clip: Path, capsys: Captured) -> None:
     assert run(["plan", str(clip), "--fleet", "h200-l40s"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("NVENC encodes on the same device" in line for line in lines)
-    assert any(line.startswith("note: this version's workers run software sessions") for line in lines)
+    assert any(line.startswith("note: this version's workers decode on GPUs and do not encode there") for line in lines)
 
 
 def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
@@ -69,12 +69,12 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
     assert document["placement"]["predicted"]["wall_s"] > 0
 
 
-def test_a_cluster_is_placed_on_its_processors(clip: Path) -> None:
-    """With --address only engines that have sessions today are used, and the lines say that GPUs rest."""
+def test_a_cluster_is_placed_on_engines_that_have_sessions(clip: Path) -> None:
+    """With --address a GPU decodes and its host encodes, as real work would; NVENC is not counted, and the lines say so."""
     placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address: inventory_of_fleet(load_fleet("l4-x4")))
     assert placed.where == "the cluster at there"
-    assert {lane.route for lane in placed.placement.lanes} == {Route.CPU}
-    assert "note: this version's workers run software sessions, so the cluster's GPUs rest" in placed.lines()
+    assert {lane.route for lane in placed.placement.lanes} == {Route.HYBRID}
+    assert "note: this version's workers decode on the cluster's GPUs, and encode on processors" in placed.lines()
 
 
 def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:
