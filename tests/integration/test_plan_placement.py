@@ -70,7 +70,7 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
 
 
 def test_a_cluster_is_placed_on_engines_that_have_sessions(clip: Path) -> None:
-    """With --address a GPU decodes and its host encodes, as real work would; NVENC is not counted, and the lines say so."""
+    """With --address a GPU decodes and its host encodes, as real work would, and the lines say so."""
     placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address: inventory_of_fleet(load_fleet("l4-x4")))
     assert placed.where == "the cluster at there"
     assert {lane.route for lane in placed.placement.lanes} == {Route.HYBRID}
