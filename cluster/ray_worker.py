@@ -57,7 +57,10 @@ class RayWorker:
         self._slots = slots
         self._cores = cores
         self._device = _take_device() if takes_gpu else ""
-        self._core = WorkerCore(slots, DeviceDecoder() if takes_gpu else None)
+        decoder = DeviceDecoder() if takes_gpu else None
+        if decoder is not None:
+            decoder.warm_up()
+        self._core = WorkerCore(slots, decoder)
         self._renewed_s = time.monotonic()
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()

@@ -11,7 +11,6 @@ Rules that were measured on a real H200 (docs/nvdec.md tells how):
 Sources: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3; RFC 6386 section 9.1 for VP8.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,13 +25,8 @@ _RASL = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
 _FIRST_IRAP = 16
 _SLICES = 32
-_T35_CAPTIONS = re.compile(rb"\xb5\x00\x31GA94\x03")
-_CAPTIONS = {
-    "h264": _T35_CAPTIONS,
-    "hevc": _T35_CAPTIONS,
-    "mpeg2video": re.compile(rb"\x00\x00\x01\xb2(?:GA94\x03|CC\x01\xf8|\x03[\x01\x81])"),
-}
-"""How they begin: ATSC's by country and provider or in user data; there also a DVD's, and SCTE 20's."""
+_CAPTIONS = b"\xb5\x00\x31GA94\x03"
+"""How they begin in H.264 and HEVC: ATSC's country and provider codes, and the type."""
 _ENDS = frozenset({36, 37})
 """The ends of a coded video sequence and of a bitstream."""
 
@@ -126,4 +120,4 @@ def carries_captions(codec: str, data: bytes) -> bool:
 
     Source: ATSC A/53 part 4 (2009) section 6.2.3; CTA-708 for H.264 and HEVC.
     """
-    return codec in _CAPTIONS and _CAPTIONS[codec].search(data) is not None
+    return codec in ("h264", "hevc") and _CAPTIONS in data

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CODECS", "SurfaceFormat", "TrackFacts", "objection", "surface_format", "track_facts"]
 
-CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9, "mpeg2video": 1}
+CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 """FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""
 
 _SOFT_DEPTHS: Final = (8, 10, 12)
@@ -103,6 +103,8 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
 
 def objection(track: TrackFacts) -> str:
     """Return why NVDEC may not decode a track exactly as software does; "" where it may."""
+    if track.codec == "mpeg2video":
+        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's is not software's"
     if track.codec not in CODECS:
         return f"NVDEC decodes no {track.codec}"
     surface = surface_format(track.pix_fmt)
@@ -118,6 +120,4 @@ def objection(track: TrackFacts) -> str:
 def _may_have_fields(track: TrackFacts) -> bool:
     if track.codec == "h264":
         return has_whole_frames_only(track.extradata) is not True
-    if track.codec == "mpeg2video":
-        return track.field_order is not FieldOrder.PROGRESSIVE
     return track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)

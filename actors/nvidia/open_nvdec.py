@@ -5,12 +5,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ...errors import EngineUnfit
+from ...errors import DeviceError, EngineUnfit
 from ..decoding import DecodeTally, PictureDecoder
 from .cuda import Cuda
 from .fitness import CODECS
@@ -60,6 +61,14 @@ class DeviceDecoder(PictureDecoder):
             DeviceError: whatever ``NvdecDecoder.decode`` raises.
         """
         return self._nvdec().decode(stream, packets, tally)
+
+    def warm_up(self) -> None:
+        """Open it now, in a thread, so that the first range does not wait for packages, context and kernel."""
+        threading.Thread(target=self._tried, name="codecfleet-nvdec", daemon=True).start()
+
+    def _tried(self) -> None:
+        with suppress(DeviceError):  # whoever decodes first hears of it
+            self._nvdec()
 
     def _nvdec(self) -> NvdecDecoder:
         with self._lock:

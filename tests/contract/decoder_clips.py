@@ -47,9 +47,6 @@ CLIPS: dict[str, Clip] = {
         times=MANY, encoder="libvpx-vp9", options=HIDING, keyframes=frozenset({0, 20, 33}), width=144, height=128
     ),
     "vp8.webm": Clip(times=FEW, encoder="libvpx", keyframes=frozenset({0, 9, 19}), options=(("deadline", "realtime"),)),
-    "mpeg2.mkv": Clip(
-        times=tuple(range(26)), time_base=Fraction(1, 25), encoder="mpeg2video", options=(("bf", "2"), ("g", "9"))
-    ),
 }
 """By file name, and as small as NVDEC decodes: HEVC from 144x144, VP9 from 128x128, the others from 48x16."""
 

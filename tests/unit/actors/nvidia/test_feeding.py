@@ -223,10 +223,6 @@ def test_a_change_of_size_is_seen_where_packets_show_it(tmp_path: Path) -> None:
         ("hevc", b"\x4e\x01\x04\x0e\xb5\x00\x31GA94\x03\x41", True),
         ("h264", b"\x06\x04\x0e\xb5\x00\x31GA94\x06\x41", False),
         ("h264", b"\x06\x04\x0e\xb5\x00\x31DTG1\x41", False),
-        ("mpeg2video", b"\x00\x00\x01\xb2GA94\x03\x41", True),
-        ("mpeg2video", b"\x00\x00\x01\xb2CC\x01\xf8", True),
-        ("mpeg2video", b"\x00\x00\x01\xb2\x03\x81\x08", True),
-        ("mpeg2video", b"\x00\x00\x01\xb2encoder", False),
         ("vp9", b"\xb5\x00\x31GA94\x03", False),
     ],
 )
