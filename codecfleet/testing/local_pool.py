@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..actors.work import Work
 from ..actors.worker import WorkerCore
+from ..cluster.placement.demand import Demand
 from ..cluster.pool import Pool
 from ..errors import Cancelled, UsageError, WorkerLost
 
@@ -35,6 +36,10 @@ class LocalPool(Pool):
     def slots(self) -> int:
         """How many pieces of work run at the same time."""
         return self._slots
+
+    def never(self, demand: Demand) -> str:
+        """Say that threads of this process have no GPU."""
+        return "there is no GPU in this pool" if demand.needs_gpu else ""
 
     async def start(self) -> None:
         """Do nothing: the threads start with their first work."""
