@@ -7,10 +7,15 @@ what the proof calls the *encoder kind*.
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
+from ..errors import UsageError
 from .media import VideoFormat
 
-__all__ = ["Codec", "EncoderSettings", "RateControl"]
+__all__ = ["Codec", "EncoderSettings", "RateControl", "check_rate"]
+
+LEAST_RATE_BPS: Final = 1000
+"""Encoders count in kilobits."""
 
 
 class Codec(StrEnum):
@@ -34,6 +39,28 @@ class RateControl:
     bitrate_bps: int | None = None
     maxrate_bps: int | None = None
     bufsize_bits: int | None = None
+
+
+def check_rate(rate: RateControl) -> None:
+    """Refuse rates that contradict each other or make no sense, for whatever encoder.
+
+    Raises:
+        UsageError: see above.
+    """
+    if rate.quality is not None and rate.bitrate_bps is not None:
+        message = "quality and bitrate exclude each other"
+        raise UsageError(message, "Give one of them.")
+    if (rate.maxrate_bps is None) != (rate.bufsize_bits is None):
+        message = "maxrate and bufsize belong together"
+        raise UsageError(message, "Give both or neither.")
+    for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
+        value = getattr(rate, name)
+        if value is not None and value < LEAST_RATE_BPS:
+            message = f"{name.split('_')[0]} must be at least {LEAST_RATE_BPS} bit/s: {value}"
+            raise UsageError(message, "Rates are in bit/s; 4M is 4,000,000.")
+    if rate.bitrate_bps is not None and rate.maxrate_bps is not None and rate.maxrate_bps < rate.bitrate_bps:
+        message = f"the maximal rate {rate.maxrate_bps} is below the average rate {rate.bitrate_bps}"
+        raise UsageError(message, "Raise --maxrate or lower --bitrate.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

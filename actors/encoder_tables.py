@@ -14,7 +14,7 @@ from .encoder_libraries import check_parameter, library_version
 from .encoder_pix_fmt import choose_pix_fmt
 from .encoder_profiles import PRESETS, PROFILES, EncoderProfile
 from .encoder_reserved import check_not_reserved
-from .encoder_settings import Codec, EncoderSettings, RateControl
+from .encoder_settings import Codec, EncoderSettings, RateControl, check_rate
 from .encoding import SoftwareEncoder
 from .media import ContentLight, MasteringDisplay, VideoFormat
 
@@ -130,20 +130,7 @@ def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> Enco
 
 def _settled_rate(profile: EncoderProfile, rate: RateControl | None) -> RateControl:
     wanted = rate if rate is not None else RateControl()
-    if wanted.quality is not None and wanted.bitrate_bps is not None:
-        message = "quality and bitrate exclude each other"
-        raise UsageError(message, "Give one of them.")
-    if (wanted.maxrate_bps is None) != (wanted.bufsize_bits is None):
-        message = "maxrate and bufsize belong together"
-        raise UsageError(message, "Give both or neither.")
-    for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
-        value = getattr(wanted, name)
-        if value is not None and value < 1000:  # noqa: PLR2004 - encoders count in kilobits
-            message = f"{name.split('_')[0]} must be at least 1000 bit/s: {value}"
-            raise UsageError(message, "Rates are in bit/s; 4M is 4,000,000.")
-    if wanted.bitrate_bps is not None and wanted.maxrate_bps is not None and wanted.maxrate_bps < wanted.bitrate_bps:
-        message = f"the maximal rate {wanted.maxrate_bps} is below the average rate {wanted.bitrate_bps}"
-        raise UsageError(message, "Raise --maxrate or lower --bitrate.")
+    check_rate(wanted)
     if wanted.bitrate_bps is None and wanted.quality is None:
         wanted = replace(wanted, quality=profile.default_quality)
     if wanted.quality is not None and not 0 <= wanted.quality <= profile.worst_quality:

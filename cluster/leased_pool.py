@@ -240,8 +240,10 @@ class LeasedPool(Pool):
                 calls.add(call)
                 call.add_done_callback(calls.discard)
                 changed = asyncio.create_task(self._changed.wait())
-                await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
                 # Whatever changes in the same breath goes into one report; and the supervisor lets go of a call that
                 # a newer one overtakes, so that two are never under way for long.
                 await asyncio.sleep(COALESCE_S)

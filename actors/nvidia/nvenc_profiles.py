@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ...errors import Unsupported, UsageError
 from ..encoder_profiles import PRESETS
-from ..encoder_settings import Codec, EncoderSettings, RateControl
+from ..encoder_settings import Codec, EncoderSettings, RateControl, check_rate
 from ..encoder_tables import INITIAL_FULLNESS, gop_frames
 from ..media import VideoFormat
 from .nvenc_device import EncoderCapabilities
@@ -26,7 +26,6 @@ __all__ = ["NVENC_PROFILES", "NvencProfile", "nvenc_kind", "settle_nvenc"]
 
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
-_LEAST_RATE_BPS = 1000
 _RESERVED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("codec",), "use --codec"),
     **dict.fromkeys(("fps", "timinginfo", "max_res", "colorspace"), "the picture settles it"),
@@ -161,23 +160,8 @@ def nvenc_kind(settings: EncoderSettings, *, package: str, architecture: str, dr
 
 def _settled_rate(profile: NvencProfile, rate: RateControl | None) -> RateControl:
     wanted = rate if rate is not None else RateControl()
-    if wanted.quality is not None and wanted.bitrate_bps is not None:
-        message = "quality and bitrate exclude each other"
-        raise UsageError(message, "Give one of them.")
-    if (wanted.maxrate_bps is None) != (wanted.bufsize_bits is None):
-        message = "maxrate and bufsize belong together"
-        raise UsageError(message, "Give both or neither.")
-    for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
-        value = getattr(wanted, name)
-        if value is not None and value < _LEAST_RATE_BPS:
-            message = f"{name.split('_')[0]} must be at least {_LEAST_RATE_BPS} bit/s: {value}"
-            raise UsageError(message, "Rates are in bit/s; 4M is 4,000,000.")
-    if wanted.bitrate_bps is None:
-        return _settled_quality(profile, wanted)
-    if wanted.maxrate_bps is not None and wanted.maxrate_bps < wanted.bitrate_bps:
-        message = f"the maximal rate {wanted.maxrate_bps} is below the average rate {wanted.bitrate_bps}"
-        raise UsageError(message, "Raise --maxrate or lower --bitrate.")
-    return wanted
+    check_rate(wanted)
+    return wanted if wanted.bitrate_bps is not None else _settled_quality(profile, wanted)
 
 
 def _settled_quality(profile: NvencProfile, wanted: RateControl) -> RateControl:
