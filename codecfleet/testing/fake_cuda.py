@@ -7,6 +7,7 @@ Source: CUDA Driver API, for the calls that ``actors/nvidia/cuda.py`` makes thro
 """
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,7 +42,7 @@ class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory.
 
     ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
-    ``memory`` and ``streams`` are what nobody gave back yet.
+    ``memory`` and ``streams`` are what nobody gave back yet. Safe from any thread, as the driver is.
     """
 
     faults: dict[str, int] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class FakeCudaDriver:
     memory: dict[int, Any] = field(default_factory=dict)
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)
     streams_made: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     class CUstream_flags:  # noqa: N801 - the binding's own name
         """Flags of ``cuStreamCreate``."""
@@ -96,11 +98,12 @@ class FakeCudaDriver:
 
     def cuStreamCreate(self, flags: int) -> Answer:  # noqa: N802
         """Return a stream."""
-        self.streams_made += 1
-        answer = self._answer("cuStreamCreate", self.streams_made, valid=flags == 1)
-        if not answer[0]:
-            self.streams[self.streams_made] = []
-        return answer
+        with self._lock:
+            self.streams_made += 1
+            answer = self._answer("cuStreamCreate", self.streams_made, valid=flags == 1)
+            if not answer[0]:
+                self.streams[self.streams_made] = []
+            return answer
 
     def cuStreamDestroy(self, stream: int) -> Answer:  # noqa: N802
         """Close a stream."""
@@ -132,11 +135,18 @@ class FakeCudaDriver:
         """Put something into a stream; it returns a CUresult."""
         self.streams[stream].append(work)
 
+    def forget(self, address: int) -> None:
+        """Let memory go that its owner gave back without a call."""
+        with self._lock:
+            self.memory.pop(address, None)
+
     def holds(self, address: int, size_bytes: int) -> bool:
         """Tell whether all of a range lies in memory that was allocated."""
-        return any(
-            start <= address and address + size_bytes <= start + len(buffer) for start, buffer in self.memory.items()
-        )
+        with self._lock:
+            return any(
+                start <= address and address + size_bytes <= start + len(buffer)
+                for start, buffer in self.memory.items()
+            )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
         answer = self._answer(name, valid=int(stream) in self.streams)
@@ -173,16 +183,19 @@ class FakeCudaDriver:
         ctypes.memset(buffer, NOISE, size_bytes)
         answer = self._answer(name, ctypes.addressof(buffer), valid=valid and size_bytes > 0)
         if not answer[0]:
-            self.memory[ctypes.addressof(buffer)] = buffer
+            with self._lock:
+                self.memory[ctypes.addressof(buffer)] = buffer
         return answer
 
     def _freed(self, name: str, address: int) -> Answer:
-        return self._answer(name, valid=self.memory.pop(int(address), None) is not None)
+        with self._lock:
+            return self._answer(name, valid=self.memory.pop(int(address), None) is not None)
 
     def _answer(self, name: str, *values: object, valid: bool = True) -> Answer:
-        self.calls[name] = self.calls.get(name, 0) + 1
+        with self._lock:
+            number = self.calls[name] = self.calls.get(name, 0) + 1
         code = 0 if valid else _INVALID_VALUE
-        if name in self.faults and self.calls[name] > self.fails_after.get(name, 0):
+        if name in self.faults and number > self.fails_after.get(name, 0):
             code = self.faults[name]
         return (_Result(code), *([None] * len(values) if code else values))
 

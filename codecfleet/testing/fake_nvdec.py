@@ -145,7 +145,7 @@ class _Decoder:
 
     def __del__(self) -> None:
         for address in self._surfaces:
-            self._device.driver.memory.pop(address, None)
+            self._device.driver.forget(address)
 
     def Decode(self, packet: _PacketData) -> list[_Frame]:  # noqa: N802
         """Take a packet and return the frames that are ready; an empty one flushes.
