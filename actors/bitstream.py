@@ -4,10 +4,12 @@ Only headers are read. Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; 
 7.4.2.2; ISO/IEC 14496-15 for the length-prefixed form. Parameter sets are read in ``parameter_sets``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
-__all__ = ["BitReader", "RandomAccess", "nal_units", "random_access_kind"]
+__all__ = ["BitReader", "RandomAccess", "annex_b", "nal_units", "random_access_kind"]
+
+_START_CODE = b"\x00\x00\x00\x01"
 
 
 class RandomAccess(Enum):
@@ -85,6 +87,11 @@ def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Ite
         if size:
             yield data[at : at + size]
         at += size
+
+
+def annex_b(units: Iterable[bytes]) -> bytes:
+    """Return NAL units in Annex B form, each behind a start code of four bytes."""
+    return b"".join(_START_CODE + unit for unit in units)
 
 
 def _length_size(extradata: bytes, *, hevc: bool) -> int | None:

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-__all__ = ["EncodedPacket", "EncoderSession"]
+from ..errors import EncoderFailed
+
+__all__ = ["EncodedPacket", "EncoderSession", "SessionState"]
 
 PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 
@@ -17,6 +20,15 @@ class EncodedPacket:
     pts_ticks: int
     is_keyframe: bool
     payload: bytes
+
+
+class SessionState(Enum):
+    """Edges: OPEN -> FINISHED; any -> CLOSED."""
+
+    OPEN = "open"
+    FINISHED = "finished"
+    """``finish`` was called: the encoder has given all it had."""
+    CLOSED = "closed"
 
 
 class EncoderSession(ABC, Generic[PictureT_contra]):
@@ -34,7 +46,12 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     - The engine may hold pictures back for as long as it likes; ``finish`` returns what it held.
     - The same settings and the same pictures give the same packets and the same ``extradata`` on every engine of the
       same encoder kind. A session therefore starts from nothing: no rate control state of another segment reaches it.
+
+    ``name`` is the encoder's, for errors.
     """
+
+    name: str
+    _state = SessionState.OPEN
 
     def __enter__(self) -> Self:
         return self
@@ -78,3 +95,8 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     @abstractmethod
     def close(self) -> None:
         """Give up the engine, its memory and its threads, whatever state the session is in. Never raises."""
+
+    def _require_open(self) -> None:
+        if self._state is not SessionState.OPEN:
+            message = f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}"
+            raise EncoderFailed(message)

@@ -7,7 +7,6 @@ an encoder that returns anything but one packet per picture is an error at once,
 
 import os
 from collections import deque
-from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 import av
@@ -17,7 +16,7 @@ from av.video.frame import PictureType, VideoFrame
 
 from ..errors import EncoderFailed
 from .describe import frame_side_data
-from .encoder_session import EncodedPacket, EncoderSession
+from .encoder_session import EncodedPacket, EncoderSession, SessionState
 from .encoder_settings import Codec, EncoderSettings
 from .parameter_sets import max_reorder_frames
 
@@ -37,13 +36,6 @@ _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 
 
-class _State(Enum):
-    OPEN = "open"
-    FINISHED = "finished"
-    """``finish`` was called: the encoder has given all it had."""
-    CLOSED = "closed"
-
-
 class SoftwareEncoder(EncoderSession[VideoFrame]):
     """One encoder session of FFmpeg's software encoders, for one segment.
 
@@ -56,9 +48,9 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
 
     def __init__(self, settings: EncoderSettings) -> None:
         self._settings = settings
+        self.name = settings.implementation
         self._context: VideoCodecContext | None = _opened(settings)
         self._extradata = bytes(self._context.extradata or b"")
-        self._state = _State.OPEN
         self._last_pts_ticks: int | None = None
         self._awaited: deque[int] = deque()
         self._given = False
@@ -78,7 +70,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
 
     def close(self) -> None:
         """Free the encoder's memory and threads now, not when somebody drops the session."""
-        self._state = _State.CLOSED
+        self._state = SessionState.CLOSED
         self._context = None
 
     def encode(self, picture: VideoFrame) -> list[EncodedPacket]:
@@ -104,36 +96,27 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         Raises:
             EncoderFailed: the encoder failed, or pictures are missing.
         """
-        self._require(_State.OPEN)
+        self._require_open()
         packets = self._packets(None) if self._last_pts_ticks is not None else []
-        self._state = _State.FINISHED
+        self._state = SessionState.FINISHED
         if self._awaited:
-            message = f"{self._name} swallowed {len(self._awaited)} pictures, the first at {self._awaited[0]}"
+            message = f"{self.name} swallowed {len(self._awaited)} pictures, the first at {self._awaited[0]}"
             raise EncoderFailed(message, _RETRY_ADVICE)
         return packets
 
-    @property
-    def _name(self) -> str:
-        return self._settings.implementation
-
-    def _require(self, state: _State) -> None:
-        if self._state is not state:
-            message = f"{self._name}: the session is {self._state.value}, not {state.value}"
-            raise EncoderFailed(message)
-
     def _check(self, frame: VideoFrame) -> None:
-        self._require(_State.OPEN)
+        self._require_open()
         wanted = self._settings.format
         found = (frame.width, frame.height, frame.format.name, frame.time_base)
         if found != (wanted.width, wanted.height, wanted.pix_fmt, self._settings.time_base):
             message = (
-                f"{self._name} got a picture of {frame.width}x{frame.height} {frame.format.name} in ticks of "
+                f"{self.name} got a picture of {frame.width}x{frame.height} {frame.format.name} in ticks of "
                 f"{frame.time_base}, not {wanted.width}x{wanted.height} {wanted.pix_fmt} in {self._settings.time_base}"
             )
             raise EncoderFailed(message)
         last = self._last_pts_ticks
         if frame.pts is None or (last is not None and frame.pts <= last):
-            message = f"{self._name} got a picture at {frame.pts} after one at {last}"
+            message = f"{self.name} got a picture at {frame.pts} after one at {last}"
             raise EncoderFailed(message)
         self._last_pts_ticks = frame.pts
 
@@ -143,18 +126,18 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         try:
             found = self._context.encode(frame)
         except (av.error.FFmpegError, ValueError) as error:
-            message = f"{self._name} failed: {getattr(error, 'strerror', error)}"
+            message = f"{self.name} failed: {getattr(error, 'strerror', error)}"
             raise EncoderFailed(message, _RETRY_ADVICE) from error
         return [self._packet(packet) for packet in found]
 
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
         pts = packet.pts
         if pts is None or pts not in self._awaited:
-            message = f"{self._name} returned a packet at {pts}, where no picture was waiting"
+            message = f"{self.name} returned a packet at {pts}, where no picture was waiting"
             raise EncoderFailed(message, _RETRY_ADVICE)
         self._awaited.remove(pts)
         if not self._given and not packet.is_keyframe:
-            message = f"{self._name} began with a picture that is no keyframe"
+            message = f"{self.name} began with a picture that is no keyframe"
             raise EncoderFailed(message, _RETRY_ADVICE)
         self._given = True
         # A picture's dynamic metadata follows its slices, as the last NAL unit of the access unit; FFmpeg hands it out

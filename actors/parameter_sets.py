@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from .bitstream import BitReader, nal_units
+from .bitstream import BitReader, annex_b, nal_units
 
 __all__ = ["annex_b_headers", "has_whole_frames_only", "max_reorder_frames"]
 
 _H264_SPS, _HEVC_SPS = 7, 33
-_START_CODE = b"\x00\x00\x00\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def has_whole_frames_only(extradata: bytes) -> bool | None:
 
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
     """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
-    return b"".join(_START_CODE + unit for unit in _units(extradata, hevc=hevc))
+    return annex_b(_units(extradata, hevc=hevc))
 
 
 def _first(values: Iterator[int | None]) -> int | None:

@@ -18,9 +18,9 @@ from .read_ahead import read_ahead
 from .timeline import Mended, is_increasing
 from .work import Work, WorkContext
 
-__all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
+__all__ = ["METADATA_IN_SOFTWARE", "SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
-_METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures alone"
+METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures alone"
 READ_AHEAD_FRAMES = 4
 """Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
 SEAM_FRAMES = LOOK_AHEAD_FRAMES
@@ -93,7 +93,7 @@ class EncodeSegment(Work[EncodedSegment]):
         if context.decoder is None:
             return _Run(self, context, SOFTWARE).result()
         if self.encoder.dolby_vision:
-            return _Run(self, context, SOFTWARE, fallback=_METADATA_IN_SOFTWARE).result()
+            return _Run(self, context, SOFTWARE, fallback=METADATA_IN_SOFTWARE).result()
         frames_done = context.frames_done
         try:
             return _Run(self, context, context.decoder).result()

@@ -89,6 +89,7 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     """
     from .cluster.fleet_file import load_fleet  # noqa: PLC0415 - like all below: only who asks pays for it
     from .cluster.placement.build import inventory_of_fleet  # noqa: PLC0415
+    from .cluster.placement.policy import built  # noqa: PLC0415
 
     policy = _policy(on.policy)
     if on.fleet is not None:
@@ -98,8 +99,8 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     if on.address is not None:
         found = survey(on.address)
         note = GPUS_DECODE if any(_has_gpu(node) for node in found.nodes) else ""
-        return _placed(plan, found, _built(policy), f"the cluster at {on.address}", note)
-    return _placed(plan, _this_machine(), _built(policy), "this machine")
+        return _placed(plan, found, built(policy), f"the cluster at {on.address}", note)
+    return _placed(plan, _this_machine(), built(policy), "this machine")
 
 
 def _has_gpu(node: "Node") -> bool:
@@ -112,13 +113,6 @@ def _policy(path: str | None) -> "Policy":
     from .cluster.placement.policy import Policy, load_policy  # noqa: PLC0415
 
     return Policy() if path is None else load_policy(path)
-
-
-def _built(policy: "Policy") -> "Policy":
-    """Return the policy for real work: only engines for which there are sessions."""
-    from .cluster.placement.policy import BUILT_ENGINES  # noqa: PLC0415
-
-    return policy.model_copy(update={"engines": policy.engines & BUILT_ENGINES})
 
 
 def _this_machine() -> "Inventory":

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
+from ..actors.segment import METADATA_IN_SOFTWARE
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..cluster.placement.inventory import Device, DeviceState, Inventory
 from ..cluster.placement.place import place
@@ -68,7 +69,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 def device_objection(plan: Plan) -> str:
     """Return why no GPU may decode a plan's input; "" where one may."""
     if plan.encoder.dolby_vision:
-        return "Dolby Vision's metadata comes with software's pictures alone"
+        return METADATA_IN_SOFTWARE
     if plan.source_format.interlaced:
         return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
     if plan.extras.captions:

@@ -14,13 +14,12 @@ Sources: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3; RFC 6386 section 9.1 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..bitstream import nal_units
+from ..bitstream import annex_b, nal_units
 from ..parameter_sets import annex_b_headers
 from .vp9_headers import vp9_frames
 
 __all__ = ["Chunk", "Feeder", "carries_captions", "changes_size", "shown_frames"]
 
-_START_CODE = b"\x00\x00\x00\x01"
 _RASL = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
 _FIRST_IRAP = 16
@@ -74,7 +73,7 @@ class Feeder:
         hevc = self._codec == "hevc"
         payload = data
         if self._extradata[:1] == b"\x01":
-            payload = b"".join(_START_CODE + unit for unit in nal_units(data, self._extradata, hevc=hevc))
+            payload = annex_b(nal_units(data, self._extradata, hevc=hevc))
         return payload if self._begun else annex_b_headers(self._extradata, hevc=hevc) + payload
 
     def _is_undecodable(self, data: bytes) -> bool:

@@ -51,8 +51,8 @@ class PictureFetcher:
         self._size = size
         self._pix_fmt = pix_fmt
         self._layout = planar_layout(format_, *size)
-        self._surface_bytes = format_.size_bytes(*size)
-        self._scratch = cuda.allocate(self._layout.size_bytes) if unpacker is not None else 0
+        self._copied_bytes = format_.size_bytes(*size) if unpacker is None else self._layout.size_bytes
+        self._scratch = 0 if unpacker is None else cuda.allocate(self._copied_bytes)
         self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
 
     def fetch(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
@@ -61,15 +61,16 @@ class PictureFetcher:
         Raises:
             DeviceError: a copy failed.
         """
-        if self._unpacking is None:
-            return self._taken_apart_here(surfaces, stream)
-        buffers = [self._memory.lend(self._layout.size_bytes) for _ in surfaces]
+        buffers = [self._memory.lend(self._copied_bytes) for _ in surfaces]
         for surface, buffer in zip(surfaces, buffers, strict=True):
-            # One scratch is enough: what a stream is given happens in order.
-            self._unpacking.begin(surface, stream)
-            self._cuda.copy_to_host(buffer.ctypes.data, self._scratch, self._layout.size_bytes, stream)
+            source = surface
+            if self._unpacking is not None:
+                # One scratch is enough: what a stream is given happens in order.
+                self._unpacking.begin(surface, stream)
+                source = self._scratch
+            self._cuda.copy_to_host(buffer.ctypes.data, source, self._copied_bytes, stream)
         stream.wait()
-        return [self._picture_in(buffer) for buffer in buffers]
+        return [self._picture(buffer) for buffer in buffers]
 
     def close(self) -> None:
         """Give the device's memory back; pictures that are still in use keep theirs."""
@@ -77,18 +78,13 @@ class PictureFetcher:
             self._cuda.free(self._scratch)
             self._scratch = 0
 
-    def _taken_apart_here(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
-        buffers = [self._memory.lend(self._surface_bytes) for _ in surfaces]
-        for surface, buffer in zip(surfaces, buffers, strict=True):
-            self._cuda.copy_to_host(buffer.ctypes.data, surface, self._surface_bytes, stream)
-        stream.wait()
-        return [planar_picture(buffer, self._format, *self._size, self._pix_fmt) for buffer in buffers]
-
-    def _picture_in(self, buffer: NDArray[np.uint8]) -> VideoFrame:
-        samples = buffer if self._format.sample_bytes == 1 else buffer[: len(buffer) // 2 * 2].view(np.uint16)
+    def _picture(self, buffer: NDArray[np.uint8]) -> VideoFrame:
+        if self._unpacking is None:
+            return planar_picture(buffer, self._format, *self._size, self._pix_fmt)
+        samples: Samples = buffer if self._format.sample_bytes == 1 else buffer.view(np.uint16)
         planes = []
         for plane in self._layout.planes:
-            pitch, begin = plane.pitch_bytes // self._format.sample_bytes, plane.offset_bytes // samples.itemsize
+            pitch, begin = plane.pitch_bytes // samples.itemsize, plane.offset_bytes // samples.itemsize
             rows = samples[begin : begin + pitch * plane.rows].reshape(plane.rows, pitch)
             planes.append(rows[:, : plane.columns])
         return VideoFrame.from_dlpack(planes, format=self._pix_fmt)

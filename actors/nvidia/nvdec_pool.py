@@ -55,9 +55,9 @@ class NvdecPool:
         """Close every idle session."""
         with self._lock:
             sessions, self._idle = list(self._idle.values()), OrderedDict()
+            self.counts.closed += len(sessions)
         for session in sessions:
             session.close()
-            self.counts.closed += 1
 
     def _take(self, key: SessionKey) -> NvdecSession:
         with self._lock:

@@ -20,13 +20,12 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from ...errors import EngineFailed
-from ..bitstream import nal_units
+from ..bitstream import annex_b, nal_units
 from ..encoder_settings import Codec
 from ..media import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
 
 __all__ = ["BitstreamWriter", "hdr_units", "metadata_filter", "obus"]
 
-_START_CODE: Final = b"\x00\x00\x00\x01"
 _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
 _SEI_HEADER: Final = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}
@@ -96,7 +95,7 @@ class BitstreamWriter:
                 has_slice = True
                 units += self._hdr if is_keyframe else ()
             units.append(unit)
-        return b"".join(_START_CODE + unit for unit in units) if has_slice else b""
+        return annex_b(units) if has_slice else b""
 
     def _av1(self, data: bytes, *, is_keyframe: bool) -> bytes:
         parts: list[bytes] = []
@@ -273,4 +272,4 @@ def _nal_type(codec: Codec, unit: bytes) -> int:
 
 
 def _joined(codec: Codec, units: tuple[bytes, ...]) -> bytes:
-    return b"".join(units if codec is Codec.AV1 else (_START_CODE + unit for unit in units))
+    return b"".join(units) if codec is Codec.AV1 else annex_b(units)

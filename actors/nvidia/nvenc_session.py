@@ -7,7 +7,6 @@ table of ours. Source: PyNvVideoCodec programming guide, section 2.3.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from av.video.frame import VideoFrame
 
 from ...errors import EncoderFailed, EngineFailed, UsageError
 from ..bitstream import RandomAccess, random_access_kind
-from ..encoder_session import EncodedPacket, EncoderSession
+from ..encoder_session import EncodedPacket, EncoderSession, SessionState
 from ..encoder_settings import Codec, EncoderSettings
 from ..parameter_sets import max_reorder_frames
 from .nvenc_bitstream import BitstreamWriter
@@ -52,13 +51,6 @@ class Rates:
     cq: int
 
 
-class _State(Enum):
-    OPEN = "open"
-    FINISHED = "finished"
-    """``finish`` was called: the encoder has given all it had."""
-    CLOSED = "closed"
-
-
 class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     """One encoder on NVENC, made for one segment and dropped with it.
 
@@ -91,6 +83,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     ) -> None:
         picture = settings.format
         self._settings = settings
+        self.name = settings.implementation
         self._nvenc = _native_settings(settings)
         self._surface = surface_for(picture.pix_fmt) if surface is None else surface
         self._from_host = from_host
@@ -105,7 +98,6 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         except BaseException:
             self._encoder.close()
             raise
-        self._state = _State.OPEN
         self._pts_by_number: dict[int, int] = {}
         self._taken = 0
         self._last_pts_ticks: int | None = None
@@ -134,7 +126,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             EncoderFailed: the picture does not fit the settings, or is no later than the one before it.
             DeviceError: the device failed, or gave something impossible.
         """
-        self._require(_State.OPEN)
+        self._require_open()
         pixels, pts_ticks = self._timed(picture)
         size = (self._settings.format.width, self._settings.format.height)
         if self._from_host:
@@ -155,18 +147,18 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         Raises:
             DeviceError: the device failed, gave something impossible, or pictures are missing.
         """
-        self._require(_State.OPEN)
+        self._require_open()
         packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
-        self._state = _State.FINISHED
+        self._state = SessionState.FINISHED
         if self._pts_by_number:
             first = next(iter(self._pts_by_number.values()))
-            message = f"{self._name} swallowed {len(self._pts_by_number)} pictures, the first at {first}"
+            message = f"{self.name} swallowed {len(self._pts_by_number)} pictures, the first at {first}"
             raise EngineFailed(message, _ADVICE)
         return packets
 
     def close(self) -> None:
         """End the driver's session now."""
-        self._state = _State.CLOSED
+        self._state = SessionState.CLOSED
         self._encoder.close()
 
     def reconfigure(self, *, keyframe: bool = False, **changes: object) -> Rates:
@@ -181,7 +173,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             Unsupported: the values contradict each other.
             DeviceError: the driver refuses them; the session goes on with the old ones.
         """
-        self._require(_State.OPEN)
+        self._require_open()
         try:
             wanted = replace(self._rates, **changes)  # type: ignore[arg-type]
         except TypeError:
@@ -190,7 +182,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._check_rates(wanted)
         accepted = self._encoder.call("Reconfigure", self._parameters(wanted))
         if not accepted:
-            message = f"{self._name} did not take the new rates"
+            message = f"{self.name} did not take the new rates"
             raise EngineFailed(message, "Open a new session with them.")
         self._rates = wanted
         self._writer.parameters_may_change()
@@ -205,24 +197,15 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             return stated
         return _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
 
-    @property
-    def _name(self) -> str:
-        return self._settings.implementation
-
-    def _require(self, state: _State) -> None:
-        if self._state is not state:
-            message = f"{self._name}: the session is {self._state.value}, not {state.value}"
-            raise EncoderFailed(message)
-
     def _timed(self, picture: VideoFrame | TimedPicture) -> tuple[object, int]:
         pts_ticks = picture.pts_ticks if isinstance(picture, TimedPicture) else picture.pts
         wanted = self._settings.time_base
         if isinstance(picture, VideoFrame) and picture.time_base != wanted:
-            message = f"{self._name} got a picture in ticks of {picture.time_base}, not of {wanted}"
+            message = f"{self.name} got a picture in ticks of {picture.time_base}, not of {wanted}"
             raise EncoderFailed(message)
         last = self._last_pts_ticks
         if pts_ticks is None or (last is not None and pts_ticks <= last):
-            message = f"{self._name} got a picture at {pts_ticks} after one at {last}"
+            message = f"{self.name} got a picture at {pts_ticks} after one at {last}"
             raise EncoderFailed(message)
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), pts_ticks
 
@@ -235,18 +218,18 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
         number, data = int(entry["timestamp"]), bytes(entry["data"])
         if number not in self._pts_by_number:
-            message = f"{self._name} returned a packet of picture {number}, which is not waiting"
+            message = f"{self.name} returned a packet of picture {number}, which is not waiting"
             raise EngineFailed(message, _ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            message = f"{self._name} called a picture a keyframe that is none"
+            message = f"{self.name} called a picture a keyframe that is none"
             raise EngineFailed(message, _ADVICE)
         if not self._given and not is_keyframe:
-            message = f"{self._name} began with a picture that is no keyframe"
+            message = f"{self.name} began with a picture that is no keyframe"
             raise EngineFailed(message, _ADVICE)
         # Numbers are the order of presentation: a picture may be coded before its turn, but only so long after it.
         if self._given - number > self._reorder_frames:
-            message = f"{self._name} reordered picture {number} by more than {self._reorder_frames}"
+            message = f"{self.name} reordered picture {number} by more than {self._reorder_frames}"
             raise EngineFailed(message, _ADVICE)
         self._given += 1
         payload = self._writer.packet(data, is_keyframe=is_keyframe)

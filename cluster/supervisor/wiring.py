@@ -6,7 +6,7 @@ from ..placement.demand import Demand
 from ..placement.inventory import Device, Inventory
 from ..placement.place import place
 from ..placement.placement import Placement
-from ..placement.policy import BUILT_ENGINES, Policy, load_policy
+from ..placement.policy import Policy, built, load_policy
 from ..placement.rates import learn, start_rates
 from ..placement.software_rates import software_measurement
 from .core import Core
@@ -50,5 +50,4 @@ def policy_from(environment: Mapping[str, str]) -> Policy:
         UsageError: the file cannot be read, or makes no sense.
     """
     path = environment.get(POLICY_VARIABLE, "")
-    policy = load_policy(path) if path else Policy()
-    return policy.model_copy(update={"engines": policy.engines & BUILT_ENGINES})
+    return built(load_policy(path) if path else Policy())
