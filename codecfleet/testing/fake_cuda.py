@@ -145,7 +145,7 @@ class FakeCudaDriver:
         with self._lock:
             return any(
                 start <= address and address + size_bytes <= start + len(buffer)
-                for start, buffer in self.memory.items()
+                for start, buffer in list(self.memory.items())  # an owner may let go while this runs
             )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
