@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import av
 import av.error
@@ -29,6 +29,7 @@ __all__ = [
     "AccessPoint",
     "DecodeRange",
     "DecodeTally",
+    "Decoded",
     "PictureDecoder",
     "PictureHash",
     "SoftwareDecoder",
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]
 
 DIGEST_BYTES = 16
+
+
+class Decoded(Protocol):
+    """A decoded picture, wherever it lies: all that is asked of it here is that its time can be told and set."""
+
+    pts: int | None
+
+
+PictureT = TypeVar("PictureT", bound=Decoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     return PictureHash(ticks, digest.digest())
 
 
-class PictureDecoder(ABC):
+class PictureDecoder(ABC, Generic[PictureT]):
     """Turns the packets of one range into pictures: the same ones, whichever decoder does it.
 
     ``name`` is what reports call it. One object may be used by many threads at once.
@@ -132,7 +142,7 @@ class PictureDecoder(ABC):
     @abstractmethod
     def decode(
         self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
-    ) -> Iterator[tuple[int | None, VideoFrame]]:
+    ) -> Iterator[tuple[int | None, PictureT]]:
         """Yield (number of the packet it came from, picture), in the order of presentation, to the last one.
 
         A picture's ``pts`` is its packet's. What does not decode is counted in ``tally`` and left out.
@@ -147,7 +157,7 @@ class PictureDecoder(ABC):
         """
 
 
-class SoftwareDecoder(PictureDecoder):
+class SoftwareDecoder(PictureDecoder[VideoFrame]):
     """FFmpeg's decoders, one thread each."""
 
     name = "software"
@@ -168,9 +178,9 @@ SOFTWARE = SoftwareDecoder()
 
 
 def decode_range(
-    range_: DecodeRange, tally: DecodeTally, decoder: PictureDecoder = SOFTWARE
-) -> Generator[tuple[int, VideoFrame]]:
-    """Yield (ticks, frame) in presentation order, from the entry through the last packet, flushed.
+    range_: DecodeRange, tally: DecodeTally, decoder: PictureDecoder[PictureT]
+) -> Generator[tuple[int, PictureT]]:
+    """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
 
     What comes includes frames before and after the times the caller wants: it filters. Packets that do not decode are
     counted in ``tally`` and skipped.
@@ -215,10 +225,10 @@ def open_track(container: InputContainer, range_: DecodeRange) -> VideoStream:
 
 
 def _in_time(
-    decoded: Iterator[tuple[int | None, VideoFrame]], range_: DecodeRange, tally: DecodeTally
-) -> Iterator[tuple[int, VideoFrame]]:
+    decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
+) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their mended times, in presentation order."""
-    mender: Mender[VideoFrame] = Mender(
+    mender: Mender[PictureT] = Mender(
         nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.mended
     )
     for packet, frame in decoded:

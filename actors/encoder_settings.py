@@ -80,3 +80,8 @@ class EncoderSettings:
     threads: int
     rate: RateControl
     dolby_vision: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a GPU encodes, and not software."""
+        return self.implementation.endswith("_nvenc")

@@ -112,7 +112,7 @@ def encoder_kind(settings: EncoderSettings) -> str:
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
     """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
 
-    Only x264 and x265 with a bucket know an initial fullness; other settings come back as they are.
+    Only x264, x265 and NVENC with a bucket know an initial fullness; other settings come back as they are.
 
     Raises:
         UsageError: ``fullness`` is not a fraction of the bucket.
@@ -120,9 +120,12 @@ def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> Enco
     if not 0 <= fullness <= 1:
         message = f"a leaky bucket cannot be {fullness} full"
         raise UsageError(message, "Give a fraction from 0 to 1.")
-    key = PROFILES[settings.codec].params_key
     options = dict(settings.options)
-    if settings.rate.bufsize_bits is None or key not in ("x264-params", "x265-params"):
+    if settings.on_device and settings.rate.bufsize_bits is not None:
+        options["vbvinit"] = str(max(1, int(settings.rate.bufsize_bits * fullness)))
+        return replace(settings, options=tuple(sorted(options.items())))
+    key = PROFILES[settings.codec].params_key
+    if settings.on_device or settings.rate.bufsize_bits is None or key not in ("x264-params", "x265-params"):
         return settings
     options[key] = _joined(_split(options[key]) | {"vbv-init": _decimal(fullness)})
     return replace(settings, options=tuple(sorted(options.items())))

@@ -33,10 +33,15 @@ SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """What to do to every picture so that it becomes ``output``."""
+    """What to do to every picture so that it becomes ``output``.
+
+    ``on_device`` has the encoding device do it, which knows no deinterlacing, and only for pictures that are encoded
+    there: its results are not software's.
+    """
 
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
+    on_device: bool = False
 
     @property
     def has_memory(self) -> bool:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 from .bitstream import BitReader, annex_b, nal_units
 
-__all__ = ["annex_b_headers", "has_whole_frames_only", "max_reorder_frames"]
+__all__ = [
+    "annex_b_headers",
+    "crops_left_or_top",
+    "has_whole_frames_only",
+    "is_sequence_set",
+    "max_reorder_frames",
+    "sequence_sets",
+]
 
 _H264_SPS, _HEVC_SPS = 7, 33
 
@@ -20,7 +27,16 @@ class _H264Sequence:
     """What is read of an H.264 sequence parameter set."""
 
     whole_frames_only: bool
+    is_cropped: bool
     reorder_frames: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _HevcSequence:
+    """What is read of an HEVC sequence parameter set."""
+
+    is_cropped: bool
+    reorder_frames: int
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
@@ -29,7 +45,7 @@ def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
     ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
     """
     if codec == "hevc":
-        return _first(_hevc_sps_reorder(unit) for unit in _sequence_sets(extradata, hevc=True))
+        return _first(found.reorder_frames for found in _hevc_sequences(extradata))
     if codec == "h264":
         return _first(found.reorder_frames for found in _h264_sequences(extradata))
     return None
@@ -44,6 +60,15 @@ def has_whole_frames_only(extradata: bytes) -> bool | None:
     return all(found) if found else None
 
 
+def crops_left_or_top(codec: str, extradata: bytes) -> bool:
+    """Return whether H.264 or HEVC pictures are shown without some of their first columns or rows.
+
+    That is the frame cropping of H.264 (section 7.4.2.1.1) and the conformance window of HEVC (section 7.4.3.2.1).
+    """
+    found = _hevc_sequences(extradata) if codec == "hevc" else _h264_sequences(extradata) if codec == "h264" else ()
+    return any(sequence.is_cropped for sequence in found)
+
+
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
     """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
     return annex_b(_units(extradata, hevc=hevc))
@@ -53,11 +78,16 @@ def _first(values: Iterator[int | None]) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
-    """Yield the sequence parameter sets of an encoder's or a container's extradata."""
+def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    """Yield the sequence parameter sets of an encoder's or a container's extradata, each a NAL unit."""
     for unit in _units(extradata, hevc=hevc):
-        if (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS:
+        if is_sequence_set(unit, hevc=hevc):
             yield unit
+
+
+def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
+    """Tell whether a NAL unit is a sequence parameter set."""
+    return (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS
 
 
 def _units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
@@ -92,9 +122,15 @@ def _hvcc_units(data: bytes) -> Iterator[bytes]:
 
 
 def _h264_sequences(extradata: bytes) -> Iterator[_H264Sequence]:
-    for unit in _sequence_sets(extradata, hevc=False):
+    for unit in sequence_sets(extradata, hevc=False):
         with suppress(EOFError):
             yield _h264_sps(BitReader(unit[1:]))
+
+
+def _hevc_sequences(extradata: bytes) -> Iterator[_HevcSequence]:
+    for unit in sequence_sets(extradata, hevc=True):
+        with suppress(EOFError):
+            yield _hevc_sps(BitReader(unit[2:]))
 
 
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
@@ -118,10 +154,16 @@ def _h264_sps(reader: BitReader) -> _H264Sequence:
     if not whole_frames_only:
         reader.skip(1)
     reader.skip(1)
-    if reader.flag():
-        for _ in range(4):
-            reader.ue()  # cropping
-    return _H264Sequence(whole_frames_only, _h264_vui(reader) if reader.flag() else None)
+    is_cropped = _crops_left_or_top(reader)
+    return _H264Sequence(whole_frames_only, is_cropped, _h264_vui(reader) if reader.flag() else None)
+
+
+def _crops_left_or_top(reader: BitReader) -> bool:
+    """Read what both codecs have alike: how much is cut off on the left and right, at the top and bottom."""
+    if not reader.flag():
+        return False
+    left, _, top, _ = (reader.ue() for _ in range(4))
+    return left > 0 or top > 0
 
 
 def _skip_h264_chroma(reader: BitReader) -> None:
@@ -197,14 +239,7 @@ def _skip_h264_hrd(reader: BitReader) -> bool:
     return True
 
 
-def _hevc_sps_reorder(unit: bytes) -> int | None:
-    try:
-        return _hevc_sps(BitReader(unit[2:]))
-    except EOFError:
-        return None
-
-
-def _hevc_sps(reader: BitReader) -> int:
+def _hevc_sps(reader: BitReader) -> _HevcSequence:
     """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
     reader.skip(4)
     sub_layers = reader.bits(3)  # minus 1
@@ -215,9 +250,7 @@ def _hevc_sps(reader: BitReader) -> int:
         reader.skip(1)
     reader.ue()
     reader.ue()  # width and height
-    if reader.flag():
-        for _ in range(4):
-            reader.ue()  # conformance window
+    is_cropped = _crops_left_or_top(reader)
     reader.ue()
     reader.ue()  # bit depths
     reader.ue()  # log2_max_pic_order_cnt
@@ -227,7 +260,7 @@ def _hevc_sps(reader: BitReader) -> int:
         reader.ue()  # max_dec_pic_buffering
         reorder = reader.ue()
         reader.ue()  # max_latency_increase
-    return reorder
+    return _HevcSequence(is_cropped, reorder)
 
 
 def _skip_profile_tier_level(reader: BitReader, sub_layers: int) -> None:

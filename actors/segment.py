@@ -4,23 +4,32 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, Generic
 
 import numpy as np
-from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ..errors import DeviceMemory, EncoderFailed, EngineFailed, EngineUnfit, SessionLimit
-from .decoding import SOFTWARE, DecodeRange, DecodeTally, PictureDecoder, PictureHash, decode_range, picture_hash
+from ..errors import (
+    DeviceError,
+    DeviceMemory,
+    EncoderFailed,
+    EngineBusy,
+    EngineFailed,
+    EngineUnfit,
+    SessionLimit,
+    WorkError,
+)
+from .decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, PictureT
+from .encoder_session import EncodedPacket, EncoderSession
 from .encoder_settings import EncoderSettings
-from .encoding import EncodedPacket, SoftwareEncoder
-from .filtering import LOOK_AHEAD_FRAMES, FilterChain, FilterSettings
+from .filtering import LOOK_AHEAD_FRAMES, FilterSettings
 from .read_ahead import read_ahead
+from .segment_route import PictureChain, SegmentRoute, routes
 from .timeline import Mended, is_increasing
 from .work import Work, WorkContext
 
-__all__ = ["METADATA_IN_SOFTWARE", "SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
+__all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
-METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures alone"
 READ_AHEAD_FRAMES = 4
 """Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
 SEAM_FRAMES = LOOK_AHEAD_FRAMES
@@ -72,7 +81,10 @@ class EncodedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeSegment(Work[EncodedSegment]):
-    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
+    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
+
+    ``insists`` waits for a device's decoder however long it takes, where one is there.
+    """
 
     segment: int
     decode: DecodeRange
@@ -80,6 +92,7 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
+    insists: bool = False
 
     def run(self, context: WorkContext) -> EncodedSegment:
         """Run in the calling thread.
@@ -87,20 +100,24 @@ class EncodeSegment(Work[EncodedSegment]):
         Raises:
             InputError: the source cannot be read any more.
             EncoderFailed: the encoder or a filter refused a picture.
-            DeviceError: the device is lost or hangs; what else it cannot do, software does.
+            DeviceError: the device is lost, hangs, or cannot encode; what it cannot decode, software does.
             Cancelled: somebody cancelled the work.
         """
-        if context.decoder is None:
-            return _Run(self, context, SOFTWARE).result()
-        if self.encoder.dolby_vision:
-            return _Run(self, context, SOFTWARE, fallback=METADATA_IN_SOFTWARE).result()
         frames_done = context.frames_done
-        try:
-            return _Run(self, context, context.decoder).result()
-        except (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit) as error:
-            # From the beginning: what was encoded so far may rest on pictures that are in doubt.
-            context.frames_done = frames_done
-            return _Run(self, context, SOFTWARE, fallback=error.message).result()
+        gave_up: _CannotDecode | None = None
+        with closing(routes(context.device, self.encoder, self.filters, insists=self.insists)) as ways:
+            for route, reason in ways:
+                with closing(route):
+                    try:
+                        fallback = reason if gave_up is None else gave_up.error.message
+                        return _Run(self, context, route, fallback).result()
+                    except _CannotDecode as error:
+                        # From the beginning: what was encoded so far may rest on pictures that are in doubt.
+                        gave_up, context.frames_done = error, frames_done
+        if gave_up is not None:
+            raise gave_up.error
+        message = f"no way is open to segment {self.segment}"
+        raise WorkError(message)
 
     def holds(self, ticks: int) -> bool:
         """Tell whether a frame presented at ``ticks`` belongs to this segment."""
@@ -115,12 +132,20 @@ class EncodeSegment(Work[EncodedSegment]):
         return self.end_ticks is not None and ticks >= self.end_ticks
 
 
-class _Run:
+class _CannotDecode(Exception):
+    """The device's decoder gave up; another may do it."""
+
+    def __init__(self, error: DeviceError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _Run(Generic[PictureT]):
     """The state of one run of one segment."""
 
-    def __init__(self, work: EncodeSegment, context: WorkContext, decoder: PictureDecoder, fallback: str = "") -> None:
+    def __init__(self, work: EncodeSegment, context: WorkContext, route: SegmentRoute[PictureT], fallback: str) -> None:
         self._work = work
-        self._decoder = decoder
+        self._route = route
         self._fallback = fallback
         self._context = context
         self._tally = DecodeTally()
@@ -133,8 +158,8 @@ class _Run:
 
     def result(self) -> EncodedSegment:
         began = time.perf_counter()
-        chain = FilterChain(self._work.filters, self._work.decode.time_base)
-        with SoftwareEncoder(self._work.encoder) as encoder:
+        chain = self._route.open_chain(self._work.filters, self._work.decode.time_base)
+        with self._route.open_encoder(self._work.encoder) as encoder:
             with closing(self._filtered(chain)) as frames:
                 for ticks, frame in frames:
                     self._encode(encoder, ticks, frame)
@@ -143,7 +168,7 @@ class _Run:
         self._check_count()
         return self._packed(extradata, chain.resized_frames, time.perf_counter() - began)
 
-    def _filtered(self, chain: FilterChain) -> Generator[tuple[int, VideoFrame]]:
+    def _filtered(self, chain: PictureChain[PictureT]) -> Generator[tuple[int, PictureT]]:
         """Yield the filtered frames of the segment alone; its neighbours only pass through filters with memory."""
         for ticks, frame in self._source():
             for moment, picture in chain.push(ticks, frame):
@@ -153,18 +178,21 @@ class _Run:
             if self._work.holds(moment):
                 yield moment, picture
 
-    def _source(self) -> Iterator[tuple[int, VideoFrame]]:
+    def _source(self) -> Iterator[tuple[int, PictureT]]:
         """Yield the source frames that filters must see, and hash the pictures at both seams."""
         with_neighbours = self._work.filters.has_memory
         with closing(read_ahead(self._decoded(), READ_AHEAD_FRAMES)) as decoded:
             yield from self._sorted_out(decoded, with_neighbours=with_neighbours)
 
-    def _decoded(self) -> Generator[tuple[int, VideoFrame]]:
-        return decode_range(self._work.decode, self._tally, self._decoder)
+    def _decoded(self) -> Generator[tuple[int, PictureT]]:
+        try:
+            yield from self._route.decoded(self._work.decode, self._tally)
+        except (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit) as error:
+            raise _CannotDecode(error) from error
 
     def _sorted_out(
-        self, decoded: Iterable[tuple[int, VideoFrame]], *, with_neighbours: bool
-    ) -> Iterator[tuple[int, VideoFrame]]:
+        self, decoded: Iterable[tuple[int, PictureT]], *, with_neighbours: bool
+    ) -> Iterator[tuple[int, PictureT]]:
         for ticks, frame in decoded:
             self._context.advance(0)
             if not self._work.is_past_start(ticks):
@@ -172,21 +200,21 @@ class _Run:
                     yield ticks, frame
                 continue
             if len(self._before) < SEAM_FRAMES:
-                self._before.append(picture_hash(ticks, frame))
+                self._before.append(self._route.picture_hash(ticks, frame))
             if self._work.is_past_end(ticks):
                 if len(self._after) < SEAM_FRAMES:
-                    self._after.append(picture_hash(ticks, frame))
+                    self._after.append(self._route.picture_hash(ticks, frame))
                     if with_neighbours:
                         yield ticks, frame
                 continue
             self._taken.append(ticks)
             yield ticks, frame
 
-    def _encode(self, encoder: SoftwareEncoder, ticks: int, frame: VideoFrame) -> None:
+    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: PictureT) -> None:
         # Relative to the segment, so that an encoder never sees how late in the track it works.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
-        frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base
-        self._packets += self._timed(lambda: encoder.encode(frame))
+        picture = self._route.timed(frame, ticks - self._base_ticks, self._work.decode.time_base)
+        self._packets += self._timed(lambda: encoder.encode(picture))
         self._context.advance()
 
     def _timed(self, call: Callable[[], list[EncodedPacket]]) -> list[EncodedPacket]:
@@ -229,6 +257,6 @@ class _Run:
             decode_s=self._tally.decode_s,
             encode_s=self._encode_s,
             wall_s=wall_s,
-            decoded_by=self._decoder.name,
+            decoded_by=self._route.decoder.name,
             fallback=self._fallback,
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ..errors import Cancelled
 
 if TYPE_CHECKING:
-    from .decoding import PictureDecoder
+    from .device import WorkerDevice
 
 __all__ = ["Work", "WorkContext"]
 
@@ -24,11 +24,11 @@ ResultT = TypeVar("ResultT")
 class WorkContext:
     """What running work may use: a way to report progress that is also the place where cancellation is noticed.
 
-    ``decoder`` is the device's of this worker, where it has one.
+    ``device`` is this worker's GPU, where it has one.
     """
 
     frames_done: int = 0
-    decoder: "PictureDecoder | None" = None
+    device: "WorkerDevice | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, frames: int = 1) -> None:

@@ -6,11 +6,12 @@ around the same core, so both treat errors, cancellation and progress alike.
 
 import threading
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..errors import Cancelled, CodecfleetError, WorkError
-from .decoding import PictureDecoder
+from .device import WorkerDevice
 from .work import Work, WorkContext
 
 __all__ = ["WorkerCore"]
@@ -28,14 +29,16 @@ class WorkerCore:
 
     Args:
         slots: pieces of work at once.
-        decoder: the device's decoder, which work may use; None where there is none.
+        device: the GPU that work may use; None where there is none.
     """
 
-    def __init__(self, slots: int, decoder: PictureDecoder | None = None) -> None:
-        self._decoder = decoder
+    def __init__(self, slots: int, device: WorkerDevice | None = None) -> None:
+        self._device = device
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
         self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
+        self._awaited: set[Future[Any]] = set()
+        self._given_up: CodecfleetError | None = None
         self._cancelled_early: dict[str, None] = {}
         self._frames_finished = 0
 
@@ -45,7 +48,26 @@ class WorkerCore:
         The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
         ``WorkError`` with the type and message of what was raised.
         """
-        return self._threads.submit(self._run, run, work)
+        awaited: Future[ResultT] = Future()
+        with self._lock:
+            if self._given_up is not None:
+                awaited.set_exception(self._given_up)
+                return awaited
+            self._awaited.add(awaited)
+        # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
+        ran = self._threads.submit(self._run, run, work)
+        ran.add_done_callback(lambda _: self._hand_on(ran, awaited))
+        awaited.add_done_callback(lambda _: ran.cancel())
+        return awaited
+
+    def give_up(self, error: CodecfleetError) -> None:
+        """End all work with ``error``, now and from now on: a thread of this process does not come back."""
+        with self._lock:
+            self._given_up = self._given_up or error
+            awaited, self._awaited = self._awaited, set()
+        for each in awaited:
+            with suppress(InvalidStateError):  # it has ended, or was cancelled, in this moment
+                each.set_exception(error)
 
     def cancel(self, run: str) -> None:
         """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
@@ -89,6 +111,18 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _hand_on(self, ran: Future[ResultT], awaited: Future[ResultT]) -> None:
+        """Give how the work ended to whoever waits for it."""
+        with self._lock:
+            self._awaited.discard(awaited)
+        with suppress(InvalidStateError):  # it was given up, or whoever waited has stopped doing so
+            if ran.cancelled():
+                awaited.cancel()
+            elif (error := ran.exception()) is not None:
+                awaited.set_exception(error)
+            else:
+                awaited.set_result(ran.result())
+
     def _run(self, run: str, work: Work[ResultT]) -> ResultT:
         context = self._enter(run, work)
         try:
@@ -103,7 +137,7 @@ class WorkerCore:
                 del self._running[run]
 
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
-        context = WorkContext(decoder=self._decoder)
+        context = WorkContext(device=self._device)
         with self._lock:
             if run in self._cancelled_early:
                 del self._cancelled_early[run]

@@ -11,14 +11,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bench.codecs import CASES, CodecCase
+from bench.codecs import CASES, CASES_BY_DEFAULT, CodecCase
 from bench.contenders import Bench, Contender
-from bench.ffmpeg import find_ffmpeg
-from bench.machine import describe_run, described_lines
-from bench.media import VideoFacts, loop_clip, read_video
+from bench.failures import CommandFailed
+from bench.ffmpeg import NoFFmpeg, look_for_ffmpeg
+from bench.machine import describe_gpus, describe_run, described_lines
+from bench.media import VideoFacts, loop_clip, read_video, scale_clip
 from bench.program import FILM, run_in_folder
 from bench.rates import compare_rates, rate_lines
-from bench.speed import SpeedOptions, compare_speed, ratio_lines, ratios, speed_lines
+from bench.speed import (
+    SpeedOptions,
+    compare_speed,
+    device_lines,
+    differences,
+    ratio_lines,
+    ratios,
+    speed_lines,
+)
 from bench.table import save_results
 
 from codecfleet.cluster.machine import cores
@@ -27,7 +36,7 @@ from codecfleet.cluster.machine import cores
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args()
-    ffmpeg = find_ffmpeg()
+    ffmpeg = _ffmpeg(options)
     return run_in_folder(lambda folder: _compare(options, ffmpeg, folder), options.work)
 
 
@@ -35,10 +44,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("media", nargs="?", type=Path, metavar="MEDIA", help="source; default: the bundled film, looped")
-    add("--seconds", type=Fraction, default=Fraction(60), help="length of the looped film (default: 60)")
-    add("--cases", nargs="+", choices=CASES, default=list(CASES), help="encoders (default: all)")
+    add("--seconds", type=Fraction, help="loop the film to this length (default: 60 for the bundled film, else once)")
+    add("--size", type=_size, metavar="WxH", help="scale the film to this size before it is compared")
+    default = " ".join(CASES_BY_DEFAULT)
+    add("--cases", nargs="+", choices=CASES, default=list(CASES_BY_DEFAULT), help=f"encoders (default: {default})")
     ways = [contender.value for contender in Contender]
     add("--contenders", nargs="+", choices=ways, default=ways, help="who runs (default: all)")
+    add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="codecfleet once for each of these")
+    add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet does its job again (1)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
     add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's own)")
@@ -54,9 +67,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _compare(options: argparse.Namespace, ffmpeg: str, folder: Path) -> None:
-    bench = _bench(options, ffmpeg, folder)
-    document = describe_run(ffmpeg) | {"source": _describe_source(bench.source, bench.facts, options)}
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    return int(width), int(height)
+
+
+def _ffmpeg(options: argparse.Namespace) -> str | None:
+    """Return FFmpeg's path; without one, leave out what needs it, and say so."""
+    try:
+        return look_for_ffmpeg()
+    except NoFFmpeg as error:
+        if options.quality_grid:
+            sys.exit(str(error))
+        options.contenders = [name for name in options.contenders if name == Contender.FLEET]
+        options.no_quality = True
+        print(f"without FFmpeg, its contenders and PSNR, SSIM and VMAF are left out ({error})")
+        return None
+
+
+def _compare(options: argparse.Namespace, ffmpeg: str | None, folder: Path) -> None:
+    bench = _bench(options, ffmpeg or "", folder)
+    document = describe_run(ffmpeg) | describe_gpus() | {"source": _describe_source(bench.facts, options)}
     for line in (*described_lines(document), _source_line(document["source"])):
         print(line)
     cases = [_case(name, options) for name in options.cases]
@@ -71,6 +102,8 @@ def _compare(options: argparse.Namespace, ffmpeg: str, folder: Path) -> None:
 def _compare_speed(bench: Bench, cases: list[CodecCase], document: dict[str, Any], options: argparse.Namespace) -> None:
     settings = SpeedOptions(
         contenders=tuple(Contender(name) for name in options.contenders),
+        devices=tuple(options.device),
+        warm_jobs=options.warm,
         repeats=options.repeats,
         fan_out_threads=options.fan_out_threads,
         vmaf_every=options.vmaf_every,
@@ -80,11 +113,20 @@ def _compare_speed(bench: Bench, cases: list[CodecCase], document: dict[str, Any
     records: list[dict[str, Any]] = []
     for case in cases:
         records += compare_speed(bench, case, settings, _say)
-        document |= {"speed": records, "ratios": ratios(records), "fan_out_threads": options.fan_out_threads}
+        document |= {"speed": records, "ratios": ratios(records), "differences": differences(records)}
+        document["fan_out_threads"] = options.fan_out_threads
         _save(options.save, document)
     memory_kind = "/".join(sorted({record["memory_kind"] for record in records}))
     print(f"\nMedians of {options.repeats} runs; memory is the peak {memory_kind} of all processes together.\n")
-    print("\n".join([*speed_lines(records), "", *ratio_lines(document["ratios"])]))
+    print("\n".join(speed_lines(records)))
+    if document["ratios"]:
+        print("\n".join(["", *ratio_lines(document["ratios"])]))
+    if options.device:
+        print("\n".join(["", *device_lines(records)]), flush=True)
+    if document["differences"]:
+        raise CommandFailed("; ".join(document["differences"]))
+    if options.device:
+        print("\nEvery output of codecfleet's was the same to the last byte, case by case and encoder by encoder.")
 
 
 def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, Any], save: str | None) -> None:
@@ -103,12 +145,16 @@ def _save(name: str | None, document: dict[str, Any]) -> None:
 
 
 def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
-    source = options.media
-    if source is None:
-        source = folder / "source.mp4"
-        loop_clip(FILM, options.seconds, source)
-    elif not source.is_file():
+    source = options.media or FILM
+    if not source.is_file():
         sys.exit(f"there is no file {source}")
+    if options.size is not None:
+        source = scale_clip(source, options.size, options.work or folder)
+    length_s = _length_s(options)
+    if length_s is not None:
+        looped = folder / "source.mp4"
+        loop_clip(source, length_s, looped)
+        source = looped
     return Bench(
         ffmpeg=ffmpeg,
         source=source.resolve(),
@@ -121,15 +167,23 @@ def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
     )
 
 
+def _length_s(options: argparse.Namespace) -> Fraction | None:
+    """Return how long the film is to be looped; None takes it as it is."""
+    length_s: Fraction | None = options.seconds
+    return Fraction(60) if length_s is None and options.media is None else length_s
+
+
 def _case(name: str, options: argparse.Namespace) -> CodecCase:
     case = CASES[name]
     return case if options.preset is None else replace(case, preset=options.preset)
 
 
-def _describe_source(path: Path, facts: VideoFacts, options: argparse.Namespace) -> dict[str, Any]:
-    looped = options.media is None
+def _describe_source(facts: VideoFacts, options: argparse.Namespace) -> dict[str, Any]:
+    name, length_s = (options.media or FILM).name, _length_s(options)
+    scaled = "" if options.size is None else " scaled"
+    looped = "" if length_s is None else f" looped to {float(length_s):g} s"
     return {
-        "name": f"{FILM.name} looped to {float(options.seconds):g} s" if looped else path.name,
+        "name": f"{name}{scaled}{looped}",
         "codec": facts.codec,
         "width": facts.width,
         "height": facts.height,

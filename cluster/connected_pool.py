@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ..actors.work import Work
 from ..errors import FleetUnavailable
 from .embedded import Connection, connect
-from .placement.demand import Demand
+from .known_gpus import known_gpus
+from .placement.demand import Demand, EncoderKind
 from .pool import Pool
 from .supervisor.settings import SupervisorSettings, settings_from
 
@@ -30,11 +31,14 @@ class ConnectedPool(Pool):
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: pieces of work at a time; None means one per core.
+        dlas: how many DLAs this machine has, for work that runs networks on an embedded Ray; a cluster knows its own.
+            Workers start with such work then, and not before.
     """
 
-    def __init__(self, address: str | None, slots: int | None) -> None:
+    def __init__(self, address: str | None, slots: int | None, *, dlas: int = 0) -> None:
         self._address = address
         self._asked_slots = slots
+        self._dlas = dlas
         self._connection: Connection | None = None
         self._pool: LeasedPool | None = None
         self._lock = asyncio.Lock()
@@ -62,7 +66,7 @@ class ConnectedPool(Pool):
                 raise FleetUnavailable(message, "Open a new fleet.")
             if self._pool is None:
                 self._connection = await connect(self._address)
-                self._pool = leased_pool(self._connection, self._asked_slots)
+                self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas)
             pool = self._pool
         # Outside the lock: closing must not wait for workers that do not come.
         await pool.start()
@@ -82,6 +86,10 @@ class ConnectedPool(Pool):
     def never(self, demand: Demand) -> str:
         """Say why a job that wants this will never have a slot here."""
         return self._started().never(demand)
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish this demand soonest; None: software."""
+        return await self._started().encoder_kind(demand)
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
@@ -122,12 +130,13 @@ PRIVATE = SupervisorSettings(idle_release_s=None)
 """Nobody else could use what a private Ray's workers hold."""
 
 
-def leased_pool(connection: Connection, slots: int | None) -> "LeasedPool":
+def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":
     """Return a pool on an open connection, which must outlive it.
 
     Args:
         connection: a private Ray gets a supervisor in this process; any other has its own, or is given one.
         slots: pieces of work at a time; None means one per core. A private Ray has as many as are asked for.
+        dlas: how many DLAs a private Ray's workers have.
     """
     # Only now: the embedded Ray's settings are read when Ray is imported.
     from .leased_pool import LeasedPool  # noqa: PLC0415
@@ -137,9 +146,9 @@ def leased_pool(connection: Connection, slots: int | None) -> "LeasedPool":
     if not connection.is_private:
         return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
     from .supervisor.ray_hands import PrivateHands  # noqa: PLC0415
-    from .supervisor.ray_probe import known_gpus, probe_ray_node  # noqa: PLC0415
+    from .supervisor.ray_probe import probe_ray_node  # noqa: PLC0415
     from .supervisor.shell import Shell  # noqa: PLC0415
 
     core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
-    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
-    return LeasedPool(LocalLink(shell), slots, eager=True, notes=connection.notes)
+    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE)
+    return LeasedPool(LocalLink(shell), slots, eager=not dlas, notes=connection.notes)

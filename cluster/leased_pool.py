@@ -10,7 +10,6 @@ This module imports ray: import it only after ``embedded.connect`` has settled t
 import asyncio
 import itertools
 import os
-import pickle
 import secrets
 import socket
 from collections.abc import Awaitable, Mapping
@@ -19,10 +18,20 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from ..actors.work import Work
-from ..errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost, WorkError
+from ..errors import (
+    Cancelled,
+    CodecfleetError,
+    FleetUnavailable,
+    Retry,
+    Unsupported,
+    UsageError,
+    WorkerLost,
+    WorkError,
+)
 from .leases import Effect, Leases, Lose, Run, Stop
+from .parcels import ParcelPost
 from .placement.assumed import PLAIN_FRAMES, plain_demand
-from .placement.demand import Demand
+from .placement.demand import Demand, EncoderKind
 from .pool import Pool
 from .ray_failures import Failure, classify, first_line
 from .ray_worker import CONTROL, Outcome
@@ -57,7 +66,8 @@ class _Order:
     """Work that somebody awaits."""
 
     work: Work[Any]
-    pickled: bytes
+    packed: bytes
+    parcels: tuple[Any, ...]
     result: asyncio.Future[Any]
 
     def settle(self, outcome: Outcome[Any]) -> None:
@@ -97,6 +107,7 @@ class LeasedPool(Pool):
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
+        self._parcels = ParcelPost()
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
@@ -127,10 +138,12 @@ class LeasedPool(Pool):
 
         Raises:
             FleetUnavailable: nothing will ever come.
+            Unsupported: no machine that is there can ever do what the job asks for.
         """
         while self._leases.slots_for(job) <= beyond:
             if self._leases.slots_for(job) == 0:
                 self._refuse_if_hopeless()
+                self._refuse_if_impossible(job)
             self._told.clear()
             await self._told.wait()
 
@@ -141,6 +154,18 @@ class LeasedPool(Pool):
     def never(self, demand: Demand) -> str:
         """Say why a job that wants this will never have a slot here."""
         return self._link.never(demand)
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish this demand soonest; None: software.
+
+        Raises:
+            FleetUnavailable: the supervisor does not answer.
+        """
+        try:
+            return await asyncio.wait_for(self._link.encoder_kind(demand), ANSWER_S)
+        except Exception as error:
+            message = f"the supervisor does not say which encoder to use: {first_line(error)}"
+            raise FleetUnavailable(message, "Use --encoder software, or try again.") from error
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
@@ -203,12 +228,12 @@ class LeasedPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        order = _Order(work, _pickle(work), asyncio.get_running_loop().create_future())
+        order = _Order(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._orders[task] = order
         try:
             self._refuse_if_hopeless()
-            self._carry_out(self._leases.submitted(task, work.job))
+            self._carry_out(self._leases.submitted(task, work.job, work.label))
             self._changed.set()
             return cast("ResultT", await order.result)
         except BaseException:
@@ -288,8 +313,7 @@ class LeasedPool(Pool):
     def _hear(self, grants: Grants) -> None:
         self._grants = grants
         for worker in grants.dead:
-            self._handles.pop(worker, None)
-            self._proven.discard(worker)
+            self._forget_worker(worker)
         self._carry_out(self._leases.granted(grants))
         if grants.hopeless:
             # What runs may still end well; what a dead worker ran was lost a line ago.
@@ -333,8 +357,15 @@ class LeasedPool(Pool):
             self._end_run(task)
             return
         try:
-            run = self._handles[worker].run.remote(self._run_name(task), order.pickled)
-            order.settle(await _settled(run))
+            run = self._handles[worker].run.remote(self._run_name(task), order.packed, *order.parcels)
+            outcome: Outcome[Any] = await _settled(run)
+            order.settle(outcome)
+            if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
+                # It ends itself, and answers nobody any more: whatever else it runs is lost.
+                self._forget_worker(worker)
+                self._carry_out(self._leases.broke(task, outcome.error.message))
+                self._changed.set()
+                return
         except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
             failure = classify(error)
             if failure is Failure.PROCESS:
@@ -348,9 +379,12 @@ class LeasedPool(Pool):
         self._carry_out(self._leases.finished(task))
         self._changed.set()
 
-    def _lose(self, worker: str, reason: str) -> None:
+    def _forget_worker(self, worker: str) -> None:
         self._handles.pop(worker, None)
         self._proven.discard(worker)
+
+    def _lose(self, worker: str, reason: str) -> None:
+        self._forget_worker(worker)
         self._carry_out(self._leases.died(worker, reason))
         self._changed.set()
 
@@ -382,6 +416,10 @@ class LeasedPool(Pool):
             message = "the pool is closed"
             raise UsageError(message)
 
+    def _refuse_if_impossible(self, job: str) -> None:
+        if reason := self._grants.refused.get(job):
+            raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+
     def _refuse_if_hopeless(self) -> None:
         if self._grants.hopeless:
             raise FleetUnavailable(self._grants.hopeless, self._grants.what_next)
@@ -402,14 +440,6 @@ def _at_least(demand: Demand, pieces: int) -> Demand:
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
     """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
     return await ref
-
-
-def _pickle(work: Work[ResultT]) -> bytes:
-    try:
-        return pickle.dumps(work, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
-        raise UsageError(message, "Work must be a value of importable classes.") from error
 
 
 def _failed(work: Work[ResultT], failure: Failure, reason: str) -> WorkError:

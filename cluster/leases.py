@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from .supervisor.messages import Grants
+from .supervisor.seats import seat_of
 
 __all__ = ["Effect", "Leases", "Lose", "Run", "Stop"]
 
@@ -47,6 +48,8 @@ Effect: TypeAlias = Run | Stop | Lose
 class _Job:
     slots: dict[str, int] = field(default_factory=dict)
     waiting: deque[int] = field(default_factory=deque)
+    labels: dict[int, str] = field(default_factory=dict)
+    failed_at: dict[str, frozenset[str]] = field(default_factory=dict)
     running: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -89,10 +92,12 @@ class Leases:
         """Return every piece of work that has not begun, the oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
-    def submitted(self, task: int, job: str) -> list[Effect]:
-        """Take in a new piece of work."""
+    def submitted(self, task: int, job: str, label: str = "") -> list[Effect]:
+        """Take in a new piece of work, or another try at one: ``label`` says what it is."""
         self._job_of[task] = job
-        self._jobs.setdefault(job, _Job()).waiting.append(task)
+        found = self._jobs.setdefault(job, _Job())
+        found.waiting.append(task)
+        found.labels[task] = label
         return self._hand_out(job)
 
     def withdrawn(self, task: int) -> list[Effect]:
@@ -104,6 +109,7 @@ class Leases:
         if task in job.running:
             return [Stop(task, job.running[task])]
         job.waiting.remove(task)
+        job.labels.pop(task)
         del self._job_of[task]
         return []
 
@@ -113,7 +119,19 @@ class Leases:
         if name is None:
             return []
         self._jobs[name].running.pop(task, None)
+        self._jobs[name].labels.pop(task, None)
         return self._hand_out(name)
+
+    def broke(self, task: int, reason: str) -> list[Effect]:
+        """A worker ends itself for what ``task`` met there; another try goes to another seat, if there is one."""
+        name = self._job_of.get(task)
+        worker = None if name is None else self._jobs[name].running.get(task)
+        if name is None or worker is None:
+            return []
+        job = self._jobs[name]
+        label = job.labels[task]
+        job.failed_at[label] = job.failed_at.get(label, frozenset()) | {seat_of(worker)}
+        return self.died(worker, reason)
 
     def died(self, worker: str, reason: str) -> list[Effect]:
         """A worker is gone: what it ran is lost, and its slots with it."""
@@ -124,6 +142,7 @@ class Leases:
             job.slots.pop(worker, None)
             for task in [task for task, where in job.running.items() if where == worker]:
                 del job.running[task]
+                job.labels.pop(task, None)
                 del self._job_of[task]
                 effects.append(Lose(task, worker, reason))
         return effects
@@ -150,19 +169,26 @@ class Leases:
     def _hand_out(self, name: str) -> list[Effect]:
         job = self._jobs[name]
         effects: list[Effect] = []
-        while job.waiting:
-            worker = _least_loaded(job)
-            if worker is None:
-                break
-            task = job.waiting.popleft()
+        while (found := _next(job)) is not None:
+            task, worker = found
+            job.waiting.remove(task)
             job.running[task] = worker
             effects.append(Run(task, worker))
         return effects
 
 
-def _least_loaded(job: _Job) -> str | None:
+def _next(job: _Job) -> tuple[int, str] | None:
+    """Return the oldest piece of work for which a slot is free, and where."""
     loads: Mapping[str, Fraction] = {
         worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0
     }
-    free = [worker for worker, load in loads.items() if load < 1]
-    return min(free, key=lambda worker: (loads[worker], worker), default=None)
+    free = sorted((load, worker) for worker, load in loads.items() if load < 1)
+    if not free:
+        return None
+    for task in job.waiting:
+        shunned = job.failed_at.get(job.labels[task], frozenset())
+        has_others = any(seat_of(worker) not in shunned for worker in loads)
+        fitting = [worker for _, worker in free if not (has_others and seat_of(worker) in shunned)]
+        if fitting:
+            return task, fitting[0]
+    return None

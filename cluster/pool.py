@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..actors.work import Work
-from .placement.demand import Demand
+from .placement.demand import Demand, EncoderKind
 
 __all__ = ["Pool"]
 
@@ -54,6 +54,15 @@ class Pool(ABC):
         """Say why a job that wants this will never have a slot here; "" where it may, or nobody knows."""
         del demand
         return ""
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish this demand soonest beside what is under way; None: software.
+
+        Raises:
+            FleetUnavailable: nobody can say.
+        """
+        del demand
+        return None
 
     def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""

@@ -12,12 +12,15 @@ import time
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..actors.nvidia.open_nvdec import DeviceDecoder
+from ..actors.nvidia.gpu import Gpu
+from ..actors.watchdog import process_watch
 from ..actors.worker import WorkerCore
-from ..errors import CodecfleetError, Retry, UsageError, WorkError
+from ..errors import Cancelled, CodecfleetError, Retry, UsageError, WorkError
+from .parcels import unpack
 from .supervisor.messages import WorkerFacts
 from .supervisor.pulse import Pulse
-from .visible_device import narrow, open_nvml
+from .visible_device import narrow, open_nvml, show_the_gpu
+from .wear import wear
 
 __all__ = ["CONTROL", "FENCED_CODE", "Outcome", "RayWorker"]
 
@@ -47,32 +50,57 @@ class RayWorker:
 
     Args:
         slots: pieces of work at once.
-        takes_gpu: take the GPU that Ray has given this process, and see no other; work decodes on it where it can.
+        takes_gpu: take the GPU that Ray has given this process, and see no other; work may use it.
+        dla: the number of the DLA that is this process's own: its networks run there and nowhere else.
         cores: how many cores are reserved for it.
         fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
             its supervisor would else hold its device for ever, and perhaps work against its own replacement.
     """
 
-    def __init__(self, slots: int, *, takes_gpu: bool = False, cores: int = 0, fence_s: float | None = None) -> None:
+    def __init__(
+        self,
+        slots: int,
+        *,
+        takes_gpu: bool = False,
+        dla: int | None = None,
+        cores: int = 0,
+        fence_s: float | None = None,
+    ) -> None:
         self._slots = slots
         self._cores = cores
         self._device = _take_device() if takes_gpu else ""
-        decoder = DeviceDecoder() if takes_gpu else None
-        if decoder is not None:
-            decoder.warm_up()
-        self._core = WorkerCore(slots, decoder)
+        self._began_s = time.monotonic()
+        self._gpu = gpu = Gpu() if takes_gpu else None
+        if gpu is not None:
+            gpu.warm_up()
+        if dla is not None:
+            _keep_to_dla(dla)
+        self._core = WorkerCore(slots, gpu)
+        self._is_ending = False
+        process_watch().tell(self._core.give_up)
         self._renewed_s = time.monotonic()
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
-    async def run(self, run: str, pickled_work: bytes) -> Outcome[object]:
-        """Run the pickled work to its end and return how it ended; never raises for what the work does."""
+    async def run(self, run: str, packed_work: bytes, *parcels: bytes) -> Outcome[object]:
+        """Run work to its end and return how it ended; never raises for what the work does. ``parcels`` are its own.
+
+        Nor does it return anything for work that was not to blame for the end of its process: that end answers.
+        """
+        if self._is_ending:
+            await self.watch()
         try:
-            work = pickle.loads(pickled_work)  # noqa: S301 - from our own driver, over Ray's authenticated channel
+            work = unpack(packed_work, parcels)
         except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
             return Outcome(error=_unreadable(error))
         try:
             return Outcome(await asyncio.wrap_future(self._core.submit(run, work)))
+        except (Cancelled, asyncio.CancelledError) as error:
+            if self._is_ending:
+                await self.watch()
+            if isinstance(error, Cancelled):
+                return Outcome(error=_portable(error))
+            raise
         except CodecfleetError as error:
             if error.retry is Retry.ELSEWHERE:
                 self._renew_process()
@@ -98,7 +126,11 @@ class RayWorker:
     async def pulse(self) -> Pulse:
         """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
         self._renewed_s = time.monotonic()
-        return Pulse(self._core.frames_done, self._core.running())
+        if self._gpu is None:
+            return Pulse(self._core.frames_done, self._core.running())
+        use = self._gpu.use()
+        worn = wear(self._renewed_s - self._began_s, use.sessions_made)
+        return Pulse(self._core.frames_done, self._core.running(), use.decoding, worn)
 
     async def watch(self) -> None:
         """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
@@ -106,6 +138,9 @@ class RayWorker:
 
     def _renew_process(self) -> None:
         """End the process soon: what broke in it, such as a CUDA context, stays broken. Its seat gets another."""
+        if self._is_ending:
+            return
+        self._is_ending = True
         self._core.close()
         asyncio.get_running_loop().call_later(ANSWER_S, os._exit, FENCED_CODE)
 
@@ -122,6 +157,13 @@ def _take_device() -> str:
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
     return narrow(given, os.environ, open_nvml())
+
+
+def _keep_to_dla(dla: int) -> None:
+    from ..actors.dla.network import warm_networks  # noqa: PLC0415 - few workers have one
+
+    show_the_gpu(os.environ)
+    warm_networks().keep_to(dla)
 
 
 def _unreadable(error: Exception) -> UsageError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import FleetUnavailable
 
-__all__ = ["narrow", "open_nvml", "uuid_of"]
+__all__ = ["narrow", "open_nvml", "show_the_gpu", "uuid_of"]
 
 
 def narrow(given: Sequence[str], environment: MutableMapping[str, str], nvml: Any | None) -> str:  # noqa: ANN401 - pynvml
@@ -31,6 +31,16 @@ def narrow(given: Sequence[str], environment: MutableMapping[str, str], nvml: An
     environment["CUDA_VISIBLE_DEVICES"] = uuid
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return uuid
+
+
+def show_the_gpu(environment: MutableMapping[str, str]) -> None:
+    """Let a process that Ray gave no GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
+
+    Args:
+        environment: the process's environment, before CUDA starts. What somebody else chose in it is left.
+    """
+    if environment.get("CUDA_VISIBLE_DEVICES") == "":
+        del environment["CUDA_VISIBLE_DEVICES"]
 
 
 def uuid_of(identity: str, nvml: Any | None) -> str:  # noqa: ANN401 - pynvml

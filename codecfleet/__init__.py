@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .actors.encoder_settings import Codec
+    from .actors.frames import Frame
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
+    from .jobs.encode_request import EncodeReport
     from .jobs.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.fleet import Fleet, transcode
+    from .jobs.frame_request import FramesReport
+    from .jobs.frame_stream import FrameStream
     from .jobs.job import Job
     from .jobs.plan import Plan, plan_transcode
     from .jobs.probe import ProbeReport, probe
@@ -38,9 +42,13 @@ __all__ = [
     "Codec",
     "CodecfleetError",
     "Done",
+    "EncodeReport",
     "Event",
     "Failed",
     "Fleet",
+    "Frame",
+    "FrameStream",
+    "FramesReport",
     "InputError",
     "Job",
     "Plan",
@@ -66,9 +74,13 @@ __all__ = [
 
 _HOMES = {
     "actors.encoder_settings": ("Codec",),
+    "actors.frames": ("Frame",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
+    "jobs.encode_request": ("EncodeReport",),
     "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
     "jobs.fleet": ("Fleet", "transcode"),
+    "jobs.frame_request": ("FramesReport",),
+    "jobs.frame_stream": ("FrameStream",),
     "jobs.job": ("Job",),
     "jobs.plan": ("Plan", "plan_transcode"),
     "jobs.probe": ("ProbeReport", "probe"),

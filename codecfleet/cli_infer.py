@@ -1,6 +1,7 @@
 """The command ``infer``: its options, and the job behind it."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def _infer(
         str | None, _option("--channels", "rgb|bgr", "The order of the network's channels. Default: rgb.", _NETWORK)
     ] = None,
     dla: Annotated[
-        list[str] | None, _option("--dla", "N", "Use this DLA, counted from 0. Repeatable. Default: all.", _RUN)
+        list[str] | None, _option("--dla", "N", "Use this DLA of each machine, from 0. Repeatable. Default: all.", _RUN)
     ] = None,
     tasks_at_once: Annotated[
         str | None, _option("--tasks-at-once", "N", "Tasks queued together on a DLA, 1 to 64. Default: 4.", _RUN)
@@ -82,9 +83,18 @@ def _infer(
             "--overwrite", metavar="", help="Replace the output if it exists. Default: refuse.", rich_help_panel=_RULES
         ),
     ] = False,
+    address: Annotated[
+        str | None,
+        _option(
+            "--address",
+            "RAY_ADDRESS",
+            "Use this Ray cluster's DLAs (host:port). Default: the environment's RAY_ADDRESS, else this machine.",
+            _RUN,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> Question:
-    """Run a network over every frame of INPUT on the DLAs of this machine, and write its tensors in order."""
+    """Run a network over every frame of INPUT on DLAs, this machine's or a cluster's; write its tensors in order."""
     from .actors.dla.pictures import PixelRule  # noqa: PLC0415 - only who infers pays for it
     from .jobs.infer_plan import InferSpec  # noqa: PLC0415
 
@@ -111,37 +121,42 @@ def _infer(
     if spec.start_s is not None and spec.end_s is not None and spec.end_s <= spec.start_s:
         message = f"--end must come after --start: {start} .. {end}"
         raise UsageError(message, "See codecfleet infer --help.")
-    return Question(ask=AskInfer(spec), as_json=as_json)
+    cluster = None if address is None else parse_path("--address", address)
+    return Question(ask=AskInfer(spec, cluster), as_json=as_json, done_to_frames="inferred")
 
 
 @dataclass(frozen=True, slots=True)
 class AskInfer:
-    """The question behind the command: runs the job on a Ray of its own, and answers with its report."""
+    """The question behind the command: runs the job, and answers with its report.
+
+    ``address`` is a Ray cluster's; None is the environment's, or a Ray of its own on this machine.
+    """
 
     spec: "InferSpec"
+    address: str | None = None
 
     def __call__(self, services: Services, progress: Callable[[int], None]) -> Answer:
         """Run it.
 
         Raises:
-            Unsupported: this machine has no DLA; nothing was started then.
+            Unsupported: there is no DLA. Where it would be this machine's, nothing was started then.
             CodecfleetError: the job failed.
         """
-        del services, progress
+        del services
         from .jobs.infer import count_dlas  # noqa: PLC0415 - only who infers pays for it
 
-        count = count_dlas()  # before Ray is even imported
-        return asyncio.run(_run(self.spec, count))
+        address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        dlas = count_dlas(self.spec.devices) if address == "local" else 0  # before Ray is even imported
+        return asyncio.run(_run(self.spec, address, dlas, progress))
 
 
-async def _run(spec: "InferSpec", count: int) -> Answer:
+async def _run(spec: "InferSpec", address: str, dlas: int, progress: Callable[[int], None]) -> Answer:
     from .cluster.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray
-    from .jobs.infer import LANES_PER_DEVICE, infer  # noqa: PLC0415
+    from .jobs.infer import infer  # noqa: PLC0415
 
-    lanes = spec.workers or LANES_PER_DEVICE * len(spec.devices or range(count))
-    pool = ConnectedPool("local", lanes)  # the DLAs were counted here, so the work stays here
+    pool = ConnectedPool(address, slots=None, dlas=dlas)
     try:
-        report = await infer(spec, pool, count=lambda: count)
+        report = await infer(spec, pool, progress=progress)
     finally:
         await pool.aclose()
     return Answer(report.lines(), report.to_json())

@@ -51,6 +51,7 @@ _DEINTERLACE: Final = ["off", "auto", "on"]
 _AUDIO: Final = ["copy", "aac", "opus", "none"]
 _SUBTITLES: Final = ["copy", "none"]
 _DEVICES: Final = ["auto", "cpu", "gpu"]
+_ENCODERS: Final = ["auto", "software", "nvenc"]
 
 Source = Annotated[
     str,
@@ -194,6 +195,15 @@ def build_spec(
             "--device", "|".join(_DEVICES), "Use GPUs where they help, never, or at all costs. Default: auto.", _RUN
         ),
     ] = None,
+    encoder: Annotated[
+        str | None,
+        _option(
+            "--encoder",
+            "|".join(_ENCODERS),
+            "Who encodes: whoever finishes first, software, or a GPU's NVENC. It decides the bytes. Default: auto.",
+            _RUN,
+        ),
+    ] = None,
     spec_file: Annotated[
         str | None,
         _option(
@@ -241,6 +251,7 @@ def build_spec(
         "priority": _maybe("--priority", priority, lambda name, text: parse_count(name, text, most=100)),
         "weight": _maybe("--weight", weight, lambda name, text: parse_count(name, text, least=1, most=100)),
         "device": _maybe("--device", device, lambda name, text: parse_choice(name, text, _DEVICES)),
+        "encoder": _maybe("--encoder", encoder, lambda name, text: parse_choice(name, text, _ENCODERS)),
         # A flag that is not given says nothing: the file may have set it.
         **{name: True for name, on in flags.items() if on},
     }

@@ -1,7 +1,7 @@
 """What ``codecfleet plan`` answers: the plan itself, and where its segments would run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
 
-NVENC_RESTS: Final = (
-    "this version's workers decode on GPUs and do not encode there, so lanes on NVENC show what the fleet could do"
-)
-GPUS_DECODE: Final = "this version's workers decode on the cluster's GPUs, and encode on processors"
+UNTRIED: Final = "what the GPU can do is what the tables say of its model; codecfleet doctor tries it"
 _PANEL: Final = "How the work is done"
 
 FleetOption = Annotated[
@@ -89,18 +86,17 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     """
     from .cluster.fleet_file import load_fleet  # noqa: PLC0415 - like all below: only who asks pays for it
     from .cluster.placement.build import inventory_of_fleet  # noqa: PLC0415
-    from .cluster.placement.policy import built  # noqa: PLC0415
 
     policy = _policy(on.policy)
     if on.fleet is not None:
         fleet = load_fleet(on.fleet)
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
-        return _placed(plan, inventory_of_fleet(fleet), policy, where, NVENC_RESTS)
+        return _placed(plan, inventory_of_fleet(fleet), policy, where)
     if on.address is not None:
-        found = survey(on.address)
-        note = GPUS_DECODE if any(_has_gpu(node) for node in found.nodes) else ""
-        return _placed(plan, found, built(policy), f"the cluster at {on.address}", note)
-    return _placed(plan, _this_machine(), built(policy), "this machine")
+        return _placed(plan, survey(on.address), policy, f"the cluster at {on.address}")
+    found = _this_machine()
+    note = UNTRIED if any(_has_gpu(node) for node in found.nodes) else ""
+    return _placed(plan, found, policy, "this machine", note)
 
 
 def _has_gpu(node: "Node") -> bool:
@@ -117,9 +113,13 @@ def _policy(path: str | None) -> "Policy":
 
 def _this_machine() -> "Inventory":
     from .cluster import machine  # noqa: PLC0415
+    from .cluster.known_gpus import known_gpus  # noqa: PLC0415
     from .cluster.placement.build import inventory_of_processor  # noqa: PLC0415
+    from .cluster.placement.inventory import Inventory  # noqa: PLC0415
 
-    return inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+    found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+    (node,) = found.nodes
+    return Inventory((replace(node, devices=(*known_gpus(node.node), *node.devices)),))
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":

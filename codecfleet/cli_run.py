@@ -48,13 +48,14 @@ class Transcode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A command that runs no job: ``probe``, ``plan``, ``verify`` or one about machines.
+    """A command that answers once: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines.
 
-    ``ask`` gets what to call, and what to tell the number of frames compared so far.
+    ``ask`` gets what to call, and what to tell the number of frames done so far: ``done_to_frames`` is a word for that.
     """
 
     ask: Callable[[Services, Callable[[int], None]], Answer]
     as_json: bool
+    done_to_frames: str = "compared"
 
 
 def run_question(question: Question, services: Services, stdout: TextIO, stderr: TextIO) -> int:
@@ -66,7 +67,7 @@ def run_question(question: Question, services: Services, stdout: TextIO, stderr:
     with Interrupts(services.exit_now, last_acts) as interrupts:
         interrupts.attach_here()
         try:
-            with FrameCounter(stderr) as counter:
+            with FrameCounter(stderr, question.done_to_frames) as counter:
                 answer = question.ask(services, counter.show)
             _print_answer(answer, Output(stdout), as_json=question.as_json)
         except ReaderGone:

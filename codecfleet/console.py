@@ -81,11 +81,17 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class FrameCounter:
-    """Counts compared frames on one line of a terminal, which is gone when it closes; elsewhere it shows nothing."""
+    """Counts frames on one line of a terminal, which is gone when it closes; elsewhere it shows nothing.
 
-    def __init__(self, stderr: TextIO) -> None:
+    Args:
+        stderr: where.
+        what: what is done to them: "compared".
+    """
+
+    def __init__(self, stderr: TextIO, what: str) -> None:
         self._stderr = stderr if is_terminal(stderr) else None
-        self._shown = False
+        self._what = what
+        self._shown_frames = 0
 
     def __enter__(self) -> Self:
         return self
@@ -93,14 +99,14 @@ class FrameCounter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._shown_frames:
             self._write("")
 
     def show(self, frames: int) -> None:
         """Show the number now and then, not every time it is told."""
-        if frames % _COUNT_EVERY_FRAMES == 0:
-            self._shown = True
-            self._write(f"{frames} frames compared")
+        if frames - self._shown_frames >= _COUNT_EVERY_FRAMES:
+            self._shown_frames = frames
+            self._write(f"{frames} frames {self._what}")
 
     def _write(self, text: str) -> None:
         if self._stderr is not None:

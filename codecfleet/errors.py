@@ -19,6 +19,7 @@
     │   │   ├── DeviceLost         the device answers nothing any more, or not before its process or itself is renewed
     │   │   ├── DeviceMemory       the device's memory does not hold what was asked for
     │   │   ├── SessionLimit       the device or its driver opens no further session of that kind just now
+    │   │   ├── EngineBusy         an engine's sessions were still being opened, and the work did not wait
     │   │   ├── EngineUnfit        the device has no engine that does this codec, format or source
     │   │   ├── EngineFailed       an engine broke off a task, or gave something impossible
     │   │   └── EngineHung         an engine or the driver did not answer in time
@@ -44,6 +45,7 @@ __all__ = [
     "DeviceLost",
     "DeviceMemory",
     "EncoderFailed",
+    "EngineBusy",
     "EngineFailed",
     "EngineHung",
     "EngineUnfit",
@@ -185,6 +187,12 @@ class DeviceMemory(DeviceError):
 
 class SessionLimit(DeviceError):
     """The device or its driver opens no further session of that kind just now."""
+
+    retry = Retry.ANYWHERE
+
+
+class EngineBusy(DeviceError):
+    """An engine's sessions were still being opened, and whoever asked could do without."""
 
     retry = Retry.ANYWHERE
 

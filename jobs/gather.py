@@ -92,7 +92,8 @@ class Gather:
     @property
     def _codes_fields(self) -> bool:
         """Whether the pictures keep their fields apart, and so their order."""
-        return codes_interlaced(self._plan.encoder.codec, self._plan.encoder.format)
+        encoder = self._plan.encoder
+        return codes_interlaced(encoder.codec, encoder.format) and not encoder.on_device
 
     @property
     def _repeats_parameter_sets(self) -> bool:

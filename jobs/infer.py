@@ -8,12 +8,12 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..actors.dla.host import require_dlas
 from ..actors.dla.inference import InferredSegment
-from ..actors.dla.network import loadable_digest, read_loadable, warm_networks
+from ..actors.dla.network import read_loadable, warm_networks
 from ..cluster.pool import Pool
 from ..errors import CodecfleetError, Unsupported
 from .board import Board, Effect, Fail, Finished, Join, Lost, Run, decide, start_next
@@ -23,30 +23,30 @@ from .publish import check_output, publish, work_folder
 from .source import SourceStamp
 from .spool import Spool
 from .threads import come_what_may, in_thread, to_its_end
+from .turns import ended_runs
 
 __all__ = ["InferReport", "InferSpec", "count_dlas", "infer"]
 
-LANES_PER_DEVICE = 2
-"""Segments in flight for each DLA: while one's pictures are decoded, the other's are inferred."""
+PROGRESS_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferReport:
-    """What happened. ``segments_by_device`` counts segments by the number of the DLA that did them."""
+    """What happened. ``segments_by_device`` counts segments by the DLA that did them: (machine, number)."""
 
     source: str
     output: str
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[int, int]
+    segments_by_device: dict[tuple[str, int], int]
     warnings: tuple[str, ...]
     infer_s: float
     wall_s: float
 
     def lines(self) -> list[str]:
         """Return it for a person, a line each."""
-        shares = ", ".join(f"DLA {device}: {count}" for device, count in sorted(self.segments_by_device.items()))
+        shares = ", ".join(f"{host} DLA {dla}: {n}" for (host, dla), n in sorted(self.segments_by_device.items()))
         speed = self.frames / self.wall_s if self.wall_s else 0.0
         return [
             f"{self.source} -> {self.output}",
@@ -64,70 +64,69 @@ class InferReport:
             "frames": self.frames,
             "segments": self.segments,
             "tensors": [{"name": t.name, "shape": list(t.shape), "dtype": str(t.dtype)} for t in self.tensors],
-            "segments_by_device": {str(device): count for device, count in sorted(self.segments_by_device.items())},
+            "segments_by_device": {f"{host}/{dla}": n for (host, dla), n in sorted(self.segments_by_device.items())},
             "warnings": list(self.warnings),
             "infer_s": self.infer_s,
             "wall_s": self.wall_s,
         }
 
 
-def count_dlas() -> int:
+def count_dlas(devices: tuple[int, ...] | None = None) -> int:
     """Return how many DLAs this machine has.
 
     Raises:
-        Unsupported: it has none.
+        Unsupported: it has none, or not one of ``devices``.
     """
-    return require_dlas()[1]
+    count = require_dlas()[1]
+    missing = [device for device in devices or () if device >= count]
+    if missing:
+        message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"
+        raise Unsupported(message, "Choose among those, or leave --dla out for all of them.")
+    return count
+
+
+def unheard(frames: int) -> None:
+    """Take note of so many frames done, and tell nobody."""
+    del frames
 
 
 async def infer(
     spec: InferSpec,
     pool: Pool,
     *,
-    count: Callable[[], int] = count_dlas,
     networks: NetworksOf = warm_networks,
+    progress: Callable[[int], None] = unheard,
 ) -> InferReport:
     """Run a network over a source, and write its tensors; leave either the complete output or nothing.
 
     Args:
         spec: what is asked for.
-        pool: where segments run; it is started once everything else is known to be sound. Its workers must see the
-            DLAs of this machine.
-        count: how many DLAs there are; asked before anything else.
+        pool: where segments run; it is started once everything else is known to be sound.
         networks: the networks of the process in which a segment runs.
+        progress: told a few times a second how many frames are done.
 
     Raises:
-        Unsupported: there is no DLA, or not the one asked for; or the loadable does not run on it.
+        Unsupported: nowhere in the pool is there a DLA, or the one asked for; or the loadable does not run on it.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
-    devices = _devices(spec, await in_thread(count))
     await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
-    digest = loadable_digest(await in_thread(read_loadable, spec.loadable))
+    loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    plan = await in_thread(plan_inference, spec, digest)
+    plan = await in_thread(plan_inference, spec, loadable)
     await pool.start()
     job = secrets.token_hex(4)
+    if reason := pool.never(plan.demand(job)):
+        raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
     spool = Spool(work_folder(spec.output, job))
     try:
         await to_its_end(spool.open)
-        run = _InferRun(job, plan, pool, devices, networks, stamp, TensorGather(spool.folder))
-        return await run.report()
+        return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
     except Exception:
         await in_thread(stamp.check)  # whatever else went wrong, a source that changed explains it
         raise
     finally:
         await asyncio.shield(in_thread(spool.remove))
-
-
-def _devices(spec: InferSpec, count: int) -> tuple[int, ...]:
-    if spec.devices is None:
-        return tuple(range(count))
-    missing = [device for device in spec.devices if device >= count]
-    if missing:
-        message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"
-        raise Unsupported(message, "Choose among those, or leave --dla out for all of them.")
-    return tuple(dict.fromkeys(spec.devices))
 
 
 @dataclass(slots=True)
@@ -137,26 +136,29 @@ class _InferRun:
     job: str
     plan: InferPlan
     pool: Pool
-    devices: tuple[int, ...]
     networks: NetworksOf
     stamp: SourceStamp
     gather: TensorGather
+    progress: Callable[[int], None]
     _began: float = field(default_factory=time.monotonic)
-    _runs: dict[asyncio.Task[InferredSegment], tuple[Run, int]] = field(default_factory=dict)
+    _runs: dict[asyncio.Task[InferredSegment], Run] = field(default_factory=dict)
     _results: dict[int, InferredSegment] = field(default_factory=dict)
-    _shares: Counter[int] = field(default_factory=Counter)
+    _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _losses: list[str] = field(default_factory=list)
     _damaged: int = 0
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
         """Run every segment, join them, publish."""
         spec = self.plan.spec
+        teller = asyncio.create_task(self._tell_progress())
         try:
             await self._run_all()
         finally:
-            for task in self._runs:
+            self.pool.forget(self.job)
+            for task in (teller, *self._runs):
                 task.cancel()
-            await asyncio.gather(*self._runs, return_exceptions=True)
+            await asyncio.gather(teller, *self._runs, return_exceptions=True)
         base = self.plan.index.time_base
         path = await to_its_end(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
@@ -174,29 +176,32 @@ class _InferRun:
         )
 
     async def _run_all(self) -> None:
-        lanes = self.plan.spec.workers or LANES_PER_DEVICE * len(self.devices)
         board = Board.of([segment.frames for segment in self.plan.segments])
+        demand = self.plan.demand(self.job)
         while not board.is_done:
-            board, runs = start_next(board, lanes)
+            self.pool.expect(replace(demand, segments=board.frames_left))
+            slots = self.pool.slots_for(self.job)
+            board, runs = start_next(board, min(slots, self.plan.spec.workers or slots))
             for run in runs:
-                self._start(run)
-            done, _ = await asyncio.wait(self._runs, return_when=asyncio.FIRST_COMPLETED)
-            for task in [task for task in self._runs if task in done]:
+                work = self.plan.work(self.job, run, self.networks)
+                self._runs[asyncio.create_task(self.pool.submit(work), name=work.label)] = run
+            for task in await ended_runs(self.pool, self.job, slots, self._runs) or ():
                 board, effects = decide(board, await self._fact(task))
                 await self._apply(effects)
 
-    def _start(self, run: Run) -> None:
-        """Submit a segment to the DLA that has least to do."""
-        busy = Counter(device for _, device in self._runs.values())
-        device = min(self.devices, key=lambda number: (busy[number], self._shares[number], number))
-        work = self.plan.work(self.job, run, device, self.networks)
-        self._runs[asyncio.create_task(self.pool.submit(work), name=work.label)] = (run, device)
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            running = await self.pool.progress(self.job)
+            finished = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
+            self.progress(min(self.plan.frames, finished + sum(running.values())))
 
     async def _fact(self, task: asyncio.Task[InferredSegment]) -> Finished | Lost:
-        run, _ = self._runs.pop(task)
+        run = self._runs.pop(task)
         try:
             result = task.result()
         except CodecfleetError as error:
+            self._losses.append(error.message)
             return Lost(run.segment, error)
         await in_thread(self.stamp.check)
         self._results[run.segment] = result
@@ -217,12 +222,15 @@ class _InferRun:
             if isinstance(effect, Join):
                 result = self._results.pop(effect.segment)
                 await to_its_end(self.gather.join, result)
-                self._shares[result.device] += 1
+                self._shares[result.host, result.device] += 1
                 self._damaged += result.first_damaged_packet is not None
                 self._infer_s += result.infer_s
 
     def _warnings(self) -> list[str]:
         warnings = list(self.pool.notes)
+        if self._losses:
+            runs = "1 run" if len(self._losses) == 1 else f"{len(self._losses)} runs"
+            warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
         if self._damaged:
             warnings.append(f"{self._damaged} segments met damage; what could be decoded was inferred")
         if self.gather.frames != self.plan.frames:

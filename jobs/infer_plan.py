@@ -12,8 +12,11 @@ from ..actors.dla.inference import InferSegment
 from ..actors.dla.network import NetworkSettings, WarmNetworks
 from ..actors.dla.pictures import PixelRule
 from ..actors.location import is_local, local_path
+from ..actors.parcel import Parcel
 from ..actors.segment import SEAM_FRAMES
 from ..actors.timeline import REORDER_FRAMES
+from ..cluster.placement.assumed import plain_demand
+from ..cluster.placement.demand import Demand
 from ..errors import UsageError
 from .board import Run
 from .cuts import CutReason, choose_cuts
@@ -30,9 +33,9 @@ NetworksOf = Callable[[], WarmNetworks]
 class InferSpec:
     """What is asked for: a network over the frames of one video track.
 
-    ``devices`` are numbers of DLAs, None all of them; ``workers`` segments are in flight, None two for each DLA.
-    ``tasks_at_once`` tasks are queued together, each of as many frames as the loadable's input takes. Times count from
-    the first presented frame; the interval is half-open.
+    ``devices`` are numbers of DLAs on each machine, None all of them; ``workers`` segments are in flight at most, None
+    two for each DLA. ``tasks_at_once`` tasks are queued together, each of as many frames as the loadable's input takes.
+    Times count from the first presented frame; the interval is half-open.
     """
 
     source: str
@@ -63,7 +66,7 @@ class InferPlan:
     spec: InferSpec
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
-    digest: str
+    loadable: Parcel
 
     @property
     def frames(self) -> int:
@@ -92,8 +95,18 @@ class InferPlan:
             untimed=index.untimed,
         )
 
-    def work(self, job: str, run: Run, device: int, networks: NetworksOf) -> InferSegment:
-        """Return the work of a run on one DLA."""
+    def demand(self, job: str) -> Demand:
+        """Return what the whole job asks of machines: DLAs, and cores to decode for them."""
+        return replace(
+            plain_demand(job, 0),
+            segments=tuple(segment.frames for segment in self.segments),
+            renditions=(),
+            dlas=self.spec.devices or (),
+            workers_max=self.spec.workers,
+        )
+
+    def work(self, job: str, run: Run, networks: NetworksOf) -> InferSegment:
+        """Return the work of a run."""
         return InferSegment(
             job=job,
             label=f"segment {run.segment}",
@@ -102,12 +115,11 @@ class InferPlan:
             start_ticks=self.segments[run.segment].start_ticks,
             end_ticks=self.segments[run.until].end_ticks,
             network=NetworkSettings(
-                loadable=self.spec.loadable,
-                digest=self.digest,
-                device=device,
+                loadable=self.loadable,
                 tasks_at_once=self.spec.tasks_at_once,
                 task_limit_s=self.spec.task_limit_s,
             ),
+            dlas=self.spec.devices,
             rule=self.spec.rule,
             networks=networks,
         )
@@ -122,12 +134,12 @@ class InferPlan:
         return points[place] if place > 0 else None
 
 
-def plan_inference(spec: InferSpec, digest: str) -> InferPlan:
+def plan_inference(spec: InferSpec, loadable: Parcel) -> InferPlan:
     """Read the source's index and cut it.
 
     Args:
         spec: what is asked for.
-        digest: the loadable's.
+        loadable: the network.
 
     Raises:
         InputError: the source cannot be read.
@@ -148,7 +160,7 @@ def plan_inference(spec: InferSpec, digest: str) -> InferPlan:
         PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
         for number, ((begin, packet), stop, reason) in enumerate(zip(starts, ends, reasons, strict=True))
     )
-    return InferPlan(spec, index, segments, digest)
+    return InferPlan(spec, index, segments, loadable)
 
 
 def _absolute(path: str) -> str:

@@ -30,11 +30,12 @@ def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Co
 def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, str]]:
     codec, output = encoder.codec, encoder.format
     boxed = container.is_isobmff or container.is_matroska
-    if extras.captions and codec not in _WITH_CAPTIONS:
-        yield "captions-dropped", f"closed captions are lost: {codec} has no place for them here"
+    if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device):
+        writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
+        yield "captions-dropped", f"closed captions are lost: {writer}"
     if "AFD" in extras.frame_kinds:
         yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it"
-    if output.interlaced and not codes_interlaced(codec, output):
+    if output.interlaced and (encoder.on_device or not codes_interlaced(codec, output)):
         yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
     if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
         yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it"

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
-from ..actors.segment import METADATA_IN_SOFTWARE
+from ..actors.encoder_tables import codes_interlaced
+from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvenc_profiles import NVENC_PROFILES
+from ..actors.segment_route import METADATA_IN_SOFTWARE
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..cluster.placement.inventory import Device, DeviceState, Inventory
 from ..cluster.placement.place import place
@@ -22,7 +25,16 @@ from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from ..errors import Unsupported
 from .plan import Plan
 
-__all__ = ["PlacedPlan", "check_device", "demand_of", "device_objection", "media_case", "place_plan"]
+__all__ = [
+    "PlacedPlan",
+    "check_device",
+    "demand_of",
+    "device_objection",
+    "media_case",
+    "nvenc_refusal",
+    "place_plan",
+    "settled_demand",
+]
 
 LANES_SHOWN: Final = 24
 NODES_NAMED: Final = 2
@@ -35,11 +47,10 @@ _GRAY_AND_ALPHA: Final = 2
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
     """Return what a plan asks of machines: all of its segments.
 
-    FFmpeg's own encoder options fit software alone; so does ``--device cpu``.
+    Where the encoder is not settled yet, it is left open as far as the job leaves it open.
     """
     video = plan.carry.video
     picture = plan.encoder.format
-    software_only = plan.spec.device == "cpu" or bool(plan.spec.encoder_options)
     rendition = Rendition(
         case=media_case(plan.encoder.codec.value, Direction.ENCODE, picture.pix_fmt),
         width=picture.width,
@@ -55,7 +66,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         width=source.width,
         height=source.height,
         renditions=(rendition,),
-        encoder=EncoderChoice.SOFTWARE if software_only else EncoderChoice.AUTO,
+        encoder=_encoder_choice(plan),
         software_decode="the job asks for processors alone" if plan.spec.device == "cpu" else device_objection(plan),
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
@@ -64,6 +75,48 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         priority=plan.spec.priority,
         weight=Fraction(plan.spec.weight),
     )
+
+
+def settled_demand(plan: Plan, job: str) -> Demand:
+    """Return what a plan asks of machines whose encoder is settled: only who writes the same kind may help."""
+    demand = demand_of(plan, job)
+    if plan.kind is None:
+        return replace(demand, encoder=EncoderChoice.SOFTWARE)
+    rendition = replace(demand.renditions[0], kind=plan.kind)
+    return replace(demand, encoder=EncoderChoice.NVENC, renditions=(rendition,))
+
+
+def _encoder_choice(plan: Plan) -> EncoderChoice:
+    """Return which encoders a job leaves open. FFmpeg's own encoder options fit software alone."""
+    spec = plan.spec
+    if spec.encoder == "nvenc":
+        return EncoderChoice.NVENC
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
+        return EncoderChoice.SOFTWARE
+    return EncoderChoice.SOFTWARE if nvenc_refusal(plan) or _nvenc_loss(plan) else EncoderChoice.AUTO
+
+
+def nvenc_refusal(plan: Plan) -> str:
+    """Return why no NVENC can encode a plan's track; "" where one may."""
+    codec, output = plan.encoder.codec, plan.encoder.format
+    profile = NVENC_PROFILES.get(codec)
+    if profile is None:
+        return f"NVENC has no {codec} encoder"
+    if output.pix_fmt not in profile.pix_fmts:
+        return f"NVENC does not encode {codec} in {output.pix_fmt}"
+    surface = surface_format(output.pix_fmt)
+    if surface is None or not surface.holds(output.width, output.height):
+        return f"NVENC takes no {output.pix_fmt} of {output.width}x{output.height}"
+    return ""
+
+
+def _nvenc_loss(plan: Plan) -> str:
+    """Return what an NVENC would lose of the pictures that software keeps; "" for nothing."""
+    if codes_interlaced(plan.encoder.codec, plan.encoder.format):
+        return "the order of fields"
+    if plan.encoder.dolby_vision:
+        return "Dolby Vision's metadata"
+    return "closed captions" if plan.extras.captions else ""
 
 
 def device_objection(plan: Plan) -> str:
@@ -87,7 +140,13 @@ def check_device(demand: Demand, never: Callable[[Demand], str]) -> None:
     Raises:
         Unsupported: no GPU may decode the input, or none that could will ever be there.
     """
-    if demand.needs_gpu and (reason := demand.software_decode or never(demand)):
+    if not demand.needs_gpu:
+        return
+    reason = never(demand)
+    if demand.software_decode and (reason or demand.encoder is EncoderChoice.SOFTWARE):
+        # A GPU that encodes may do without decoding.
+        reason = demand.software_decode
+    if reason:
         message = f"--device gpu cannot be had: {reason}"
         raise Unsupported(message, "Leave --device at auto.")
 

@@ -16,9 +16,13 @@ from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
 from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
 from ..actors.media import VideoFormat
+from ..actors.nvidia.device_chain import device_conversion
+from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.opening import open_source
 from ..actors.segment import SEAM_FRAMES, EncodeSegment
 from ..actors.timeline import REORDER_FRAMES
+from ..cluster.placement.demand import EncoderKind
 from ..errors import InputDamaged, Unsupported, UsageError, WouldLose
 from .carry import CarryPlan, plan_carry
 from .containers import Container, container_for
@@ -31,7 +35,7 @@ from .source import describe_source
 from .spec import TranscodeSpec
 from .tracks import SourceDescription, describe_tracks
 
-__all__ = ["Plan", "PlannedSegment", "check_request", "plan_transcode"]
+__all__ = ["Plan", "PlannedSegment", "check_request", "plan_transcode", "rate_of"]
 
 DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
@@ -57,7 +61,10 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is settled before any work begins."""
+    """Everything that is settled before any work begins.
+
+    ``kind`` is the NVENC that writes the track and ``package`` the version of what drives it; None: software does.
+    """
 
     spec: TranscodeSpec
     container: Container
@@ -70,6 +77,28 @@ class Plan:
     encoder: EncoderSettings
     segments: tuple[PlannedSegment, ...]
     warnings: tuple[Warning_, ...]
+    kind: EncoderKind | None = None
+    package: str = ""
+
+    @property
+    def encoder_kind(self) -> str:
+        """What the output's bytes depend on besides the source's pictures, as one stable line."""
+        if self.kind is None and self.spec.encoder == "nvenc":
+            return f"{self.encoder.codec}_nvenc, which the device that encodes settles"
+        if self.kind is None:
+            return encoder_kind(self.encoder)
+        architecture, branch = self.kind.architecture, self.kind.driver_branch
+        kind = nvenc_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
+        return f"{kind} {filtering}" if (filtering := self._filtering()) else kind
+
+    def _filtering(self) -> str:
+        """Return what is done to pictures before a device encodes them; "" where they stay as they are."""
+        source, output = self.source_format, self.filters.output
+        surface = surface_format(source.pix_fmt)
+        if self.filters.on_device and surface is not None:
+            return device_conversion(surface, (source.width, source.height), output).name
+        same = (source.width, source.height, source.pix_fmt) == (output.width, output.height, output.pix_fmt)
+        return "" if same and not self.filters.has_memory else "software-filters"
 
     @property
     def frames(self) -> int:
@@ -113,6 +142,7 @@ class Plan:
             end_ticks=end.end_ticks,
             filters=self.filters,
             encoder=self.encoder,
+            insists=self.spec.device == "gpu",
         )
 
     def _decode_range(self, start: PlannedSegment, end_ticks: int | None, entry_moves: int) -> DecodeRange:
@@ -158,7 +188,7 @@ class Plan:
             "source": self.spec.source,
             "output": self.spec.output,
             "container": self.container.name,
-            "encoder_kind": encoder_kind(self.encoder),
+            "encoder_kind": self.encoder_kind,
             "width": self.encoder.format.width,
             "height": self.encoder.format.height,
             "pix_fmt": self.encoder.format.pix_fmt,
@@ -197,7 +227,7 @@ class Plan:
         head = [
             f"{self.spec.source} -> {self.spec.output}",
             f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
-            f"encoder: {encoder_kind(self.encoder)}",
+            f"encoder: {self.encoder_kind}",
             f"{len(self.segments)} segments:",
         ]
         cuts = [
@@ -226,9 +256,10 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     encoder = settle_encoder(
         codec,
         format=picture,
-        rate=_rate(spec),
+        rate=rate_of(spec),
         preset=spec.preset,
-        extra_options=spec.encoder_options,
+        # NVENC's are not for software, which the plan is made for first.
+        extra_options=() if spec.encoder == "nvenc" else spec.encoder_options,
         time_base=index.time_base,
         dolby_vision=_keeps_dolby_vision(extras, codec, picture, container),
     )
@@ -273,7 +304,8 @@ def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
     return container, codec
 
 
-def _rate(spec: TranscodeSpec) -> RateControl | None:
+def rate_of(spec: TranscodeSpec) -> RateControl | None:
+    """Return the rates that were asked for; None where none were."""
     if spec.quality is None and spec.bitrate_bps is None and spec.maxrate_bps is None:
         return None
     return RateControl(

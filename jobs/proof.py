@@ -17,7 +17,7 @@ from .gather import JoinedTrack
 from .report import Proof
 from .spool import SpooledSegment
 
-__all__ = ["check_manifest", "prove"]
+__all__ = ["check_manifest", "file_sha256", "prove", "shown_frames"]
 
 _REPORT_IT = "Nothing was published. Please report it with the input and the options."
 
@@ -59,10 +59,8 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     """
     taken = sum(segment.facts.frames_in for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
-    shown = _read_back(path, container)
     expected = sorted(joined.pts)
-    times_equal = not container.carries_times or _same_times(shown, expected, joined.tick)
-    count = taken if not container.carries_times else len(set(shown.pts))
+    count, times_equal = _shown(path, container, expected, joined.tick)
     if not taken == given == count:
         message = f"{taken} frames were taken, {given} encoded, and the joined file shows {count}"
         raise ProofFailed(message, _REPORT_IT)
@@ -86,15 +84,34 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     )
 
 
+def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
+    """Read a file back and return how many pictures it shows, each at the time that was written.
+
+    Raises:
+        ProofFailed: it does not show ``taken`` pictures at those times; it is not to be published.
+    """
+    count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
+    if not (taken == count and times_equal):
+        message = f"{taken} frames were given, and the file shows {count}{'' if times_equal else ' at other times'}"
+        raise ProofFailed(message, _REPORT_IT)
+    return count
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _read_back(path: Path, container: Container) -> _ReadBack:
+def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:
+    """Return how many pictures a file shows, and whether at the times that were written."""
     if not container.carries_times:
-        return _ReadBack([], Fraction(1))
+        return len(expected), True
+    shown = _read_back(path)
+    return len(set(shown.pts)), _same_times(shown, expected, tick)
+
+
+def _read_back(path: Path) -> _ReadBack:
     try:
         with open_source(str(path)) as opened:
             stream = opened.streams.video[0]

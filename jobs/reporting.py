@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ..actors.encoder_tables import encoder_kind
+from ..actors.device import SESSIONS_OPENING
 from .board import Run
 from .plan import Plan
 from .report import Proof, Report, SegmentReport, Warning_
@@ -15,7 +15,8 @@ __all__ = ["damage_warnings", "make_report"]
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
     """Return what the workers met that the index could not know.
 
-    That is damage, mended times, changed sizes, moved cuts, and what a device did not decode.
+    That is damage, mended times, changed sizes, moved cuts, and what a device did not decode, except for what is a
+    matter of course while a worker is new.
     """
     facts = [segment.facts for segment in segments]
     counts = {
@@ -30,7 +31,7 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
     found = [Warning_(code=code, message=text.format(count)) for code, (count, text) in counts.items() if count]
-    reasons = Counter(fact.fallback for fact in facts if fact.fallback)
+    reasons = Counter(fact.fallback for fact in facts if fact.fallback not in ("", SESSIONS_OPENING))
     return found + [
         Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}")
         for reason, count in reasons.items()
@@ -58,7 +59,7 @@ def make_report(
         output=plan.spec.output,
         container=plan.container.name,
         codec=plan.encoder.codec.value,
-        encoder_kind=encoder_kind(plan.encoder),
+        encoder_kind=plan.encoder_kind,
         width=picture.width,
         height=picture.height,
         pix_fmt=picture.pix_fmt,

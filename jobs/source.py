@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
 
-from ..actors.decoding import DecodeRange, DecodeTally, decode_range, open_track
+from ..actors.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, open_track
 from ..actors.describe import StreamExtras, describe_extras, describe_video
 from ..actors.location import is_local, local_path
 from ..actors.media import VideoFormat
@@ -68,7 +68,7 @@ def describe_source(source: str, index: TrackIndex) -> tuple[VideoFormat, Stream
         untimed=index.untimed,
         expected_ticks=index.expected_from(None, None)[:1],
     )
-    with closing(decode_range(range_, tally)) as frames:
+    with closing(decode_range(range_, tally, SOFTWARE)) as frames:
         first = next(frames, None)
     if first is None:
         message = f"no picture of {source} can be decoded ({tally.failed_packets} of {tally.packets} packets failed)"

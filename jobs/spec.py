@@ -35,7 +35,7 @@ class TranscodeSpec(BaseModel):
     preset: Annotated[int, Field(ge=1, le=7)] = 4
     """1 is fastest, 7 slowest; docs/encoders.md has the table per encoder."""
     encoder_options: tuple[tuple[str, str], ...] = ()
-    """Extra options of the encoder, by FFmpeg's names."""
+    """Extra options of the encoder, by FFmpeg's names; with ``encoder="nvenc"`` by NVENC's (docs/nvenc.md)."""
     scale: tuple[int | None, int] | None = None
     """(width, height); width None keeps the display shape."""
     pix_fmt: str | None = None
@@ -58,6 +58,8 @@ class TranscodeSpec(BaseModel):
     weight: Annotated[int, Field(ge=1, le=100)] = 1
     """The job's part in a fair share against others of its priority."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
+    encoder: Literal["auto", "software", "nvenc"] = "auto"
+    """Who encodes: whoever finishes first, or one of the two. It decides the output's bytes; ``device`` does not."""
     fragmented: bool = False
     """Write a fragmented mp4 / mov."""
     overwrite: bool = False
@@ -79,6 +81,9 @@ class TranscodeSpec(BaseModel):
             raise ValueError(message)
         if (self.maxrate_bps is None) != (self.bufsize_bits is None):
             message = "maxrate and bufsize belong together: give both or neither"
+            raise ValueError(message)
+        if self.device == "cpu" and self.encoder == "nvenc":
+            message = "device cpu and encoder nvenc exclude each other: NVENC is a GPU's"
             raise ValueError(message)
         if self.start_s is not None and self.end_s is not None and self.end_s <= self.start_s:
             message = f"the end must come after the start: {self.start_s} .. {self.end_s} s"

@@ -177,6 +177,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "priority": Key("priority", _read_count(0, 100)),
     "weight": Key("weight", _read_count(1, 100)),
     "device": Key("device", _read_choice("auto", "cpu", "gpu")),
+    "encoder": Key("encoder", _read_choice("auto", "software", "nvenc")),
     "fragmented": Key("fragmented", _read_flag),
     "overwrite": Key("overwrite", _read_flag),
     "strict": Key("strict", _read_flag),

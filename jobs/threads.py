@@ -38,7 +38,7 @@ async def come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any
     return task.result()
 
 
-def heard(task: asyncio.Task[Any]) -> None:
+def heard(task: asyncio.Future[Any]) -> None:
     """Take note of a task's failure, which whoever still waits for it hears too."""
     if not task.cancelled():
         task.exception()

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import NoReturn, TypeVar
 
 from ...errors import CodecfleetError, DeviceLost, EngineHung, UsageError
+from ..watchdog import CallThread, Patience, wait_for
 from .library import CudlaLibrary, ModuleAttribute
 from .session import (
     Access,
@@ -23,7 +24,7 @@ from .states import LIVE, Happening, SessionState, next_state
 from .statuses import CudlaFailure, FunctionMissing, Status, error_of, is_final
 from .task_memory import TaskMemory
 from .tensors import TensorDescriptor
-from .watchdog import CallThread, Deadlines, Patience, TimeLimits, wait_for
+from .watchdog import Deadlines, TimeLimits
 
 __all__ = ["EngineSession", "Timing"]
 

@@ -1,5 +1,6 @@
 """Inference over one segment: decode its range, run the network over the frames inside it, return tensors in order."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EngineFailed
-from ..decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from ..decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
 from ..read_ahead import read_ahead
 from ..segment import READ_AHEAD_FRAMES, SEAM_FRAMES
 from ..timeline import is_increasing
@@ -34,7 +35,8 @@ class NamedTensor:
 class InferredSegment:
     """What the network said of one segment: an entry for each frame, in order of presentation.
 
-    Times are ticks of the source. Seams are as in ``EncodedSegment``. ``device`` is the number of the DLA.
+    Times are ticks of the source. Seams are as in ``EncodedSegment``. ``device`` is the DLA's number on the machine
+    called ``host``.
     """
 
     segment: int
@@ -45,6 +47,7 @@ class InferredSegment:
     failed_packets: int
     corrupt_frames: int
     first_damaged_packet: int | None
+    host: str
     device: int
     decode_s: float
     infer_s: float
@@ -55,7 +58,8 @@ class InferredSegment:
 class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
 
-    None is unbounded. ``networks`` gives the networks of the process that it runs in.
+    None is unbounded. ``dlas`` are numbers of DLAs that it may run on, None for all; a worker process that has a DLA of
+    its own uses that. ``networks`` gives the networks of the process that it runs in.
     """
 
     segment: int
@@ -63,6 +67,7 @@ class InferSegment(Work[InferredSegment]):
     start_ticks: int | None
     end_ticks: int | None
     network: NetworkSettings
+    dlas: tuple[int, ...] | None = None
     rule: PixelRule = field(default_factory=PixelRule)
     networks: Callable[[], WarmNetworks] = warm_networks
 
@@ -70,12 +75,12 @@ class InferSegment(Work[InferredSegment]):
         """Run in the calling thread.
 
         Raises:
-            InputError: the source or the loadable cannot be read.
+            InputError: the source cannot be read.
             Unsupported: the loadable cannot run here, or not over pictures.
             DeviceError: the DLA failed; this process is not to be used for it again.
             Cancelled: somebody cancelled the work.
         """
-        with self.networks().lend(self.network) as network:
+        with self.networks().lend(self.network, self.dlas) as network:
             check_input(network.source)
             return _Run(self, network, context).result()
 
@@ -106,7 +111,7 @@ class _Run:
     def result(self) -> InferredSegment:
         began = time.perf_counter()
         scaler = PictureScaler(self._network.source)
-        with closing(read_ahead(decode_range(self._work.decode, self._tally), READ_AHEAD_FRAMES)) as decoded:
+        with closing(read_ahead(decode_range(self._work.decode, self._tally, SOFTWARE), READ_AHEAD_FRAMES)) as decoded:
             for ticks, frame in self._own(decoded):
                 self._ticks.append(ticks)
                 self._pictures.append(scaler.scaled(frame))
@@ -167,7 +172,8 @@ class _Run:
             failed_packets=self._tally.failed_packets,
             corrupt_frames=self._tally.corrupt_frames,
             first_damaged_packet=self._tally.first_damaged_packet,
-            device=self._work.network.device,
+            host=socket.gethostname(),
+            device=self._network.device,
             decode_s=self._tally.decode_s,
             infer_s=self._infer_s,
             wall_s=wall_s,

@@ -1,8 +1,8 @@
 """A network that is ready to run: a session with a loadable and its buffers, kept warm from segment to segment."""
 
 import atexit
-import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
+from ..parcel import Parcel
 from .engine_session import Timing
 from .host import DlaHost, open_host
 from .hybrid import DeviceBuffer, HybridSession
@@ -23,26 +24,24 @@ from .states import SessionState
 from .tensors import TensorDescriptor
 from .watchdog import TimeLimits
 
-__all__ = ["Network", "NetworkSettings", "WarmNetworks", "loadable_digest", "read_loadable", "warm_networks"]
+__all__ = ["Network", "NetworkSettings", "WarmNetworks", "read_loadable", "warm_networks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Which network, where, and how it is run.
+    """Which network, and how it is run.
 
-    ``loadable`` is a path that the worker can read, ``digest`` what ``loadable_digest`` said of it. ``tasks_at_once``
-    tasks are submitted together; each may take ``task_limit_s`` on the engine.
+    ``loadable`` is what TensorRT built. ``tasks_at_once`` tasks are submitted together; each may take ``task_limit_s``
+    on the engine.
     """
 
-    loadable: str
-    digest: str
-    device: int
+    loadable: Parcel
     tasks_at_once: int = 4
     task_limit_s: float = 10.0
 
 
-def read_loadable(path: str) -> bytes:
-    """Return a loadable's bytes.
+def read_loadable(path: str) -> Parcel:
+    """Return the loadable in a file.
 
     Raises:
         InputNotFound: it is not there.
@@ -59,12 +58,7 @@ def read_loadable(path: str) -> bytes:
     if not content:
         message = f"the loadable {path} is empty"
         raise InputUnreadable(message, "Build it again with TensorRT: docs/dla.md.")
-    return content
-
-
-def loadable_digest(content: bytes) -> str:
-    """Return what tells one loadable from another."""
-    return hashlib.sha256(content).hexdigest()
+    return Parcel.of(content)
 
 
 class Network:
@@ -86,6 +80,11 @@ class Network:
             message = f"the loadable takes {len(self._module.inputs)} inputs, and a picture is one"
             raise Unsupported(message, "Use the session itself for such a network: docs/dla.md.")
         self._lanes = [_Lane(session, self._module) for _ in range(tasks_at_once)]
+
+    @property
+    def device(self) -> int:
+        """The number of the DLA that it runs on."""
+        return self._session.device
 
     @property
     def source(self) -> TensorDescriptor:
@@ -158,43 +157,68 @@ class WarmNetworks:
         self._lock = threading.Lock()
         self._host: DlaHost | None = None
         self._idle: list[tuple[NetworkSettings, Network]] = []
-        self._lent = 0
+        self._own: int | None = None
+        self._lent: Counter[int] = Counter()
+        self._turns: Counter[int] = Counter()
         self.created = 0
         """How many networks were loaded so far."""
 
+    def keep_to(self, device: int) -> None:
+        """Use this DLA from now on, and no other: the machine's other ones belong to other processes."""
+        self._own = device
+
     @contextmanager
-    def lend(self, settings: NetworkSettings) -> Iterator[Network]:
+    def lend(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
         """Give a network for the time of the context; afterwards it is kept, unless it failed.
 
+        Args:
+            settings: which.
+            among: numbers of DLAs that it may run on, None for all; of these it gets the one that has least to do. A
+                process that keeps to one DLA uses that, whatever is said here.
+
         Raises:
-            InputError: the loadable cannot be read.
             Unsupported: it does not load, or there is no such DLA.
             DeviceError: the DLA fails, or has failed before in this process.
         """
-        with self._lock:
-            self._lent += 1
+        device = self._chosen(settings, among)
         network: Network | None = None
         try:
-            network = self._taken(settings) or self._loaded(settings)
+            network = self._taken(settings, device) or self._loaded(settings, device)
             yield network
         finally:
-            self._take_back(settings, network)
+            self._take_back(settings, device, network)
 
     def close(self) -> None:
         """Close what is idle, and the host once nothing is lent. Idempotent, and never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
-            host = None if self._lent else self._host
-            self._host = self._host if self._lent else None
+            is_lent = self._lent.total() > 0
+            host = None if is_lent else self._host
+            self._host = self._host if is_lent else None
         with suppress(CodecfleetError):  # the process ends anyway, and the sessions have told why
             for _, network in idle:
                 network.close()
             if host is not None:
                 host.close()
 
-    def _take_back(self, settings: NetworkSettings, network: Network | None) -> None:
+    def _chosen(self, settings: NetworkSettings, among: Sequence[int] | None) -> int:
+        """Choose a DLA, and count it as lent."""
         with self._lock:
-            self._lent -= 1
+            host = self._machine(settings)
+            if self._own is not None:
+                device = self._own
+            else:
+                allowed = range(host.count) if among is None else among
+                # Where none of them is, opening the first says so.
+                there = [number for number in allowed if number < host.count] or allowed[:1]
+                device = min(there, key=lambda number: (self._lent[number], self._turns[number], number))
+            self._lent[device] += 1
+            self._turns[device] += 1
+            return device
+
+    def _take_back(self, settings: NetworkSettings, device: int, network: Network | None) -> None:
+        with self._lock:
+            self._lent[device] -= 1
             if network is not None and network.is_ready:
                 self._idle.append((settings, network))
                 return
@@ -202,27 +226,24 @@ class WarmNetworks:
             with suppress(CodecfleetError):  # whoever used it has heard what is wrong
                 network.close()
 
-    def _taken(self, settings: NetworkSettings) -> Network | None:
+    def _taken(self, settings: NetworkSettings, device: int) -> Network | None:
         """Take an idle network that fits; close those of the same DLA that nobody will want again."""
         with self._lock:
-            if self._host is not None and self._host.failure:
-                return None
-            found = next((network for known, network in self._idle if known == settings), None)
-            others = [network for known, network in self._idle if _is_in_the_way(known, settings)]
+            here = [(known, network) for known, network in self._idle if network.device == device]
+            found = next((network for known, network in here if known == settings), None)
+            others = [network for known, network in here if known.loadable != settings.loadable]
             self._idle = [(k, n) for k, n in self._idle if n is not found and n not in others]
         for network in others:
             network.close()
         return found
 
-    def _loaded(self, settings: NetworkSettings) -> Network:
-        content = read_loadable(settings.loadable)
-        if loadable_digest(content) != settings.digest:
-            message = f"the loadable {settings.loadable} is another one here than where the job was started"
-            raise InputUnreadable(message, "Put the same file on every machine, and do not change it under a job.")
-        session = self._machine(settings).open(settings.device)
+    def _loaded(self, settings: NetworkSettings, device: int) -> Network:
+        with self._lock:
+            host = self._machine(settings)
+        session = host.open(device)
         try:
             session.set_task_limit(settings.task_limit_s)
-            network = Network(session, content, settings.tasks_at_once)
+            network = Network(session, settings.loadable.content, settings.tasks_at_once)
         except CodecfleetError:
             with suppress(CodecfleetError):
                 session.close()
@@ -232,17 +253,13 @@ class WarmNetworks:
         return network
 
     def _machine(self, settings: NetworkSettings) -> DlaHost:
-        with self._lock:
-            if self._host is None:
-                self._host = self._open_machine(Timing(limits=TimeLimits(task_s=settings.task_limit_s)))
-            if self._host.failure:
-                message = f"the DLAs of this process are lost: {self._host.failure}"
-                raise DeviceLost(message, "Nothing but a new process helps it.")
-            return self._host
-
-
-def _is_in_the_way(known: NetworkSettings, wanted: NetworkSettings) -> bool:
-    return known.device == wanted.device and known.digest != wanted.digest
+        """Return the host, which is opened if it is not; the lock is held."""
+        if self._host is None:
+            self._host = self._open_machine(Timing(limits=TimeLimits(task_s=settings.task_limit_s)))
+        if self._host.failure:
+            message = f"the DLAs of this process are lost: {self._host.failure}"
+            raise DeviceLost(message, "Nothing but a new process helps it.")
+        return self._host
 
 
 @cache

@@ -7,32 +7,32 @@ visible to a worker process, so it is always ordinal 0.
 import threading
 from typing import Any, Final, NoReturn
 
-from ...errors import DeviceError, DeviceLost, DeviceMemory, EngineUnfit
+from ...errors import DeviceError, DeviceMemory, EngineUnfit
+from ..watchdog import CallWatch, WatchedCall, process_watch
+from .cuda_results import FATAL_RESULTS, kind_of_result, name_of_result
 
-__all__ = ["Cuda", "Stream", "raise_cuda"]
+__all__ = ["Cuda", "Stream", "cuda_error", "raise_cuda"]
 
 _MEND: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
-_OUT_OF_MEMORY, _NOT_SUPPORTED = 2, 801
-_LOST: Final = frozenset(
-    {3, 4, 46, 100, 214, 219, 220, 226, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999}
-)
-"""After these the context answers nothing but errors: the process must be renewed (CUresult in cuda.h)."""
+_FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
+
+
+def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
+    """Return the error of our tree for a CUresult, whose message begins so."""
+    fatal = FATAL_RESULTS.get(code)
+    name = name or name_of_result(code)
+    message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
+    kind = kind_of_result(code, DeviceError)
+    return kind(message, _FREE_MEMORY if kind is DeviceMemory else _MEND)
 
 
 def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
     """Raise the error of our tree for a CUresult.
 
     Raises:
-        DeviceMemory, EngineUnfit, DeviceLost, DeviceError: by what the code means for whoever goes on.
+        DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError: by what the code means for whoever goes on.
     """
-    message = f"{what} failed with CUDA error {code}{f' ({name})' if name else ''}"
-    if code == _OUT_OF_MEMORY:
-        raise DeviceMemory(message, "End what else uses this GPU, or use --device cpu.")
-    if code == _NOT_SUPPORTED:
-        raise EngineUnfit(message, _MEND)
-    if code in _LOST:
-        raise DeviceLost(message, _MEND)
-    raise DeviceError(message, _MEND)
+    raise cuda_error(code, f"{what} failed with", name)
 
 
 class Cuda:
@@ -40,18 +40,20 @@ class Cuda:
 
     Args:
         driver: ``cuda.bindings.driver``.
+        watch: notices calls that do not return; None is the process's.
 
     Raises:
         EngineUnfit: there is no driver.
         DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
     """
 
-    def __init__(self, driver: Any) -> None:  # noqa: ANN401 - a module that publishes no types
+    def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:  # noqa: ANN401 - publishes no types
         self._driver = driver
+        self.watch = process_watch() if watch is None else watch
         self._lock = threading.Lock()
         self._begin()
         self._device = self._call("cuDeviceGet", 0)
-        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+        self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
 
     @property
     def context(self) -> int:
@@ -97,6 +99,14 @@ class Cuda:
         """Begin to copy from the device; done when the stream is."""
         self._call("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
 
+    def copy_to_device(self, device: int, host: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy to the device; done when the stream is."""
+        self._call("cuMemcpyHtoDAsync", device, host, size_bytes, stream.handle)
+
+    def copy_on_device(self, target: int, source: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy within the device; done when the stream is."""
+        self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
+
     def launch(
         self,
         kernel: Any,  # noqa: ANN401 - the binding's own type
@@ -120,13 +130,20 @@ class Cuda:
 
     def _begin(self) -> None:
         try:
-            self._call("cuInit", 0)
+            self._opened("cuInit", 0)
         except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _MEND) from error
 
     def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
-        error, *values = getattr(self._driver, name)(*arguments)
+        return self._watched(self.watch.calling("CUDA", name), name, arguments)
+
+    def _opened(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as above
+        return self._watched(self.watch.opening("CUDA", name), name, arguments)
+
+    def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - as above
+        with call:
+            error, *values = getattr(self._driver, name)(*arguments)
         if int(error) != 0:
             raise_cuda(int(error), name, getattr(error, "name", ""))
         return values[0] if len(values) == 1 else tuple(values)

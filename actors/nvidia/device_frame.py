@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-__all__ = ["DeviceFrame", "DevicePlane", "SurfaceLayout"]
+if TYPE_CHECKING:
+    from .fitness import SurfaceFormat
+
+__all__ = ["DeviceFrame", "DevicePicture", "DevicePlane", "SurfaceLayout", "device_planes"]
 
 
 class SurfaceLayout(Enum):
@@ -47,3 +51,35 @@ class DeviceFrame:
     height: int
     planes: tuple[DevicePlane, ...]
     owner: object = field(repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class DevicePicture:
+    """A picture on the device, in memory of its own, tight and in one piece, and when it is shown in its track's ticks.
+
+    ``format`` is how its samples lie, and ``pix_fmt`` FFmpeg's name of the format in which software would give it. Its
+    samples are there when somebody is given it; whoever has the device read them holds it until that is done.
+    """
+
+    frame: DeviceFrame
+    format: "SurfaceFormat"
+    pix_fmt: str
+    pts: int | None = None
+
+    @property
+    def address(self) -> int:
+        """Where it begins on the device."""
+        return self.frame.planes[0].address
+
+
+def device_planes(format_: "SurfaceFormat", address: int, width: int, height: int) -> tuple[DevicePlane, ...]:
+    """Return the planes of a surface that begins at ``address``, its rows following each other without padding."""
+    row_bytes = width * format_.sample_bytes
+    chroma_rows = height >> format_.halved_down
+    # Pairs of chroma, where it is halved across, are as wide as luma; else there are two planes of it.
+    rows = (height, chroma_rows) if format_.halved_across else (height, height, height)
+    planes = []
+    for count in rows:
+        planes.append(DevicePlane(address, row_bytes, row_bytes, count))
+        address += count * row_bytes
+    return tuple(planes)

@@ -8,48 +8,69 @@ Rules that were measured on a real H200 (docs/nvdec.md tells how):
 - With VP9 the decoder's timestamps are one picture late. Where a codec shows its pictures in the order of its packets
   (VP8, VP9, AV1), pictures are therefore counted, and nobody asks the decoder.
 
-Sources: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3; RFC 6386 section 9.1 for VP8.
+Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ..bitstream import annex_b, nal_units
-from ..parameter_sets import annex_b_headers
-from .vp9_headers import vp9_frames
+from ..parameter_sets import annex_b_headers, sequence_sets
+from .packet_headers import (
+    CodedSequence,
+    PacketHeaders,
+    av1_headers,
+    base_sequence_sets,
+    unit_headers,
+    vp8_headers,
+    vp9_headers,
+)
 
-__all__ = ["Chunk", "Feeder", "carries_captions", "changes_size", "shown_frames"]
+__all__ = ["Chunk", "Feeder", "carries_captions"]
 
-_RASL = (8, 9)
+_RASL: Final = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
 _FIRST_IRAP = 16
-_SLICES = 32
-_CAPTIONS = b"\xb5\x00\x31GA94\x03"
+_SLICES: Final = 32
+_AVCC_OR_HVCC: Final = b"\x01"
+_AV1C: Final = b"\x81"
+_AV1C_HEAD_BYTES: Final = 4
+_CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
 """How they begin in H.264 and HEVC: ATSC's country and provider codes, and the type."""
-_ENDS = frozenset({36, 37})
+_ENDS: Final = frozenset({36, 37})
 """The ends of a coded video sequence and of a bitstream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is fed for one packet: its number in demux order, the bytes, and how many pictures it shows."""
+    """What is fed for one packet: its number in demux order, the bytes, and what its headers say.
+
+    ``is_new`` tells whether the packet states something of pictures from here on that was not known before.
+    """
 
     number: int
     payload: bytes
-    shown: int
+    is_new: bool
+    headers: PacketHeaders
 
 
 class Feeder:
-    """Makes one range's packets ready. Used once.
+    """Makes one range's packets ready, each read once. Used once.
 
     Args:
         codec: FFmpeg's canonical name.
         extradata: the track's codec configuration; it says how units are delimited.
+        size: the pictures' (width, height).
+        sequence: what is known of the pictures before the first packet, where extradata does not say it.
     """
 
-    def __init__(self, codec: str, extradata: bytes) -> None:
+    def __init__(
+        self, codec: str, extradata: bytes, size: tuple[int, int] = (0, 0), sequence: CodedSequence | None = None
+    ) -> None:
         self._codec = codec
         self._extradata = extradata
+        self._size = size
+        self._sequence = sequence or _stated(codec, extradata)
         self._begun = False
         self._drops_leading = False
         self._starts_sequence = True
@@ -59,29 +80,61 @@ class Feeder:
         """Whether pictures come in the order of the packets, so that counting tells which is which."""
         return self._codec in ("vp8", "vp9", "av1")
 
-    def chunks(self, number: int, data: bytes) -> Iterator[Chunk]:
-        """Yield what to feed for a packet: one chunk, or none where it must not be seen."""
-        if self._codec == "hevc" and self._is_undecodable(data):
-            return
-        payload = self._payload(data)
-        self._begun = True
-        yield Chunk(number, payload, shown_frames(self._codec, data))
+    @property
+    def sequences(self) -> int:
+        """How many sequences pictures may belong to without a packet saying so."""
+        return len(self._sequence)
 
-    def _payload(self, data: bytes) -> bytes:
+    def chunk(self, number: int, data: bytes) -> Chunk | None:
+        """Return what to feed for a packet; None where it must not be seen."""
+        units = self._units(data)
+        if self._codec == "hevc" and self._is_undecodable(units):
+            return None
+        headers = self._headers(data, units)
+        is_new = self._is_new(headers.sequence)
+        payload = self._payload(data, units, headers, is_new=is_new)
+        self._begun = True
+        return Chunk(number, payload, is_new, headers)
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Say what size pictures have from here on."""
+        self._size = size
+
+    def _units(self, data: bytes) -> list[bytes]:
+        if self._codec not in ("h264", "hevc"):
+            return []
+        return list(nal_units(data, self._extradata, hevc=self._codec == "hevc"))
+
+    def _headers(self, data: bytes, units: list[bytes]) -> PacketHeaders:
+        if self._codec in ("h264", "hevc"):
+            return unit_headers(units, hevc=self._codec == "hevc")
+        if self._codec == "vp8":
+            return vp8_headers(data)
+        if self._codec == "vp9":
+            return vp9_headers(data, self._size)
+        return av1_headers(data) if self._codec == "av1" else PacketHeaders()
+
+    def _is_new(self, stated: CodedSequence | None) -> bool:
+        if stated is None or stated <= self._sequence:
+            return False
+        self._sequence = stated
+        return True
+
+    def _payload(self, data: bytes, units: list[bytes], headers: PacketHeaders, *, is_new: bool) -> bytes:
         if self._codec not in ("h264", "hevc"):
             return data
-        hevc = self._codec == "hevc"
-        payload = data
-        if self._extradata[:1] == b"\x01":
-            payload = annex_b(nal_units(data, self._extradata, hevc=hevc))
-        return payload if self._begun else annex_b_headers(self._extradata, hevc=hevc) + payload
+        payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else data
+        # Another sequence may go to another decoder, which knows nothing yet.
+        if self._begun and not (is_new and headers.begins):
+            return payload
+        return annex_b_headers(self._extradata, hevc=self._codec == "hevc") + payload
 
-    def _is_undecodable(self, data: bytes) -> bool:
+    def _is_undecodable(self, units: list[bytes]) -> bool:
         """Tell whether a packet holds a leading picture that refers to what lies before a point where decoding starts.
 
         That is the range's first picture, a broken link, and a CRA after an end of sequence (H.265 section 8.1.3).
         """
-        kinds = [unit[0] >> 1 & 0x3F for unit in nal_units(data, self._extradata, hevc=True)]
+        kinds = [unit[0] >> 1 & 0x3F for unit in units]
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):
@@ -93,25 +146,14 @@ class Feeder:
         return self._drops_leading and kind in _RASL
 
 
-def shown_frames(codec: str, data: bytes) -> int:
-    """Return how many pictures a packet shows; 1 where a codec's packets always show one.
-
-    Damaged headers show what they seem to.
-    """
-    if codec == "vp8":
-        return data[0] >> 4 & 1 if data else 0
-    if codec == "vp9":
-        return sum(frame.is_shown for frame in vp9_frames(data))
-    return 1
-
-
-def changes_size(codec: str, data: bytes, width: int, height: int) -> bool:
-    """Tell whether a packet holds a frame of another size than the track's.
-
-    VP9 may change it between any two frames and scale what it refers to, which NVDEC and FFmpeg do differently. The
-    other codecs change it with their parameter sets, which the decoder tells.
-    """
-    return codec == "vp9" and any(frame.size not in (None, (width, height)) for frame in vp9_frames(data))
+def _stated(codec: str, extradata: bytes) -> CodedSequence:
+    """Return what a track's configuration states of its pictures."""
+    if codec in ("h264", "hevc"):
+        hevc = codec == "hevc"
+        return base_sequence_sets(sequence_sets(extradata, hevc=hevc), hevc=hevc)
+    if codec == "av1" and extradata[:1] == _AV1C:
+        return av1_headers(extradata[_AV1C_HEAD_BYTES:]).sequence or frozenset()
+    return frozenset()
 
 
 def carries_captions(codec: str, data: bytes) -> bool:

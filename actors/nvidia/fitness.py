@@ -63,6 +63,10 @@ class SurfaceFormat:
         """The sampling as people write it."""
         return {(True, True): "4:2:0", (True, False): "4:2:2"}.get((self.halved_across, self.halved_down), "4:4:4")
 
+    def holds(self, width: int, height: int) -> bool:
+        """Tell whether a surface holds pictures of that size: where chroma is halved, sides are even."""
+        return not ((self.halved_across and width % 2) or (self.halved_down and height % 2))
+
     def size_bytes(self, width: int, height: int) -> int:
         """Return the size of a picture without padding."""
         luma = width * height * self.sample_bytes
@@ -110,7 +114,7 @@ def objection(track: TrackFacts) -> str:
     surface = surface_format(track.pix_fmt)
     if surface is None:
         return f"NVDEC has no surface for {track.pix_fmt or 'an unknown pixel format'}"
-    if (surface.halved_across and track.width % 2) or (surface.halved_down and track.height % 2):
+    if not surface.holds(track.width, track.height):
         return f"NVDEC's surfaces have even sides, and the pictures are {track.width}x{track.height}"
     if _may_have_fields(track):
         return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces whatever is"

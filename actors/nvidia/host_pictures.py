@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from .cuda import Cuda, Stream
 from .fitness import SurfaceFormat
 from .pinned_memory import PinnedMemory
+from .surface_reader import SurfaceReader
 from .unpacking import Unpacker, planar_layout
 
-__all__ = ["PictureFetcher", "dress", "planar_picture", "plane_samples"]
+__all__ = ["PictureFetcher", "dress", "packed_surface", "planar_picture", "plane_samples"]
 
 Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
 
-class PictureFetcher:
+class PictureFetcher(SurfaceReader[VideoFrame]):
     """Brings one session's surfaces to the host. Used by one thread at a time; ``close`` gives its memory back.
 
     Args:
@@ -72,6 +73,10 @@ class PictureFetcher:
         stream.wait()
         return [self._picture(buffer) for buffer in buffers]
 
+    def dress(self, picture: VideoFrame, stream: VideoStream) -> None:
+        """Give a picture what a software decoder would say of its colours: filters look at it."""
+        dress(picture, stream)
+
     def close(self) -> None:
         """Give the device's memory back; pictures that are still in use keep theirs."""
         if self._scratch:
@@ -118,6 +123,15 @@ def planar_picture(
         else:
             np.copyto(target, source)
     return frame
+
+
+def packed_surface(picture: VideoFrame, format_: SurfaceFormat, surface: NDArray[np.uint8]) -> None:
+    """Write a picture into a surface's bytes as NVDEC would have: the inverse of ``planar_picture``."""
+    samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
+    shift = 8 * format_.sample_bytes - format_.bits
+    parts = _parts(samples, format_, picture.width, picture.height)
+    for source, target in zip(plane_samples(picture, format_), parts, strict=True):
+        np.left_shift(source, shift, out=target)
 
 
 def _parts(samples: Samples, format_: SurfaceFormat, width: int, height: int) -> Iterator[Samples]:

@@ -1,190 +1,200 @@
 """NVDEC as a picture decoder: the same pictures as software's, or a reason why not."""
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from av.error import FFmpegError
-from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...errors import EngineFailed, EngineUnfit
-from ..decoding import DecodeTally, PictureDecoder
-from .feeding import Chunk, Feeder, carries_captions, changes_size
+from ..bitstream import annex_b
+from ..decoding import DecodeTally, PictureDecoder, PictureT
+from ..parameter_sets import crops_left_or_top, max_reorder_frames
+from .feeding import Feeder
 from .fitness import TrackFacts, objection, surface_format, track_facts
-from .host_pictures import dress
-from .nvdec_pool import NvdecPool
-from .nvdec_session import NvdecSession, SessionKey
+from .nvdec_options import PLAIN, Latency, NvdecOptions
+from .nvdec_pool import NvdecPool, Wish
+from .nvdec_range import Fed, FedRange, RangePicture
+from .nvdec_session import MakeReader, SessionKey
+from .packet_headers import CodedSequence, vp9_sequence
+from .picture_notes import PictureNotes
+from .vp9_headers import Vp9Colours
 
 if TYPE_CHECKING:
     from ..decoding import VideoPacket
 
-__all__ = ["NvdecDecoder"]
+__all__ = ["Asked", "NvdecDecoder", "TakeNotes"]
+
+TakeNotes: TypeAlias = Callable[[VideoStream, int, PictureNotes], None]
+"""Takes (track, number of the packet, notes) of each picture, just before the picture is given out."""
 
 _ADVICE: Final = "Software decodes it instead."
 
 
-class NvdecDecoder(PictureDecoder):
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a decoder beside pictures.
+
+    ``wish`` is of whoever it is for, where that one can do without a session; None waits for one as long as it takes.
+    ``take_notes`` hears what the options ask for.
+    """
+
+    wish: Wish | None = None
+    options: NvdecOptions = PLAIN
+    take_notes: TakeNotes | None = None
+
+
+class NvdecDecoder(PictureDecoder[PictureT]):
     """Decodes on the one device that this process sees, on warm sessions.
 
     Args:
         pool: the sessions.
+        make_reader: makes what takes pictures out of a session's surfaces.
         cannot: says why the device does not decode a track, "" where it does.
         wrong_pictures: how many pictures this process's decoders called wrong so far.
+        asked: what is asked of it beside pictures.
     """
 
     name = "nvdec"
 
-    def __init__(self, pool: NvdecPool, cannot: Callable[[SessionKey], str], wrong_pictures: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        pool: NvdecPool,
+        make_reader: MakeReader[PictureT],
+        cannot: Callable[[SessionKey], str],
+        wrong_pictures: Callable[[], int],
+        asked: Asked = Asked(),
+    ) -> None:
         self.pool = pool
+        self._make_reader = make_reader
         self._cannot = cannot
         self._wrong_pictures = wrong_pictures
+        self._asked = asked
+        self._options = asked.options
+
+    def hasty(self, wish: Wish) -> "NvdecDecoder[PictureT]":
+        """Return the same decoder for somebody who can do without; by itself it waits as long as it takes."""
+        return self._with(replace(self._asked, wish=wish))
+
+    def asking(self, options: NvdecOptions, take_notes: TakeNotes | None = None) -> "NvdecDecoder[PictureT]":
+        """Return the same decoder on sessions that were opened with ``options``.
+
+        Args:
+            options: how sessions are opened.
+            take_notes: hears what the options ask for beside pictures.
+        """
+        return self._with(replace(self._asked, options=options, take_notes=take_notes))
+
+    def _with(self, asked: Asked) -> "NvdecDecoder[PictureT]":
+        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, asked)
 
     def decode(
         self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
-    ) -> Iterator[tuple[int | None, VideoFrame]]:
+    ) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the pictures of a range.
 
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
+            EngineBusy: it would take long before a session is there.
             EngineFailed: what it gave is not beyond doubt.
             DeviceError: the device failed otherwise.
         """
         facts = track_facts(stream)
-        key = _session_key(facts)
-        if reason := self._cannot(key):
-            raise EngineUnfit(reason, _ADVICE)
-        if facts.codec == "vp8":
-            packets = _colours_learnt(stream, packets)
+        self._key(facts)
+        feeder = Feeder(facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, stream))
+        _refuse_ambiguity(feeder)
+        counts = feeder.counts_pictures or self._options.latency is Latency.ZERO
+        range_: FedRange[PictureT] = FedRange(facts.codec, feeder, packets, tally, counts_pictures=counts)
+        range_.advance()
         wrong_before = self._wrong_pictures()
-        with self.pool.lend(key) as session:
-            for number, picture in _Range(session, Feeder(facts.codec, facts.extradata), tally).decode(packets):
-                dress(picture, stream)
-                yield number, picture
+        for found in self._pictures(range_, feeder, facts, stream):
+            if found.notes is not None and self._asked.take_notes is not None:
+                self._asked.take_notes(stream, found.number, found.notes)
+            yield found.number, found.picture
         if self._wrong_pictures() != wrong_before:
             message = "NVDEC could not decode every picture, of this source or of one beside it"
             raise EngineFailed(message, _ADVICE)
 
+    def _pictures(
+        self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, stream: VideoStream
+    ) -> Iterator[RangePicture[PictureT]]:
+        """Yield a range's pictures, stretch by stretch, each on a session of its size."""
+        wish = self._asked.wish
+        key = self._next_key(range_.next, feeder, facts, stream)
+        while (fed := range_.next) is not None and key is not None:
+            with self.pool.lend(key, fed.chunk.payload, wish) as session:
+                while key is not None and session.serves(key):
+                    session.turn_to(key)
+                    reader = session.reader(self._make_reader)
+                    for found in range_.stretch(session, reader):
+                        reader.dress(found.picture, stream)
+                        yield found
+                    key = self._next_key(range_.next, feeder, facts, stream)
+            wish = None  # who has begun waits: what was decoded so far would be lost
 
-def _colours_learnt(
-    stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]"
-) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets, and have software look at the first: with VP8, who has decoded nothing knows no colours."""
-    for number, packet in islice(packets, 1):
-        with suppress(FFmpegError):
-            stream.codec_context.decode(packet)
-        yield number, packet
-    yield from packets
+    def _next_key(self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, stream: VideoStream) -> SessionKey | None:
+        """Return what the next stretch wants; None at the end."""
+        if fed is None:
+            return None
+        if fed.chunk.is_new:
+            facts = _looked_at(fed, facts, stream)
+            feeder.resize((facts.width, facts.height))
+        return self._key(facts)
+
+    def _key(self, facts: TrackFacts) -> SessionKey:
+        surface = surface_format(facts.pix_fmt)
+        if (reason := objection(facts)) or surface is None or facts.pix_fmt is None:
+            raise EngineUnfit(reason, _ADVICE)
+        if crops_left_or_top(facts.codec, facts.extradata):
+            message = "pictures are cropped on the left or at the top, which PyNvVideoCodec ignores"
+            raise EngineUnfit(message, _ADVICE)
+        if self._options.latency is not Latency.NATIVE and _may_reorder(facts):
+            message = f"latency {self._options.latency.value} is for pictures that are shown as they are coded"
+            raise EngineUnfit(message, "Use the latency native.")
+        key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options)
+        if reason := self._cannot(key):
+            raise EngineUnfit(reason, _ADVICE)
+        return key
 
 
-def _session_key(facts: TrackFacts) -> SessionKey:
-    surface = surface_format(facts.pix_fmt)
-    if (reason := objection(facts)) or surface is None or facts.pix_fmt is None:
-        raise EngineUnfit(reason, _ADVICE)
-    return SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height)
+def _looked_at(fed: Fed, facts: TrackFacts, stream: VideoStream) -> TrackFacts:
+    """Have software decode a packet: what it makes of new parameters is what its pictures would be like.
 
-
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """A picture that was fed and has not come yet. ``is_wanted`` is whether a software decoder would give it."""
-
-    number: int
-    pts: int | None
-    is_wanted: bool
-
-
-class _Range:
-    """One range on its way through a session: which pictures are awaited, and which packet each one is of.
-
-    The decoder is given presentation times, and gives each picture one: it hands them out in their own order, so they
-    must all be there and differ. Where pictures come in the order of packets, they are counted instead.
+    Its context then has the colours with which pictures are dressed; with VP8, who has decoded nothing knows none.
     """
+    context = stream.codec_context
+    try:
+        pictures = context.decode(fed.packet)
+        if not pictures:
+            pictures = context.decode(None)
+            context.flush_buffers()
+    except FFmpegError:
+        pictures = []
+    if not pictures:
+        message = f"software makes nothing of the parameters that packet {fed.chunk.number} states"
+        raise EngineUnfit(message, _ADVICE)
+    picture = pictures[-1]
+    found = replace(facts, pix_fmt=picture.format.name, width=picture.width, height=picture.height)
+    sets = [each for each in fed.chunk.headers.sequence or () if isinstance(each, bytes)]
+    return replace(found, extradata=annex_b(sets)) if sets and facts.codec in ("h264", "hevc") else found
 
-    def __init__(self, session: NvdecSession, feeder: Feeder, tally: DecodeTally) -> None:
-        self._session = session
-        self._feeder = feeder
-        self._tally = tally
-        self._awaited: dict[int, _Awaited] = {}
-        self._tickets = 0
-        self._next_ticket = 0
-        self._begun = False
-        self._first_pts: int | None = None
 
-    def decode(self, packets: "Iterator[tuple[int, VideoPacket]]") -> Iterator[tuple[int | None, VideoFrame]]:
-        for number, packet in packets:
-            data = bytes(packet)
-            self._check(number, packet, data)
-            for chunk in self._feeder.chunks(number, data):
-                ticket = self._expect(chunk, packet)
-                yield from self._timed(partial(self._session.feed, chunk.payload, ticket))
-        yield from self._timed(self._session.flush)
-        missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]
-        if missing:
-            message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
-            raise EngineFailed(message, _ADVICE)
+def _known_sequence(facts: TrackFacts, stream: VideoStream) -> CodedSequence | None:
+    """Return what is known of the pictures where the codec's configuration does not say it."""
+    if facts.codec != "vp9":
+        return None
+    colours = Vp9Colours(int(stream.codec_context.colorspace), int(stream.codec_context.color_range))
+    return vp9_sequence((facts.width, facts.height), colours)
 
-    def _check(self, number: int, packet: "VideoPacket", data: bytes) -> None:
-        if packet.is_corrupt:
-            message = f"packet {number} is marked as damaged"
-            raise EngineFailed(message, _ADVICE)
-        if packet.has_sidedata("new_extradata"):
-            message = f"the codec's configuration changes at packet {number}"
-            raise EngineUnfit(message, _ADVICE)
-        key = self._session.key
-        if carries_captions(key.codec, data):
-            message = f"packet {number} carries closed captions, which come with software's pictures alone"
-            raise EngineUnfit(message, _ADVICE)
-        if changes_size(key.codec, data, key.width, key.height):
-            message = f"the pictures' size changes at packet {number}"
-            raise EngineUnfit(message, _ADVICE)
-        if not self._begun:
-            if not packet.is_keyframe:
-                message = f"decoding would begin at packet {number}, which is no keyframe"
-                raise EngineUnfit(message, _ADVICE)
-            self._begun, self._first_pts = True, packet.pts
 
-    def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
-        """Note the pictures that a chunk shows; return the ticket to feed it with."""
-        awaited = _Awaited(chunk.number, packet.pts, self._is_wanted(packet))
-        if self._feeder.counts_pictures:
-            for _ in range(chunk.shown):
-                self._awaited[self._tickets] = awaited
-                self._tickets += 1
-            return chunk.number
-        if packet.pts is None or packet.pts in self._awaited:
-            message = f"packet {chunk.number} has no presentation time of its own, and NVDEC tells pictures by it"
-            raise EngineUnfit(message, _ADVICE)
-        self._awaited[packet.pts] = awaited
-        return packet.pts
+def _refuse_ambiguity(feeder: Feeder) -> None:
+    if feeder.sequences > 1:
+        message = (
+            f"the codec's configuration has {feeder.sequences} sequence parameter sets, for pictures to choose from"
+        )
+        raise EngineUnfit(message, _ADVICE)
 
-    def _is_wanted(self, packet: "VideoPacket") -> bool:
-        """Tell whether software would give a packet's picture.
 
-        Not what an edit list hides; and not leading pictures, which are shown before the range's first and refer to
-        what was never fed.
-        """
-        is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
-        return not packet.is_discard and not is_leading
-
-    def _timed(self, call: Callable[[], list[tuple[int, VideoFrame]]]) -> Iterator[tuple[int | None, VideoFrame]]:
-        began = time.perf_counter()
-        pictures = call()
-        self._tally.decode_s += time.perf_counter() - began
-        for ticket, picture in pictures:
-            yield from self._accepted(ticket, picture)
-
-    def _accepted(self, ticket: int, picture: VideoFrame) -> Iterator[tuple[int | None, VideoFrame]]:
-        if self._feeder.counts_pictures:
-            ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
-        awaited = self._awaited.pop(ticket, None)
-        if awaited is None:
-            message = f"NVDEC gave a picture that no packet promised, at {ticket}"
-            raise EngineFailed(message, _ADVICE)
-        if awaited.is_wanted:
-            self._tally.frames += 1
-            picture.pts = awaited.pts
-            yield awaited.number, picture
+def _may_reorder(facts: TrackFacts) -> bool:
+    return facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0

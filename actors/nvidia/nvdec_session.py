@@ -1,26 +1,28 @@
-"""One decoder session of NVDEC, kept warm: packets in, pictures in host memory out.
+"""One decoder session of NVDEC, kept warm: packets in, pictures out, wherever they shall lie.
 
 Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so a session is fed range after range for as
 long as its worker lives. It belongs to one thread at a time.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Generic, NoReturn, TypeAlias, cast
 
 import numpy as np
-from av.video.frame import VideoFrame
 
 from ...errors import DeviceError, EngineFailed
-from .cuda import Cuda, raise_cuda
+from ..decoding import PictureT
+from .cuda import Cuda, Stream, cuda_error
 from .fitness import CODECS, SurfaceFormat
-from .host_pictures import PictureFetcher
-from .pinned_memory import PinnedMemory
-from .unpacking import Unpacker
+from .nvdec_options import PLAIN, Latency, NvdecOptions
+from .picture_notes import PictureNotes, picture_notes
+from .surface_reader import SurfaceReader
 
-__all__ = ["NvdecSession", "SessionKey", "raise_mapped"]
+__all__ = ["MakeReader", "NvdecSession", "SessionKey", "SessionPicture", "raise_mapped", "session_bytes"]
 
+_NVDEC: Final = "NVDEC"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
 _ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does without the GPU."
 
@@ -34,6 +36,41 @@ class SessionKey:
     surface: SurfaceFormat
     width: int
     height: int
+    options: NvdecOptions = PLAIN
+
+
+_REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
+"""The most pictures that a stream may have its decoder keep, the one being decoded among them where it counts."""
+_SPARE_SURFACES: Final = 4
+_OUTPUT_SURFACES: Final = 2
+_READER_PICTURES: Final = 2
+"""A reader's scratch is one picture, whose rows may be padded."""
+_FIXED_BYTES: Final = 34 << 20
+
+
+def session_bytes(key: SessionKey) -> int:
+    """Return how much of the device's memory a session and its readers are counted with: an upper estimate.
+
+    Surfaces as the package asks for them, each of the largest picture's size, and what decoders of small pictures were
+    seen to take (34 MB). Not measured here.
+    """
+    widest, highest = key.options.largest or (0, 0)
+    size = max(key.width, widest), max(key.height, highest)
+    pictures = _REFERENCES[key.codec] + _SPARE_SURFACES + _OUTPUT_SURFACES + _READER_PICTURES
+    return _FIXED_BYTES + pictures * key.surface.size_bytes(*size)
+
+
+MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
+"""Makes a reader for one session's surfaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPicture(Generic[PictureT]):
+    """A picture as it comes out: the ticket of the packet it came from, and what was asked for beside it."""
+
+    ticket: int
+    picture: PictureT
+    notes: PictureNotes | None = None
 
 
 class _State(Enum):
@@ -46,14 +83,13 @@ class _State(Enum):
 
 
 class NvdecSession:
-    """A decoder, its stream and its page-locked memory.
+    """A decoder, its stream, and the readers that have taken its pictures away.
 
     Args:
         codec_module: ``PyNvVideoCodec``, imported in a process that sees one device.
         cuda: that device's context.
         key: what it decodes.
-        memory: the device's page-locked memory.
-        unpacker: the device's kernel that takes surfaces apart; None lets the host do it.
+        stream: where its surfaces are read; it stays the caller's, and is open as long as the session. None opens one.
 
     Raises:
         DeviceMemory: the device's memory does not hold another session.
@@ -65,32 +101,32 @@ class NvdecSession:
         codec_module: Any,  # noqa: ANN401 - publishes no types
         cuda: Cuda,
         key: SessionKey,
-        memory: PinnedMemory,
-        unpacker: Unpacker | None,
+        stream: Stream | None = None,
     ) -> None:
         self.key = key
+        self._shape = key
         self._module = codec_module
         self._cuda = cuda
         self._state = _State.READY
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
-        self._stream = cuda.stream()
-        self._fetcher = PictureFetcher(
-            cuda, memory, unpacker, format_=key.surface, size=(key.width, key.height), pix_fmt=key.pix_fmt
-        )
+        self._readers: dict[object, SurfaceReader[Any]] = {}
+        self._has_own_stream = stream is None
+        self._stream = cuda.stream() if stream is None else stream
         self._decoder = self._opened()
 
     def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
         try:
-            return self._module.CreateDecoder(
-                gpuid=0,
-                codec=self._module.cudaVideoCodec(CODECS[self.key.codec]),
-                cudacontext=self._cuda.context,
-                cudastream=self._stream.number,
-                usedevicememory=True,
-            )
+            with self._cuda.watch.opening(_NVDEC, "CreateDecoder"):
+                return self._module.CreateDecoder(
+                    gpuid=0,
+                    codec=self._module.cudaVideoCodec(CODECS[self.key.codec]),
+                    cudacontext=self._cuda.context,
+                    cudastream=self._stream.number,
+                    usedevicememory=True,
+                    **self.key.options.arguments(self._module),
+                )
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
-            self._fetcher.close()
-            self._stream.close()
+            self._close_stream()
             raise_mapped(error, "NVDEC opens no session")
 
     @property
@@ -102,21 +138,62 @@ class NvdecSession:
         """Make the calling thread one that may use it."""
         self._cuda.enter()
 
-    def feed(self, payload: bytes, ticket: int) -> list[tuple[int, VideoFrame]]:
-        """Decode one packet; return (ticket of the packet it came from, picture), in order, of those that are ready.
+    def prime(self, payload: bytes) -> None:
+        """Decode how some range begins, for nothing: the driver opens its decoder with the first picture.
+
+        Raises:
+            DeviceError: by what went wrong; the session is of no use.
+        """
+        if payload:
+            self._state = _State.FEEDING
+            self._frames(self._packet(payload, 0))
+            self._frames(self._module.PacketData())
+            self._state = _State.READY
+
+    def reader(self, make: MakeReader[PictureT]) -> SurfaceReader[PictureT]:
+        """Return this session's own reader of a kind; it is made when it is wanted first, and kept."""
+        if make not in self._readers:
+            self._readers[make] = make(self._shape)
+        return cast("SurfaceReader[PictureT]", self._readers[make])
+
+    def serves(self, key: SessionKey) -> bool:
+        """Tell whether it can be turned to ``key``: the same but for the size, and no larger than it was opened for."""
+        if replace(key, width=self.key.width, height=self.key.height) != self.key:
+            return False
+        widest, highest = self.key.options.largest or (0, 0)
+        has_size = (key.width, key.height) == (self.key.width, self.key.height)
+        return has_size or (key.width <= widest and key.height <= highest)
+
+    def turn_to(self, key: SessionKey) -> None:
+        """Have the next range's pictures be of ``key``'s size; its readers are new ones then. Only while it is clean.
+
+        Raises:
+            DeviceError: the package refuses that size.
+        """
+        if (key.width, key.height) == (self._shape.width, self._shape.height):
+            return
+        try:
+            # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
+            with self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
+                self._decoder.setReconfigParams(key.width, key.height)
+        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            raise_mapped(error, "NVDEC takes no other size")
+        self._shape = key
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._close_readers()
+
+    def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
+        """Decode one packet; return the pictures that are ready, in order.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by what went wrong; the session is of no more use.
         """
         self._state = _State.FEEDING
-        data = np.frombuffer(payload, dtype=np.uint8)
-        packet = self._module.PacketData()
-        packet.bsl, packet.bsl_data, packet.pts = len(payload), data.ctypes.data, ticket
-        return self._pictures(packet)
+        return self._pictures(self._packet(payload, ticket), reader)
 
-    def flush(self) -> list[tuple[int, VideoFrame]]:
+    def flush(self, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
         """Return the pictures that are left; the session is as good as new then."""
-        pictures = self._pictures(self._module.PacketData())
+        pictures = self._pictures(self._module.PacketData(), reader)
         self._state = _State.READY
         return pictures
 
@@ -126,24 +203,63 @@ class NvdecSession:
             self._state = _State.CLOSED
             self.enter()
             self._decoder = None
-            self._fetcher.close()
+            self._close_readers()
+            self._close_stream()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _close_stream(self) -> None:
+        if self._has_own_stream:
             self._stream.close()
 
-    def _pictures(self, packet: Any) -> list[tuple[int, VideoFrame]]:  # noqa: ANN401 - publishes no types
+    def _packet(self, payload: bytes, ticket: int) -> Any:  # noqa: ANN401 - publishes no types
+        packet = self._module.PacketData()
+        # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
+        packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).ctypes.data
+        packet.bsl, packet.pts = len(payload), ticket
+        if self.key.options.latency is not Latency.NATIVE:
+            packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
+        return packet
+
+    def _frames(self, packet: Any) -> list[Any]:  # noqa: ANN401 - as above
         try:
-            frames = self._decoder.Decode(packet)
+            with self._cuda.watch.calling(_NVDEC, "Decode"):
+                return list(self._decoder.Decode(packet))
+        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            raise_mapped(error, "NVDEC broke off")
+
+    def _await_frames(self) -> None:
+        """Have our stream wait for the decoder's own, on which it fills its frames, whichever it was given."""
+        try:
+            with self._cuda.watch.calling(_NVDEC, "WaitOnCUStream"):
+                self._decoder.WaitOnCUStream(self._stream.number)
         except Exception as error:  # noqa: BLE001 - as above
             raise_mapped(error, "NVDEC broke off")
+
+    def _pictures(
+        self,
+        packet: Any,  # noqa: ANN401 - publishes no types
+        reader: SurfaceReader[PictureT],
+    ) -> list[SessionPicture[PictureT]]:
+        frames = self._frames(packet)
         for frame in frames:
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
         if not frames:
             return []
-        # The decoder fills its frames on a stream of its own, whichever it was given: ours must wait for that.
-        self._decoder.WaitOnCUStream(self._stream.number)
-        pictures = self._fetcher.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
-        return [(frame.getPTS(), picture) for frame, picture in zip(frames, pictures, strict=True)]
+        self._await_frames()
+        notes = [self._notes(frame) for frame in frames]
+        pictures = reader.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
+        tickets = [frame.getPTS() for frame in frames]
+        return [SessionPicture(*each) for each in zip(tickets, pictures, notes, strict=True)]
+
+    def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
+        options = self.key.options
+        return picture_notes(frame, statistics=options.statistics) if options.has_notes else None
 
 
 def raise_mapped(error: Exception, what: str) -> NoReturn:
@@ -156,6 +272,6 @@ def raise_mapped(error: Exception, what: str) -> NoReturn:
         raise error
     code = _CODE.search(str(error))
     if code is not None:
-        raise_cuda(int(code[1]), what)
+        raise cuda_error(int(code[1]), f"{what}:") from error
     message = f"{what}: {' '.join(str(error).split())[:300]}"
     raise EngineFailed(message, _ADVICE) from error

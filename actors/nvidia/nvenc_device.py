@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from ...errors import CodecfleetError, EngineUnfit
+from ...errors import CodecfleetError, DeviceLost, EngineUnfit
 from ..encoder_settings import Codec
+from ..watchdog import CallWatch, process_watch
+from .memory_budget import MemoryBudget
 from .nvenc_errors import Evidence, nvenc_error
 from .nvenc_settings import NvencSettings, RateMode, TuningInfo, create_encoder_arguments
 from .nvenc_surfaces import Chroma, NvencSurface
@@ -19,6 +21,7 @@ _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 _SESSION_BYTES: Final = 96 << 20
 """A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
 _SPARE_SURFACES: Final = 8
+_NVENC: Final = "NVENC"
 _SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 
 
@@ -101,6 +104,8 @@ class NvencDevice:
         device_sessions: asks how many encoders all processes have open on the device (NVML); None where nobody knows.
         cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
         cuda_stream: the CUDA stream that encoders shall use; 0 is the default stream.
+        watch: notices calls that do not return; None is the process's.
+        budget: the device's memory, which encoders take from; None has no bounds.
     """
 
     def __init__(
@@ -111,8 +116,12 @@ class NvencDevice:
         device_sessions: Callable[[], int | None] = lambda: None,
         cuda_context: int = 0,
         cuda_stream: int = 0,
+        watch: CallWatch | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.package = package
+        self._budget = budget or MemoryBudget(None)
+        self.watch = process_watch() if watch is None else watch
         self._free_bytes = free_bytes
         self._device_sessions = device_sessions
         handles = {"cudacontext": cuda_context, "cudastream": cuda_stream}
@@ -121,6 +130,7 @@ class NvencDevice:
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self._open_sessions = 0
         self._made_sessions = 0
+        self._abandoned: list[Any] = []
 
     @property
     def open_sessions(self) -> int:
@@ -161,10 +171,15 @@ class NvencDevice:
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
         needed_bytes = _session_bytes(settings, surface, width, height)
-        try:
-            native = self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
-        except Exception as error:
-            raise self.mapped(error, needed_bytes, opening=True) from error
+
+        def made() -> Any:  # noqa: ANN401 - publishes no types
+            try:
+                with self.watch.opening(_NVENC, "CreateEncoder"):
+                    return self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
+            except Exception as error:
+                raise self.mapped(error, needed_bytes, opening=True) from error
+
+        native = self._budget.spend(needed_bytes, made)
         with self._lock:
             self._open_sessions += 1
             self._made_sessions += 1
@@ -187,14 +202,24 @@ class NvencDevice:
         )
         return nvenc_error(error, evidence)
 
-    def closed(self) -> None:
-        """Count an encoder that is gone."""
+    def closed(self, needed_bytes: int) -> None:
+        """Count an encoder that is gone, and what it needed."""
+        self._budget.give_back(needed_bytes)
         with self._lock:
             self._open_sessions -= 1
 
+    def abandon(self, native: Any) -> None:  # noqa: ANN401 - publishes no types
+        """Keep an encoder of a lost device: destroying it makes the package end the process before anybody has heard.
+
+        Whoever hears renews the process, and the encoder goes with it.
+        """
+        with self._lock:
+            self._abandoned.append(native)
+
     def _asked(self, codec: Codec) -> EncoderCapabilities:
         try:
-            answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
+            with self.watch.opening(_NVENC, "GetEncoderCaps"):
+                answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
         except Exception as error:
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
@@ -210,6 +235,7 @@ class NvencEncoder:
         self._device = device
         self._native: Any = native
         self._needed_bytes = needed_bytes
+        self._is_lost = False
 
     def call(self, name: str, *arguments: object, **named: object) -> Any:  # noqa: ANN401 - whatever it returns
         """Call a method of the package's encoder.
@@ -218,15 +244,21 @@ class NvencEncoder:
             DeviceError: it failed.
         """
         try:
-            return getattr(self._native, name)(*arguments, **named)
+            with self._device.watch.calling(_NVENC, name):
+                return getattr(self._native, name)(*arguments, **named)
         except Exception as error:
-            raise self._device.mapped(error, self._needed_bytes, opening=False) from error
+            found = self._device.mapped(error, self._needed_bytes, opening=False)
+            self._is_lost = isinstance(found, DeviceLost)
+            raise found from error
 
     def close(self) -> None:
         """Drop the encoder; the package ends its session with the object."""
         if self._native is not None:
-            self._native = None
-            self._device.closed()
+            if self._is_lost:
+                self._device.abandon(self._native)
+            with self._device.watch.calling(_NVENC, "the session's end"):
+                self._native = None
+            self._device.closed(self._needed_bytes)
 
 
 def _session_bytes(settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> int:

@@ -11,16 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import (
-    CodecfleetError,
-    DeviceError,
-    DeviceLost,
-    DeviceMemory,
-    EngineFailed,
-    EngineHung,
-    EngineUnfit,
-    SessionLimit,
-)
+from ...errors import CodecfleetError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit, SessionLimit
+from .cuda_results import FATAL_RESULTS, kind_of_result, result_named
 
 __all__ = ["Evidence", "nvenc_error"]
 
@@ -57,13 +49,6 @@ _GONE: Final = {3: "the device is no encoder's", 4: "the device is not valid", 5
 _BUSY: Final = {13: "the bitstream is locked", 18: "the encoder is busy"}
 
 _CUDA_NAME: Final = re.compile(r"CUDA_ERROR_([A-Z_]+)")
-_CUDA_OUT_OF_MEMORY, _CUDA_TIMEOUT = 2, 702
-_CUDA_MEMORY_NAME, _CUDA_TIMEOUT_NAME = "OUT_OF_MEMORY", "LAUNCH_TIMEOUT"
-_CUDA_HARMLESS_NAMES: Final = frozenset({"INVALID_VALUE", "NOT_SUPPORTED", "NOT_READY", "INVALID_HANDLE"})
-"""Names that leave the context as it was; after any other it answers nothing but errors."""
-_CUDA_LOST: Final = frozenset(
-    {3, 4, 46, 100, 201, 214, 219, 220, 226, 700, 709, 710, 714, 715, 716, 717, 718, 719, 999}
-)
 
 _NO_ENGINE_STEP: Final = "Encode on a GPU with NVENC, or in software: A100, A30, H100 and H200 have none."
 _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they are done."
@@ -79,7 +64,7 @@ def nvenc_error(error: BaseException, evidence: Evidence) -> CodecfleetError:
     detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
     name = _CUDA_NAME.search(text)
     if name is not None:
-        return _cuda_named(name[1], detail)
+        return _cuda_error(result_named(name[1]), detail)
     match = _CODE.search(text)
     if match is None:
         return _without_code(detail, evidence)
@@ -104,24 +89,14 @@ def _old_driver(detail: str) -> CodecfleetError:
     return EngineUnfit(message, "Install driver branch 570 or later.")
 
 
-def _cuda_named(name: str, detail: str) -> CodecfleetError:
-    if name == _CUDA_MEMORY_NAME:
-        return _cuda_error(_CUDA_OUT_OF_MEMORY, detail)
-    if name == _CUDA_TIMEOUT_NAME:
-        return _cuda_error(_CUDA_TIMEOUT, detail)
-    kind: type[DeviceError] = EngineFailed if name in _CUDA_HARMLESS_NAMES else DeviceLost
-    return kind(f"CUDA failed under NVENC: {detail}", "Look for Xid lines in dmesg.")
-
-
-def _cuda_error(code: int, detail: str) -> CodecfleetError:
-    if code == _CUDA_OUT_OF_MEMORY:
+def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
+    """Return the error of a CUresult; None is one that tells of no more than the call that failed."""
+    kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
+    if kind is DeviceMemory:
         message = f"the GPU's memory does not hold the encoder: {detail}"
         return DeviceMemory(message, "Run fewer sessions on this GPU.")
-    if code == _CUDA_TIMEOUT:
-        message = f"the GPU did not answer in time: {detail}"
-        return EngineHung(message, "The worker is renewed.")
-    kind: type[DeviceError] = DeviceLost if code in _CUDA_LOST else EngineFailed
-    message = f"CUDA failed under NVENC with {code}: {detail}"
+    fatal = FATAL_RESULTS.get(code or 0)
+    message = f"CUDA failed under NVENC{f', {fatal.why}' if fatal else ''}: {detail}"
     return kind(message, "Look for Xid lines in dmesg.")
 
 

@@ -51,6 +51,17 @@ class Rates:
     cq: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A picture whose packet has not come yet.
+
+    Its samples are held so long: the package copies them when it likes, and waits for no copy.
+    """
+
+    pts_ticks: int
+    surface: object
+
+
 class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     """One encoder on NVENC, made for one segment and dropped with it.
 
@@ -98,7 +109,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         except BaseException:
             self._encoder.close()
             raise
-        self._pts_by_number: dict[int, int] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._taken = 0
         self._last_pts_ticks: int | None = None
         self._force_keyframe = True
@@ -135,7 +146,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             surface = device_input(pixels, self._surface, *size)
             self._wait_for_producer()
         number = self._taken
-        self._pts_by_number[number] = pts_ticks
+        self._waiting[number] = _Waiting(pts_ticks, surface)
         self._taken, self._last_pts_ticks = number + 1, pts_ticks
         found = self._encoder.call("Encode", surface, self._picture_parameters(number))
         self._force_keyframe = False
@@ -150,9 +161,9 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._require_open()
         packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
         self._state = SessionState.FINISHED
-        if self._pts_by_number:
-            first = next(iter(self._pts_by_number.values()))
-            message = f"{self.name} swallowed {len(self._pts_by_number)} pictures, the first at {first}"
+        if self._waiting:
+            first = next(iter(self._waiting.values())).pts_ticks
+            message = f"{self.name} swallowed {len(self._waiting)} pictures, the first at {first}"
             raise EngineFailed(message, _ADVICE)
         return packets
 
@@ -160,6 +171,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         """End the driver's session now."""
         self._state = SessionState.CLOSED
         self._encoder.close()
+        self._waiting.clear()
 
     def reconfigure(self, *, keyframe: bool = False, **changes: object) -> Rates:
         """Change what steers the bitrate from the next picture on; return all of it as it is then.
@@ -217,7 +229,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
     def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
         number, data = int(entry["timestamp"]), bytes(entry["data"])
-        if number not in self._pts_by_number:
+        if number not in self._waiting:
             message = f"{self.name} returned a packet of picture {number}, which is not waiting"
             raise EngineFailed(message, _ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
@@ -233,7 +245,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EngineFailed(message, _ADVICE)
         self._given += 1
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
-        return EncodedPacket(self._pts_by_number.pop(number), is_keyframe, payload)
+        return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)
 
     def _initial_rates(self) -> Rates:
         native = self._encoder.call("GetEncodeReconfigureParams")

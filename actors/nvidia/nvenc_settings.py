@@ -142,7 +142,9 @@ LEVELS: Final = {
 _MOST_UINT32: Final = 2**32 - 1
 _QP_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 255}
 _CQ_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 63}
-_STRONGEST_AQ, _MOST_REFERENCES, _WINDOW_FRAMES = 15, 7, 31
+_STRONGEST_AQ, _WINDOW_FRAMES = 15, 31
+_MOST_REFERENCES: Final = 6
+"""NV_ENC_NUM_REF_FRAMES goes to 7, which the package drops like anything above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +168,14 @@ class NvencSettings:
         gop: distance of I pictures.
         idrperiod: distance of IDR pictures, a multiple of ``gop``.
         bf: B pictures between two others.
-        numrefl0: most references to the past, 0 leaves it to the driver.
-        numrefl1: most references to the future, 0 leaves it to the driver.
+        numrefl0: most references to the past, up to 6; 0 leaves it to the driver.
+        numrefl1: most references to the future, up to 6; 0 leaves it to the driver.
         multipass: first pass of cbr and vbr.
         lookahead: pictures that rate control looks ahead, 1 to 31 less ``bf``.
         aq: strength of spatial adaptive quantization, 1 to 15; 0 switches it on and lets the driver choose.
-        temporalaq: temporal adaptive quantization.
-        ldkfs: makes I pictures smaller where delay matters (low delay key frame scale); the package sends 1 for any.
+        temporalaq: temporal adaptive quantization; False leaves it to the preset.
+        ldkfs: makes I pictures smaller where delay matters (low delay key frame scale); the package sends 1 for any,
+            and False leaves it to the preset.
         max_res: largest (width, height) this encoder may be asked for.
         colorspace: matrix for RGB surfaces, and for them alone.
         timinginfo: in the parameter sets of H.264 and HEVC.

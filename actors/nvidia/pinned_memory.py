@@ -1,18 +1,20 @@
 """Page-locked host memory, which the device copies into at full speed, lent and taken back by itself."""
 
 import ctypes
-import threading
-import weakref
-from collections import defaultdict
+import os
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .cuda import Cuda
+from .lent_memory import LentMemory
+from .memory_budget import MemoryBudget
 
 __all__ = ["PinnedMemory"]
 
+_LOCKED_BYTES_MAX: Final = 16 << 30
+"""Far more than a GPU's sessions have under way: what is locked is lost to everything else on the host."""
 IDLE_BYTES: Final = 1 << 30
 """How much idle memory is kept: locking pages costs a millisecond for a picture."""
 
@@ -25,40 +27,25 @@ class PinnedMemory:
     Args:
         cuda: the device.
         idle_bytes: how much idle memory is kept.
+        budget: the host's memory that may be locked; None is a quarter of it, or 16 GiB if that is less.
     """
 
-    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES) -> None:
-        self._cuda = cuda
-        self._idle_bytes_max = idle_bytes
-        self._idle: defaultdict[int, list[int]] = defaultdict(list)
-        self._idle_bytes = 0
-        # Re-entrant: taking back may happen wherever the interpreter lets go of an array, in here too.
-        self._lock = threading.RLock()
+    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
+        self.budget = budget or MemoryBudget(_lockable_bytes(), "the host's page-locked memory")
+        self._memory = LentMemory(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
     def lend(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return a buffer; it holds whatever was in it before.
 
         Raises:
-            DeviceError: no more memory can be locked.
+            DeviceMemory: no more memory may be locked.
+            DeviceError: none can be.
         """
-        with self._lock:
-            idle = self._idle[size_bytes]
-            address = idle.pop() if idle else 0
-            self._idle_bytes -= size_bytes if address else 0
-        address = address or self._cuda.pin(size_bytes)
+        address = self._memory.take(size_bytes)
         buffer = (ctypes.c_uint8 * size_bytes).from_address(address)
-        weakref.finalize(buffer, self._take_back, address, size_bytes).atexit = False
+        self._memory.returns_with(buffer, address, size_bytes)
         return np.frombuffer(memoryview(buffer).cast("B"), dtype=np.uint8)
 
-    def _take_back(self, address: int, size_bytes: int) -> None:
-        surplus = []
-        with self._lock:
-            self._idle[size_bytes].append(address)
-            self._idle_bytes += size_bytes
-            while self._idle_bytes > self._idle_bytes_max:
-                # Another film's, rather than what has just been of use.
-                size = next(size for size, idle in self._idle.items() if idle)
-                surplus.append(self._idle[size].pop())
-                self._idle_bytes -= size
-        for each in surplus:
-            self._cuda.unpin(each)
+
+def _lockable_bytes() -> int:
+    return min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)

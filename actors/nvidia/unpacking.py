@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from .cuda import Cuda, Stream
 from .fitness import SurfaceFormat
+from .kernels import Kernels, Launch
 
 __all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "Unpacking", "open_unpacker", "planar_layout"]
 
 ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
-_BLOCK: Final = (64, 4)
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
 """By the bytes of a sample."""
 _SOURCE: Final = """
@@ -95,12 +95,7 @@ class Unpacker:
 
     def __init__(self, core: Any, cuda: Cuda) -> None:  # noqa: ANN401 - publishes no types
         self._cuda = cuda
-        device = core.Device(0)
-        device.set_current()
-        options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-        names = tuple(_KERNELS.values())
-        self._code = core.Program(_SOURCE, code_type="c++", options=options).compile("cubin", name_expressions=names)
-        self._kernels = {size_bytes: self._code.get_kernel(name).handle for size_bytes, name in _KERNELS.items()}
+        self._kernels = Kernels(core, _SOURCE, _KERNELS.values())
 
     def prepare(self, planar: int, format_: SurfaceFormat, layout: PlanarLayout) -> "Unpacking":
         """Return what takes surfaces of one format apart.
@@ -112,37 +107,30 @@ class Unpacker:
         """
         luma, blue, red = layout.planes
         size_bytes = format_.sample_bytes
+        surface = ctypes.c_uint64(0)
         values = (
-            ctypes.c_uint64(0),
+            surface,
             ctypes.c_uint64(planar),
             *map(ctypes.c_int, (luma.columns, luma.rows, blue.columns, blue.rows)),
             *map(ctypes.c_int, (luma.pitch_bytes // size_bytes, blue.pitch_bytes // size_bytes)),
             *map(ctypes.c_int64, (blue.offset_bytes // size_bytes, red.offset_bytes // size_bytes)),
             *map(ctypes.c_int, (8 * size_bytes - format_.bits, int(format_.halved_across))),
         )
-        grid = (-(-luma.columns // _BLOCK[0]), -(-(luma.rows + blue.rows) // _BLOCK[1]))
-        return Unpacking(self._cuda, self._kernels[size_bytes], grid, values)
+        kernel = self._kernels[_KERNELS[size_bytes]]
+        return Unpacking(Launch(self._cuda, kernel, (luma.columns, luma.rows + blue.rows), values), surface)
 
 
 class Unpacking:
-    """The kernel with its arguments, of which only the surface changes. Used by one thread at a time.
+    """The kernel with its arguments, of which only the surface changes. Used by one thread at a time."""
 
-    It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
-    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
-    """
-
-    def __init__(self, cuda: Cuda, kernel: Any, grid: tuple[int, int], values: tuple[Any, ...]) -> None:  # noqa: ANN401 - publishes no types
-        self._cuda = cuda
-        self._kernel = kernel
-        self._grid = grid
-        self._surface = values[0]
-        self._values = values
-        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    def __init__(self, launch: Launch, surface: ctypes.c_uint64) -> None:
+        self._launch = launch
+        self._surface = surface
 
     def begin(self, surface: int, stream: Stream) -> None:
         """Begin to take apart the surface at this device address; done when the stream is."""
         self._surface.value = surface
-        self._cuda.launch(self._kernel, self._grid, _BLOCK, ctypes.addressof(self._pointers), stream)
+        self._launch.begin(stream)
 
 
 def open_unpacker(cuda: Cuda) -> Unpacker | None:

@@ -1,4 +1,4 @@
-"""Reading the beginnings of VP9 frames: which of a packet's frames are shown, and at what size they are coded.
+"""Reading the beginnings of VP9 frames: which of a packet's are shown, and the size and colours they are coded with.
 
 Source: VP9 Bitstream & Decoding Process Specification, section 6.2 (uncompressed header), 7.2 and annex B
 (superframes).
@@ -6,10 +6,11 @@ Source: VP9 Bitstream & Decoding Process Specification, section 6.2 (uncompresse
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ..bitstream import BitReader
 
-__all__ = ["Vp9Frame", "vp9_frames"]
+__all__ = ["Vp9Colours", "Vp9Frame", "vp9_frames"]
 
 _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
@@ -18,12 +19,29 @@ _HEAD_BYTES = 16
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 
 
+_MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
+"""ITU-T H.273's numbers of the matrices that ``color_space`` names (section 7.2.2)."""
+_LIMITED, _FULL = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Vp9Colours:
+    """How samples mean colours: the matrix by ITU-T H.273's number, and FFmpeg's number of the range (2 is full)."""
+
+    matrix: int
+    range: int
+
+
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame. ``size`` is (width, height) where its header states one, None where it takes a reference's."""
+    """One frame. ``size`` is (width, height) where its header states one, None where it takes a reference's.
+
+    ``colours`` are a key frame's, and no other's: those hold until the next.
+    """
 
     is_shown: bool
     size: tuple[int, int] | None
+    colours: Vp9Colours | None = None
 
 
 def vp9_frames(data: bytes) -> Iterator[Vp9Frame]:
@@ -59,14 +77,11 @@ def _read(reader: BitReader) -> Vp9Frame:
     if reader.flag():  # show_existing_frame
         return Vp9Frame(is_shown=True, size=None)
     is_inter, is_shown, is_resilient = reader.flag(), reader.flag(), reader.flag()
-    size = _inter_size(reader, profile, is_shown, is_resilient) if is_inter else _key_size(reader, profile)
-    return Vp9Frame(is_shown, size)
-
-
-def _key_size(reader: BitReader, profile: int) -> tuple[int, int]:
+    if is_inter:
+        return Vp9Frame(is_shown, _inter_size(reader, profile, is_shown, is_resilient))
     reader.skip(24)  # sync code
-    _skip_colour(reader, profile)
-    return _size(reader)
+    colours = _colours(reader, profile)
+    return Vp9Frame(is_shown, _size(reader), colours)
 
 
 def _inter_size(reader: BitReader, profile: int, is_shown: bool, is_resilient: bool) -> tuple[int, int] | None:  # noqa: FBT001 - header fields
@@ -76,7 +91,7 @@ def _inter_size(reader: BitReader, profile: int, is_shown: bool, is_resilient: b
     if is_intra:
         reader.skip(24)
         if profile:
-            _skip_colour(reader, profile)
+            _colours(reader, profile)
         reader.skip(8)  # refresh_frame_flags
         return _size(reader)
     reader.skip(8 + 3 * 4)  # refresh_frame_flags; three references, each with its sign bias
@@ -85,15 +100,16 @@ def _inter_size(reader: BitReader, profile: int, is_shown: bool, is_resilient: b
     return _size(reader)
 
 
-def _skip_colour(reader: BitReader, profile: int) -> None:
+def _colours(reader: BitReader, profile: int) -> Vp9Colours:
     if profile >= 2:  # noqa: PLR2004 - profiles 2 and 3 have more than 8 bits
         reader.skip(1)
-    if reader.bits(3) != _SRGB:
-        reader.skip(1)  # range
-        if profile in _FOUR_FOUR_FOUR_PROFILES:
-            reader.skip(3)
-    elif profile in _FOUR_FOUR_FOUR_PROFILES:
-        reader.skip(1)
+    space = reader.bits(3)
+    if space == _SRGB:
+        reader.skip(int(profile in _FOUR_FOUR_FOUR_PROFILES))
+        return Vp9Colours(_MATRICES[space], _FULL)
+    is_full = reader.flag()
+    reader.skip(3 if profile in _FOUR_FOUR_FOUR_PROFILES else 0)
+    return Vp9Colours(_MATRICES[space], _FULL if is_full else _LIMITED)
 
 
 def _size(reader: BitReader) -> tuple[int, int]:

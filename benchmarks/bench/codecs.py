@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["CASES", "CodecCase"]
+__all__ = ["CASES", "CASES_BY_DEFAULT", "CodecCase"]
 
 Options = tuple[tuple[str, str], ...]
 
@@ -58,6 +58,17 @@ CASES = {
             forced_keyframes=(("forced-idr", "1"),),
         ),
         CodecCase(
+            name="x264-veryfast",
+            codec="h264",
+            encoder="libx264",
+            preset=2,
+            quality=23,
+            qualities=(15, 19, 23, 27),
+            options=(("preset", "veryfast"),),
+            few_threads=(("threads", "{}"),),
+            forced_keyframes=(("forced-idr", "1"),),
+        ),
+        CodecCase(
             name="x265",
             codec="hevc",
             encoder="libx265",
@@ -90,4 +101,7 @@ CASES = {
         ),
     )
 }
-"""The cases by name, in the order in which they run by default."""
+"""The cases by name, in the order in which they run."""
+
+CASES_BY_DEFAULT = ("x264", "x265", "svtav1", "vp9")
+"""One for each codec."""

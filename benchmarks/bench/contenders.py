@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,17 +14,22 @@ from .codecs import CodecCase
 from .ffmpeg import QUIET
 from .measure import Measurement, measure
 from .media import VideoFacts
+from .program import module_command
 
 __all__ = [
     "Bench",
     "Contender",
     "Cut",
+    "Entrant",
+    "FleetJob",
     "Run",
+    "entrants",
     "fleet_command",
     "read_plan",
     "run_fan_out",
     "run_ffmpeg_once",
     "run_fleet",
+    "run_fleet_jobs",
 ]
 
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
@@ -36,6 +42,28 @@ class Contender(StrEnum):
     FLEET = "codecfleet"
     FFMPEG = "ffmpeg"
     FAN_OUT = "fan-out"
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """One who runs: a contender, and for codecfleet the ``--device`` it is given; "" leaves that at its default."""
+
+    contender: Contender
+    device: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the tables call it."""
+        return f"{self.contender.value} {self.device}".rstrip()
+
+
+def entrants(contenders: Sequence[Contender], devices: Sequence[str]) -> tuple[Entrant, ...]:
+    """Return who runs, in turn: codecfleet once for each device that is named, everybody else once."""
+    return tuple(
+        Entrant(contender, device)
+        for contender in contenders
+        for device in (devices if contender is Contender.FLEET and devices else ("",))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +93,52 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One measured run. ``start_up_s`` is what is paid per process, not per second of film; see ``run_fleet``."""
+class FleetJob:
+    """One job of a program that runs several on one fleet, as bench/fleet_jobs.py tells it.
 
-    contender: Contender
+    ``wall_s`` begins with the program for the first job, and with the job's submission for the others; ``cpu_s`` is
+    that of all processes in that time. ``slots`` is how many segments each worker process had at once, at most.
+    """
+
+    wall_s: float
+    cpu_s: float
+    stages_s: dict[str, float]
+    decoded_by: dict[str, int]
+    fallbacks: dict[str, int]
+    slots: dict[str, int]
+    sha256: str
+    workers: int
+    encoder_kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run. ``start_up_s`` is what is paid per process, not per second of film; see ``run_fleet``.
+
+    ``measured`` is of the whole process, which for codecfleet on a named device runs several ``jobs``: there
+    ``wall_s`` and ``cpu_s`` end with the first.
+    """
+
+    entrant: Entrant
     output: Path
     measured: Measurement
+    wall_s: float
+    cpu_s: float
     start_up_s: float = 0.0
     stages_s: dict[str, float] = field(default_factory=dict)
     in_flight: int = 1
     encoder: str = ""
+    jobs: tuple[FleetJob, ...] = ()
 
     @property
     def work_s(self) -> float:
         """Wall time less start-up."""
-        return self.measured.wall_s - self.start_up_s
+        return self.wall_s - self.start_up_s
+
+    @property
+    def warm(self) -> tuple[FleetJob, ...]:
+        """The jobs that found their fleet open and its workers warm."""
+        return self.jobs[1:]
 
 
 def fleet_command(bench: Bench, case: CodecCase, quality: int, output: Path, command: str = "transcode") -> list[str]:
@@ -115,13 +174,55 @@ def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     report = json.loads(report_path.read_text(encoding="utf-8"))
     stages_s: dict[str, float] = report["timings_s"]
     return Run(
-        contender=Contender.FLEET,
+        entrant=Entrant(Contender.FLEET),
         output=output,
         measured=measured,
+        wall_s=measured.wall_s,
+        cpu_s=measured.cpu_s,
         start_up_s=measured.wall_s - (stages_s["total"] - stages_s["startup"]),
         stages_s=stages_s,
         in_flight=report["workers"],
         encoder=report["encoder_kind"],
+    )
+
+
+def run_fleet_jobs(bench: Bench, case: CodecCase, device: str, warm_jobs: int) -> Run:
+    """Run the same job once and then ``warm_jobs`` times more on one fleet, in a program of its own.
+
+    The first job's start-up is everything before it that is no work on the film: the start of Python, the imports, and
+    what the job waited for the fleet beyond its own planning (the report's ``startup``).
+    """
+    output = bench.output(f"{case.name}-codecfleet-{device}")
+    answer = output.with_suffix(".jobs.json")
+    spec: dict[str, Any] = {
+        "source": str(bench.source),
+        "output": str(output),
+        "codec": case.codec,
+        "quality": case.quality,
+        "preset": case.preset,
+        "device": device,
+        "encoder_options": [option.split("=", 1) for option in bench.encoder_options],
+        "segment_s": None if bench.segment_s is None else str(bench.segment_s),
+        "overwrite": True,
+    }
+    order = {"spec": spec, "workers": bench.workers, "jobs": 1 + warm_jobs, "answer": str(answer)}
+    order_path = output.with_suffix(".order.json")
+    order_path.write_text(json.dumps(order | {"began_s": time.monotonic()}), encoding="utf-8")
+    command, environment = module_command("fleet_jobs", str(order_path))
+    measured = measure(command, environment=environment)
+    jobs = tuple(FleetJob(**job) for job in json.loads(answer.read_text(encoding="utf-8")))
+    first = jobs[0]
+    return Run(
+        entrant=Entrant(Contender.FLEET, device),
+        output=output,
+        measured=measured,
+        wall_s=first.wall_s,
+        cpu_s=first.cpu_s,
+        start_up_s=first.wall_s - (first.stages_s["total"] - first.stages_s["startup"]),
+        stages_s=first.stages_s,
+        in_flight=first.workers,
+        encoder=first.encoder_kind,
+        jobs=jobs,
     )
 
 
@@ -133,7 +234,14 @@ def run_ffmpeg_once(
     encoder = [*case.ffmpeg_options(quality), *extra]
     command = [bench.ffmpeg, *QUIET, "-i", str(bench.source), *_VIDEO_AND_SOUND, *encoder, *_TIMES_KEPT]
     measured = measure([*command, *_container_options(bench), str(output)])
-    return Run(contender=Contender.FFMPEG, output=output, measured=measured, encoder=" ".join(encoder))
+    return Run(
+        entrant=Entrant(Contender.FFMPEG),
+        output=output,
+        measured=measured,
+        wall_s=measured.wall_s,
+        cpu_s=measured.cpu_s,
+        encoder=" ".join(encoder),
+    )
 
 
 def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight: int, threads: int) -> Run:
@@ -153,7 +261,15 @@ def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight
         for part in parts:
             part.unlink(missing_ok=True)
     encoder = " ".join([*case.ffmpeg_options(case.quality), *case.thread_options(threads)])
-    return Run(contender=Contender.FAN_OUT, output=output, measured=measured, in_flight=in_flight, encoder=encoder)
+    return Run(
+        entrant=Entrant(Contender.FAN_OUT),
+        output=output,
+        measured=measured,
+        wall_s=measured.wall_s,
+        cpu_s=measured.cpu_s,
+        in_flight=in_flight,
+        encoder=encoder,
+    )
 
 
 def fan_out_part(bench: Bench, case: CodecCase, cut: Cut, part: Path, threads: int) -> list[str]:

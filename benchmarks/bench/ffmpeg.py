@@ -1,5 +1,7 @@
 """The FFmpeg that imageio-ffmpeg carries: finding it, and running it where nothing is measured."""
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,21 +10,46 @@ from pathlib import Path
 
 from .failures import command_failed
 
-__all__ = ["QUIET", "ffmpeg_version", "find_ffmpeg", "has_filter", "run_ffmpeg"]
+__all__ = ["QUIET", "NoFFmpeg", "ffmpeg_version", "find_ffmpeg", "has_filter", "look_for_ffmpeg", "run_ffmpeg"]
 
 QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
+
+
+_NAMED_BY = "IMAGEIO_FFMPEG_EXE"
+"""imageio-ffmpeg's own variable. Here it also stands in for the package where that is not installed."""
+
+
+class NoFFmpeg(Exception):
+    """There is no FFmpeg to compare with; the message is one line that says what to do."""
 
 
 def find_ffmpeg() -> str:
     """Return the path of the binary; where it is missing, end the program with one line that says what to do."""
     try:
+        return look_for_ffmpeg()
+    except NoFFmpeg as error:
+        sys.exit(str(error))
+
+
+def look_for_ffmpeg() -> str:
+    """Return the path of the binary.
+
+    Raises:
+        NoFFmpeg: it is missing.
+    """
+    named = shutil.which(os.environ.get(_NAMED_BY, ""))
+    if named is not None:
+        return named
+    try:
         import imageio_ffmpeg  # noqa: PLC0415 - an extra: its absence has an answer
     except ImportError:
-        sys.exit("benchmarks compare with the FFmpeg of imageio-ffmpeg: pip install 'codecfleet[quality]'")
+        message = "benchmarks compare with the FFmpeg of imageio-ffmpeg: pip install 'codecfleet[quality]'"
+        raise NoFFmpeg(message) from None
     try:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
-        sys.exit(f"imageio-ffmpeg has no FFmpeg for this machine ({error}): set IMAGEIO_FFMPEG_EXE to one")
+        message = f"imageio-ffmpeg has no FFmpeg for this machine ({error}): set {_NAMED_BY} to one"
+        raise NoFFmpeg(message) from None
 
 
 def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = None, log_level: str = "error") -> str:

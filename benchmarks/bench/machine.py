@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,24 @@ from codecfleet.cluster import machine
 
 from .ffmpeg import ffmpeg_version
 
-__all__ = ["describe_run", "described_lines"]
+__all__ = ["describe_gpus", "describe_run", "described_lines"]
+
+_PACKAGES = ("ray", "av", "imageio-ffmpeg", "PyNvVideoCodec", "cuda-bindings")
+
+
+def describe_gpus() -> dict[str, Any]:
+    """Return this machine's GPUs and their driver as NVML names them; nothing where there is no driver."""
+    import pynvml  # noqa: PLC0415 - programs without a GPU do not need it
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return {}
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    return {
+        "gpus": [pynvml.nvmlDeviceGetName(handle) for handle in handles],
+        "driver": pynvml.nvmlSystemGetDriverVersion(),
+    }
 
 
 def describe_run(ffmpeg: str | None) -> dict[str, Any]:
@@ -21,7 +38,7 @@ def describe_run(ffmpeg: str | None) -> dict[str, Any]:
 
     ``ffmpeg`` is None where FFmpeg takes no part.
     """
-    peer = {} if ffmpeg is None else {"imageio-ffmpeg": version("imageio-ffmpeg"), "ffmpeg": ffmpeg_version(ffmpeg)}
+    peer = {} if ffmpeg is None else {"ffmpeg": ffmpeg_version(ffmpeg)}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -36,7 +53,7 @@ def describe_run(ffmpeg: str | None) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "codecfleet": codecfleet.__version__,
-            **{name: version(name) for name in ("ray", "av")},
+            **{name: number for name in _PACKAGES if (number := _version(name))},
             **peer,
         },
     }
@@ -46,11 +63,24 @@ def described_lines(described: dict[str, Any]) -> list[str]:
     """Return the same for a person, a line each."""
     here = described["machine"]
     memory_gib = here["memory_bytes"] / 2**30
+    gpus = (
+        [f"{' '.join(dict.fromkeys(described['gpus']))} x{len(described['gpus'])}, driver {described['driver']}"]
+        if (described.get("gpus"))
+        else []
+    )
     return [
         f"{described['date']}  {' '.join(described['command'])}",
         f"{here['cpu']}, {here['cores']} cores, {memory_gib:.1f} GiB, Linux {here['kernel']}, load {here['load_1min']}",
+        *gpus,
         ", ".join(f"{name} {number}" for name, number in described["versions"].items()),
     ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _cpu_model() -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["VideoFacts", "loop_clip", "read_video"]
+__all__ = ["VideoFacts", "loop_clip", "read_video", "scale_clip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,36 @@ def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
                 packet.stream = outputs[packet.stream.index]
                 sink.mux(packet)
     return read_video(output)
+
+
+def scale_clip(clip: Path, size: tuple[int, int], folder: Path) -> Path:
+    """Return a clip's pictures at another (width, height), as H.264 of high quality in ``folder``, without sound.
+
+    It is made once: a file that is there already, of the same clip and size, is taken as it is.
+    """
+    width, height = size
+    output = folder / f"{clip.stem}-{clip.stat().st_size}-{width}x{height}.mp4"
+    if output.is_file():
+        return output
+    partial = output.with_suffix(".partial.mp4")
+    options = {"preset": "veryfast", "crf": "18", "x264-params": "log-level=error"}
+    with av.open(str(clip)) as source, av.open(str(partial), "w") as sink:
+        track = source.streams.video[0]
+        track.thread_type = "AUTO"
+        encoder = sink.add_stream("libx264", rate=track.average_rate, options=options)
+        encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuv420p"
+        encoder.codec_context.time_base = track.time_base or Fraction(1, 90_000)
+        for frame in source.decode(track):
+            sink.mux(encoder.encode(_scaled(frame, width, height)))
+        sink.mux(encoder.encode(None))
+    partial.replace(output)
+    return output
+
+
+def _scaled(frame: av.VideoFrame, width: int, height: int) -> av.VideoFrame:
+    scaled = frame.reformat(width, height, "yuv420p", interpolation="LANCZOS")
+    scaled.pts, scaled.time_base, scaled.pict_type = frame.pts, frame.time_base, 0
+    return scaled
 
 
 def _round_packets(

@@ -1,5 +1,6 @@
 """What every benchmark script does around its work: a folder for its files, and a clean end."""
 
+import os
 import signal
 import sys
 import tempfile
@@ -9,10 +10,17 @@ from typing import NoReturn
 
 from .failures import CommandFailed
 
-__all__ = ["FILM", "run_in_folder"]
+__all__ = ["FILM", "module_command", "run_in_folder"]
 
 FILM = Path(__file__).resolve().parents[2] / "examples" / "media" / "bunny.mp4"
 """The bundled film excerpt."""
+
+
+def module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a module of this package as a program, and the environment in which it is found."""
+    searched = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    return command, {**os.environ, "PYTHONPATH": os.pathsep.join(searched)}
 
 
 def run_in_folder(work: Callable[[Path], None], parent: Path | None) -> int:

@@ -5,12 +5,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .codecs import CodecCase
-from .contenders import Bench, Contender, Cut, Run, read_plan, run_fan_out, run_ffmpeg_once, run_fleet
+from .contenders import (
+    Bench,
+    Contender,
+    Cut,
+    Entrant,
+    Run,
+    entrants,
+    read_plan,
+    run_fan_out,
+    run_ffmpeg_once,
+    run_fleet,
+    run_fleet_jobs,
+)
 from .media import read_video
 from .quality import Quality, compare_pictures
 from .table import number, spread, table_lines
 
-__all__ = ["SpeedOptions", "compare_speed", "ratio_lines", "ratios", "speed_lines"]
+__all__ = ["SpeedOptions", "compare_speed", "device_lines", "differences", "ratio_lines", "ratios", "speed_lines"]
 
 _MIB = 2**20
 
@@ -22,6 +34,10 @@ class SpeedOptions:
     """How often each contender runs, and what is measured of its output."""
 
     contenders: tuple[Contender, ...]
+    devices: tuple[str, ...]
+    """What codecfleet's ``--device`` is set to, one contender for each; none leaves it out."""
+    warm_jobs: int
+    """How often a fleet of a named device does its job again."""
     repeats: int
     fan_out_threads: int
     vmaf_every: int
@@ -31,28 +47,34 @@ class SpeedOptions:
 
 def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say) -> list[dict[str, Any]]:
     """Run every contender so many times, one after the other and in turn (A B C A B C); return a record of each."""
-    runs: dict[Contender, list[Run]] = {contender: [] for contender in options.contenders}
-    cuts = read_plan(bench, case) if Contender.FAN_OUT in runs else ()
+    runs: dict[Entrant, list[Run]] = {entrant: [] for entrant in entrants(options.contenders, options.devices)}
+    cuts = read_plan(bench, case) if Contender.FAN_OUT in options.contenders else ()
     for repeat in range(options.repeats):
-        for contender, done in runs.items():
-            done.append(_run(bench, case, contender, options, cuts, in_flight=_in_flight(bench, runs, options)))
-            wall_s = done[-1].measured.wall_s
-            say(f"  {case.name} {contender} {repeat + 1}/{options.repeats}: {wall_s:.2f} s")
+        for entrant, done in runs.items():
+            done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
+            say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
     return [_record(bench, case, done, options) for done in runs.values()]
 
 
-def _in_flight(bench: Bench, runs: dict[Contender, list[Run]], options: SpeedOptions) -> int:
+def _told(run: Run) -> str:
+    warm = "".join(f", then {job.wall_s:.2f} s" for job in run.warm)
+    return f"{run.wall_s:.2f} s{warm}"
+
+
+def _in_flight(bench: Bench, runs: dict[Entrant, list[Run]], options: SpeedOptions) -> int:
     """As many processes at a time as codecfleet had segments in flight, where it has run."""
-    fleet = runs.get(Contender.FLEET)
-    return fleet[-1].in_flight if fleet else bench.workers or options.threads
+    fleet = [done[-1].in_flight for entrant, done in runs.items() if entrant.contender is Contender.FLEET and done]
+    return max(fleet, default=bench.workers or options.threads)
 
 
 def _run(
-    bench: Bench, case: CodecCase, contender: Contender, options: SpeedOptions, cuts: Sequence[Cut], *, in_flight: int
+    bench: Bench, case: CodecCase, entrant: Entrant, options: SpeedOptions, cuts: Sequence[Cut], *, in_flight: int
 ) -> Run:
-    if contender is Contender.FLEET:
+    if entrant.contender is Contender.FLEET and entrant.device:
+        return run_fleet_jobs(bench, case, entrant.device, options.warm_jobs)
+    if entrant.contender is Contender.FLEET:
         return run_fleet(bench, case, case.quality)
-    if contender is Contender.FFMPEG:
+    if entrant.contender is Contender.FFMPEG:
         return run_ffmpeg_once(bench, case, case.quality)
     return run_fan_out(bench, case, cuts, in_flight=in_flight, threads=options.fan_out_threads)
 
@@ -62,23 +84,27 @@ def _record(bench: Bench, case: CodecCase, runs: Sequence[Run], options: SpeedOp
     facts = read_video(last.output)
     same = facts.frames == bench.facts.frames
     quality = _quality(bench, last, options) if same and options.with_quality else None
-    measured = [run.measured for run in runs]
+    warm = [job for run in runs for job in run.warm]
     return {
         "case": case.name,
-        "contender": last.contender.value,
+        "contender": last.entrant.name,
         "encoder": last.encoder,
         "in_flight": last.in_flight,
         "frames": facts.frames,
         "frames_of_source": bench.facts.frames,
-        "wall_s": spread([run.measured.wall_s for run in runs]),
+        "wall_s": spread([run.wall_s for run in runs]),
         "start_up_s": spread([run.start_up_s for run in runs]),
         "work_s": spread([run.work_s for run in runs]),
         "fps": spread([facts.frames / run.work_s for run in runs]),
-        "cpu_s": spread([one.cpu_s for one in measured]),
-        "peak_bytes": spread([one.peak_bytes for one in measured]),
+        "cpu_s": spread([run.cpu_s for run in runs]),
+        "warm_s": spread([job.wall_s for job in warm]) if warm else None,
+        "warm_fps": spread([facts.frames / job.wall_s for job in warm]) if warm else None,
+        "warm_cpu_s": spread([job.cpu_s for job in warm]) if warm else None,
+        "peak_bytes": spread([run.measured.peak_bytes for run in runs]),
         "memory_kind": last.measured.memory_kind,
         "file_bytes": facts.file_bytes,
         "video_bytes": facts.video_bytes,
+        "sha256": sorted({job.sha256 for run in runs for job in run.jobs}),
         "quality": None if quality is None else asdict(quality),
         "runs": [_run_record(run) for run in runs],
     }
@@ -92,7 +118,8 @@ def _quality(bench: Bench, run: Run, options: SpeedOptions) -> Quality:
 
 def _run_record(run: Run) -> dict[str, Any]:
     measured = {key: value for key, value in asdict(run.measured).items() if key != "output"}
-    return measured | {"start_up_s": run.start_up_s, "stages_s": run.stages_s}
+    jobs = {"jobs": [asdict(job) for job in run.jobs]} if run.jobs else {}
+    return measured | {"start_up_s": run.start_up_s, "stages_s": run.stages_s} | jobs
 
 
 _HEADS = (
@@ -100,6 +127,7 @@ _HEADS = (
     "wall s",
     "start-up s",
     "work s",
+    "warm s",
     "fps",
     "CPU s",
     "peak MiB",
@@ -130,6 +158,7 @@ def _row(record: dict[str, Any]) -> list[str]:
         number(record["wall_s"]["median"], 2),
         number(record["start_up_s"]["median"], 2),
         number(work["median"], 2) + around,
+        number(record["warm_s"]["median"], 2) if record.get("warm_s") else "-",
         number(record["fps"]["median"], 1),
         number(record["cpu_s"]["median"], 1),
         number(record["peak_bytes"]["median"] / _MIB, 0),
@@ -140,25 +169,80 @@ def _row(record: dict[str, Any]) -> list[str]:
     ]
 
 
+_RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
+
+
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecfleet's medians over each peer's, per case; below 1 is less."""
-    by_place = {(record["case"], record["contender"]): record for record in records}
+    """Return codecfleet's medians over each peer's, per case; below 1 is less.
+
+    Peers are the others, and codecfleet on devices that are named later. A warm fleet's time is set against the peer's
+    own where it has one, else against its work: what it takes without start-up.
+    """
     found = []
-    for (case, contender), peer in by_place.items():
-        ours = by_place.get((case, Contender.FLEET.value))
-        if ours is None or contender == Contender.FLEET.value:
+    for place, ours in enumerate(records):
+        if not ours["contender"].startswith(Contender.FLEET.value):
             continue
-        medians = {
-            name: ours[name]["median"] / peer[name]["median"] for name in ("wall_s", "work_s", "cpu_s", "peak_bytes")
-        }
-        size = {"video_bytes": ours["video_bytes"] / peer["video_bytes"]}
-        found.append({"case": case, "over": contender, **medians, **size})
+        for other, peer in enumerate(records):
+            is_fleet = peer["contender"].startswith(Contender.FLEET.value)
+            if peer["case"] == ours["case"] and not (is_fleet and other <= place):
+                found.append(_ratio(ours, peer))
     return found
+
+
+def _ratio(ours: dict[str, Any], peer: dict[str, Any]) -> dict[str, Any]:
+    medians = {name: ours[name]["median"] / peer[name]["median"] for name in _RATIOS if name != "warm_s"}
+    warm = ours.get("warm_s")
+    peers = peer.get("warm_s") or peer["work_s"]
+    return {
+        "case": ours["case"],
+        "contender": ours["contender"],
+        "over": peer["contender"],
+        **medians,
+        "warm_s": warm["median"] / peers["median"] if warm else None,
+        "video_bytes": ours["video_bytes"] / peer["video_bytes"],
+    }
 
 
 def ratio_lines(found: Sequence[dict[str, Any]]) -> list[str]:
     """Return the ratios as a table."""
-    names = ("wall_s", "work_s", "cpu_s", "peak_bytes", "video_bytes")
-    heads = ("codecfleet over", "wall", "work", "CPU", "peak memory", "video bytes")
-    rows = [[f"{r['case']}, {r['over']}", *(number(r[name], 3) for name in names)] for r in found]
+    names = (*_RATIOS, "video_bytes")
+    heads = ("medians", "wall", "work", "warm", "CPU", "peak memory", "video bytes")
+    rows = [[f"{r['case']}, {r['contender']} / {r['over']}", *(number(r[name], 3) for name in names)] for r in found]
     return table_lines(heads, rows)
+
+
+def device_lines(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return who decoded in the last job of each contender of a named device, and where its sessions were."""
+    told = [(record, record["runs"][-1]["jobs"][-1]) for record in records if record["runs"][-1].get("jobs")]
+    rows = [
+        [
+            f"{record['case']}, {record['contender']}",
+            _counts(job["decoded_by"]),
+            _counts(job["slots"]),
+            f"{job['stages_s'].get('encode', 0.0):.2f}",
+            f"{job['stages_s'].get('gather', 0.0):.2f}",
+            record["sha256"][0][:12],
+            _counts(job["fallbacks"]) or "-",
+        ]
+        for record, job in told
+    ]
+    heads = ("the last warm job", "decoded by", "at once", "encode s", "gather s", "SHA-256", "why not NVDEC")
+    return table_lines(heads, rows) if rows else []
+
+
+def _counts(counted: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counted.items()))
+
+
+def differences(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Say where codecfleet's outputs of one case and encoder were not the same to the last byte; [] where all were."""
+    by_encoder: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        if record.get("sha256"):
+            by_encoder.setdefault((record["case"], record["encoder"]), []).append(record)
+    found = []
+    for (case, _), mine in by_encoder.items():
+        if len({digest for record in mine for digest in record["sha256"]}) > 1:
+            told = "; ".join(f"{r['contender']}: {', '.join(one[:12] for one in r['sha256'])}" for r in mine)
+            found.append(f"{case}: codecfleet's outputs differ: {told}")
+    return found

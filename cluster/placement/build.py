@@ -11,7 +11,7 @@ from ..probes.node_report import NodeReport
 from ..probes.nvml import NvmlReport
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from ..probes.xids import XidAction, xid_rule
-from .inventory import Device, DeviceState, Inventory, Node
+from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
 __all__ = ["documented_devices", "inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
@@ -58,9 +58,17 @@ def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | N
         node=name,
         name=report.host.name,
         devices=(*found, processor),
+        dlas=dlas_of(name, _dla_count(report)),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
     )
+
+
+def _dla_count(report: NodeReport) -> int:
+    """Return how many DLAs cuDLA counted; a machine that is no Tegra was not asked."""
+    if isinstance(report.tegra, NotApplicable) or isinstance(report.tegra.dla, NotApplicable):
+        return 0
+    return len(report.tegra.dla.devices)
 
 
 def documented_devices(nvml: NvmlReport, node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
@@ -193,6 +201,7 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
         node=node.name,
         name=node.name,
         devices=tuple(devices),
+        dlas=dlas_of(node.name, sum(each.engines.get(Engine.DLA, 0) for each in node.devices)),
         labels=node.labels,
         taints=node.taints,
         preemptible=node.preemptible,

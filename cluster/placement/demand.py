@@ -52,7 +52,8 @@ class Demand:
     input: no other can read it; "" where every node can. ``tolerates`` names taints that do not keep it away.
     ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
-    processors that no GPU decodes or encodes for.
+    processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
+    numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network.
     """
 
     job: str
@@ -64,6 +65,7 @@ class Demand:
     encoder: EncoderChoice = EncoderChoice.AUTO
     software_decode: str = ""
     needs_gpu: bool = False
+    dlas: tuple[int, ...] | None = None
     has_filters: bool = False
     priority: int = 0
     weight: Fraction = Fraction(1)

@@ -6,7 +6,7 @@ from enum import Enum
 from ..probes.device_report import DeviceKind
 from ..probes.engines import CodecCase, Engine, Trial
 
-__all__ = ["Device", "DeviceState", "Inventory", "Node", "processor_name"]
+__all__ = ["Device", "DeviceState", "Dla", "Inventory", "Node", "dlas_of", "processor_name"]
 
 
 class DeviceState(Enum):
@@ -52,13 +52,30 @@ class Device:
         return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
 
 
+@dataclass(frozen=True, slots=True)
+class Dla:
+    """A DLA: an engine of a Tegra, and by itself since an error of one is final for the process that uses it.
+
+    ``device`` is unique in the inventory, ``number`` counts those of its node.
+    """
+
+    device: str
+    number: int
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together."""
+    """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
+
+    ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them.
+    """
 
     node: str
     name: str
     devices: tuple[Device, ...]
+    dlas: tuple[Dla, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     preemptible: bool = False
@@ -72,6 +89,11 @@ class Node:
 def processor_name(node: str) -> str:
     """Return the name of a node's processor among devices."""
     return f"{node}/cpu"
+
+
+def dlas_of(node: str, count: int) -> tuple[Dla, ...]:
+    """Return a node's DLAs, of which there are so many."""
+    return tuple(Dla(f"{node}/dla#{number}", number) for number in range(count))
 
 
 @dataclass(frozen=True, slots=True)

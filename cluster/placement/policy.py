@@ -13,11 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...errors import UsageError
 from ..probes.engines import Engine
 
-__all__ = ["ALL_ENGINES", "BUILT_ENGINES", "Policy", "PreemptibleUse", "built", "load_policy"]
+__all__ = ["ALL_ENGINES", "Policy", "PreemptibleUse", "load_policy"]
 
 ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
-BUILT_ENGINES = frozenset({Engine.CPU, Engine.NVDEC})
-"""The engines that this version's workers have sessions for; real work is placed on these alone."""
 
 _HELP = "docs/placement.md lists the keys of a policy and their values."
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -59,11 +57,6 @@ class Policy(BaseModel):
     """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
     weight_most: Annotated[int, Field(ge=1)] = 100
     """The largest weight a job may have against others of its priority."""
-
-
-def built(policy: Policy) -> Policy:
-    """Return a policy for real work: of its engines, those that workers have sessions for."""
-    return policy.model_copy(update={"engines": policy.engines & BUILT_ENGINES})
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -25,6 +25,7 @@ __all__ = [
     "curve_of",
     "flat_at",
     "learn",
+    "measured_core_fps",
     "read_curve",
     "software_fps",
     "start_rates",
@@ -159,10 +160,19 @@ def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> fl
 
     What was measured on a processor of this name counts; else the reference core's rate times ``speed``.
     """
+    return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
+
+
+def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
+    """Return the frames a second of one core as measured on a processor of this name; 0 where nobody has.
+
+    What most sessions gave counts: few of them have a machine's caches and clock to themselves, and placement fills it.
+    """
     curve = rates.measured.get(_key(processor, 1.0, stage)) if rates.measured else None
-    if curve:
-        return max(pixels_per_s / sessions for sessions, pixels_per_s in curve) / stage.pixels
-    return _software_start(rates.hardware, stage) * speed
+    if not curve:
+        return 0.0
+    sessions, pixels_per_s = curve[-1]
+    return pixels_per_s / sessions / stage.pixels
 
 
 def _key_of(device: Device, stage: Stage) -> RateKey:

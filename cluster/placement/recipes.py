@@ -12,6 +12,7 @@ from ..hardware import MIB, Hardware
 from ..probes.device_report import DeviceKind
 from ..probes.engines import CodecCase, Engine, Trial
 from .demand import Demand, EncoderKind, Rendition
+from .device_rates import core_fps_beside
 from .inventory import Device
 from .placement import Route
 from .policy import Policy
@@ -181,7 +182,7 @@ class _Asked:
             if engine is Engine.NVENC:
                 on_device.append(stage)
             else:
-                core_s += self._core_s(stage)
+                core_s += self._core_s(stage, beside_gpu=decoder is Engine.NVDEC)
         decoder_curve = curve_of(self.rates, self.device, decode) if decoder is Engine.NVDEC else ()
         if decoder is Engine.CPU:
             core_s += self._core_s(decode)
@@ -210,8 +211,11 @@ class _Asked:
             host_bytes=self._host_bytes(hardware, in_software=core_s > 0),
         )
 
-    def _core_s(self, stage: Stage) -> float:
-        fps = software_fps(self.rates, self.processor, self.speed, stage)
+    def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
+        if beside_gpu:
+            fps = core_fps_beside(self.rates, self.processor, self.speed, self.device.name, stage)
+        else:
+            fps = software_fps(self.rates, self.processor, self.speed, stage)
         return 1 / fps if fps > 0 else inf
 
     def _device_bytes(self, hardware: Hardware, decoder: Engine, encodes: list[Stage]) -> int:

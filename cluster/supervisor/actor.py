@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any
 
+from ..placement.demand import Demand, EncoderKind
 from ..placement.policy import Policy
 from .events import Order
 from .messages import ClientReport, Grants
@@ -60,6 +61,10 @@ class SupervisorActor:
     async def depart(self, client: str) -> None:
         """Hear a client's goodbye."""
         (await self._shell()).depart(client)
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish a demand soonest; None: software."""
+        return (await self._shell()).encoder_kind(demand)
 
     async def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or open a node as a user asks; False if no node, or several, answer to that name."""

@@ -39,7 +39,8 @@ def _set_out_seats(state: State) -> None:
             if book.state is SeatState.EMPTY:
                 book.seat = seat
             # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
-            book.outgoing = book.borrows and node.ray.free_cores >= min(seat.slots, node.ray.cores)
+            is_relieved = book.borrows and node.ray.free_cores >= min(seat.slots, node.ray.cores)
+            book.outgoing = is_relieved or bool(book.worn)
 
 
 def _place(state: State, planner: Planner) -> list[Effect]:

@@ -9,8 +9,9 @@ The same core runs in the cluster's supervisor actor and inside a process that u
 
 from typing import TYPE_CHECKING
 
-from ..placement.demand import Demand
+from ..placement.demand import Demand, EncoderKind
 from ..placement.inventory import Inventory, processor_name
+from ..placement.recipes import is_nvenc
 from ..probes.device_report import DeviceKind
 from .clients import ClientBook
 from .closing import close_the_gap
@@ -39,8 +40,10 @@ from .events import (
     Stop,
     Stopped,
     Ticked,
+    Worn,
 )
-from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of
+from .gap import effective_nodes
+from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
 from .settings import SupervisorSettings
 from .state import Planner, State
 
@@ -56,7 +59,7 @@ RESTS_S = (0.0, 0.1, 0.2, 0.4)
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """Ticks that lie further apart were not slept through by clients, but by us."""
-_QUIET = (Ticked, Renewed, NodesSeen, Measured)
+_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
@@ -88,6 +91,7 @@ class Core:
             Asked: self._asked,
             Ticked: self._ticked,
             Measured: self._measured,
+            Worn: self._worn,
             Ended: self._ended,
         }
 
@@ -110,6 +114,14 @@ class Core:
         inventory = Inventory(tuple(node.node for node in self.state.nodes))
         placement = self._planner.place((demand,), inventory)
         return "" if placement.lanes else placement.refusals[0].reason
+
+    def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish a demand soonest beside what is under way; None: software."""
+        others = [job.demand for job in self.state.clients.jobs()]
+        inventory = Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats)))
+        placement = self._planner.place((*others, demand), inventory)
+        kinds = next((lane.kinds for lane in placement.lanes if lane.job == demand.job), ())
+        return next((kind for kind in kinds if is_nvenc(kind)), None)
 
     # What is told about nodes
 
@@ -152,6 +164,7 @@ class Core:
         if book is None:
             return []
         book.probing_since_s = None
+        book.has_answered = True
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         # Its processor is used as it is, so a seat on it may try again too.
@@ -191,8 +204,8 @@ class Core:
         book.to(SeatState.STARTING, now_s)
         book.reserved_cores = event.cores
         book.unreserved_next = False
-        slots = book.seat.slots if event.cores == 0 or book.seat.takes_gpu else event.cores
-        return [Start(event.seat, event.epoch, book.seat.node, slots, book.seat.takes_gpu)]
+        slots = event.cores if event.cores and book.seat.is_processor else book.seat.slots
+        return [Start(event.seat, event.epoch, book.seat.node, slots, book.seat.takes_gpu, book.seat.dla)]
 
     def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
         book = self._of(event.seat, event.epoch, SeatState.RESERVING)
@@ -201,7 +214,7 @@ class Core:
         book.to(SeatState.RESTING, now_s, event.reason)
         book.rest_until_s = now_s + UNRESERVED_REST_S
         # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
-        book.unreserved_next = not book.seat.takes_gpu and not self.state.has_any_worker
+        book.unreserved_next = book.seat.is_processor and not self.state.has_any_worker
         return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
 
     def _started(self, event: Started, now_s: float) -> list[Effect]:
@@ -243,7 +256,7 @@ class Core:
         effects: list[Effect] = []
         for worker in event.workers:
             self.state.epoch = max(self.state.epoch, worker.epoch + 1)
-            book = self.state.seats.get(worker.seat)
+            book = self._seat_of(worker.seat)
             if book is None or book.state is not SeatState.EMPTY:
                 effects.append(Stop(worker.seat, worker.epoch))
                 continue
@@ -255,6 +268,12 @@ class Core:
         if event.workers:
             self.state.recovering_until_s = now_s + self.state.settings.recovery_s
         return effects
+
+    def _seat_of(self, seat: str) -> SeatBook | None:
+        unseen = unseen_seat(seat)
+        if unseen is not None and self.state.nodes.get(unseen.node) is not None:
+            return self.state.seats.setdefault(seat, SeatBook(unseen))
+        return self.state.seats.get(seat)
 
     # What is told about clients
 
@@ -326,11 +345,23 @@ class Core:
         node = None if book is None else self.state.nodes.get(book.seat.node)
         if book is None or node is None or len(jobs) != 1:
             return []
-        name = book.device or processor_name(book.seat.node)
-        for device in node.node.devices:
-            if device.device == name:
-                self._planner.learn(jobs[0].demand, device, event.sessions, event.fps)
+        devices = {device.device: device for device in node.node.devices}
+        processor = devices.get(processor_name(book.seat.node))
+        # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
+        device = devices.get(book.device) if event.on_device else processor
+        if device is not None and processor is not None:
+            demand = jobs[0].demand
+            kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
+            self._planner.learn(demand, device, event.sessions, event.fps, processor=processor, kinds=kinds)
         return []
+
+    def _worn(self, event: Worn, _now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.READY)
+        if book is None or book.worn:
+            return []
+        book.worn = event.reason
+        self.state.is_settled = False
+        return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
 
     def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason

@@ -49,6 +49,8 @@ def deal(
 
 
 def _fits(book: SeatBook, lane: Lane, kind: DeviceKind, device_of: Mapping[str, str]) -> bool:
+    if lane.route is Route.DLA or book.seat.dla is not None:
+        return book.seat.seat == lane.device
     if kind is DeviceKind.CPU:
         return not book.seat.takes_gpu
     # Which GPU an empty seat will get is Ray's choice, so it may be this one.
@@ -72,7 +74,7 @@ def _room(book: SeatBook) -> int:
 
 
 def cores_for(book: SeatBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a seat's process needs: a processor's one per slot; a GPU's what its lanes take beside it.
+    """Return how many cores a seat's process needs: one per slot; a GPU's what its lanes take beside it.
 
     ``slots`` are {job: slots} that were dealt to the seat.
     """

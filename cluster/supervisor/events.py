@@ -33,6 +33,7 @@ __all__ = [
     "Stop",
     "Stopped",
     "Ticked",
+    "Worn",
 ]
 
 
@@ -147,13 +148,26 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A worker's sessions, all for one job (by the name its driver gave it), gave so many frames a second together."""
+    """A worker's sessions, all for one job (by the name its driver gave it), gave so many frames a second together.
+
+    ``on_device`` is whether the worker's device decoded for them.
+    """
 
     seat: str
     epoch: int
     job: str
     sessions: int
     fps: float
+    on_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Worn:
+    """The seat's process has run so long that another should take its place, once it has nothing to do."""
+
+    seat: str
+    epoch: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +198,14 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the seat's process in its bundle; Started or Died follows."""
+    """Start the seat's process in its bundle; Started or Died follows. ``dla`` is the DLA that it is for, if any."""
 
     seat: str
     epoch: int
     node: str
     slots: int
     takes_gpu: bool
+    dla: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +254,7 @@ Event: TypeAlias = (
     | Asked
     | Ticked
     | Measured
+    | Worn
     | Ended
 )
 Effect: TypeAlias = Probe | Reserve | Start | Stop | Abandon | Remember | Note

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..placement.inventory import Device, DeviceState, Node
+from ..placement.inventory import Device, DeviceState, Dla, Node
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
 from .node_book import NodeBook
@@ -21,18 +21,28 @@ def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) ->
     seats_by_node: dict[str, list[SeatBook]] = {}
     for book in seats.values():
         seats_by_node.setdefault(book.seat.node, []).append(book)
-    up = (SeatState.READY, SeatState.STARTING)
-    have_any = any(book.state in up or book.unreserved_next for book in seats.values())
+    have_any = any(book.could_transcode for book in seats.values())
     for node in nodes:
         here = seats_by_node.get(node.ray.node, [])
         free = node.ray.free_cores if have_any else node.ray.cores
         known = node.node
-        yield replace(known, devices=tuple(_effective(device, here, free) for device in known.devices))
+        yield replace(
+            known,
+            devices=tuple(_effective(device, here, free) for device in known.devices),
+            dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
+        )
+
+
+def _effective_dla(dla: Dla, seats: list[SeatBook]) -> Dla:
+    for book in seats:
+        if book.seat.seat == dla.device and book.state is SeatState.QUARANTINED:
+            return replace(dla, state=DeviceState.QUARANTINED, state_reason=book.reason)
+    return dla
 
 
 def _effective(device: Device, seats: list[SeatBook], free_cores: int) -> Device:
     if device.kind is DeviceKind.CPU:
-        slots = _slots([book for book in seats if not book.seat.takes_gpu], free_cores)
+        slots = _slots([book for book in seats if book.seat.is_processor], free_cores)
         slots += sum(book.reserved_cores for book in seats if book.seat.takes_gpu and book.state in _HOLDING)
         return replace(device, engines={**device.engines, Engine.CPU: slots})
     for book in seats:
@@ -65,11 +75,12 @@ def reservable_cores(book: SeatBook, wanted: int, free_cores: dict[str, int]) ->
     """Return how many cores a seat should reserve: those wanted, or what is free if that is less; takes them off.
 
     0 is no reservation of cores: the worker shares them with others. A processor's seat waits for cores where none is
-    free; a GPU's takes its GPU at once, since what encodes beside it now will be placed anew.
+    free; a GPU's takes its GPU at once, since what encodes beside it now will be placed anew. So does a DLA's: what
+    decodes for a network is little beside the network.
     """
     if book.unreserved_next:
         return 0
     free = free_cores.get(book.seat.node, 0)
-    cores = min(wanted, max(0, free)) if free > 0 or book.seat.takes_gpu else wanted
+    cores = min(wanted, max(0, free)) if free > 0 or not book.seat.is_processor else wanted
     free_cores[book.seat.node] = free - cores
     return cores

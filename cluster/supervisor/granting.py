@@ -1,5 +1,7 @@
 """What clients are told: which slots they may use now, and why they have none."""
 
+from ..placement.inventory import Inventory
+from ..placement.networks import no_dla_for
 from .clients import ClientBook, JobBook
 from .dealing import promise
 from .messages import Grants
@@ -27,6 +29,7 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
         dead=_dead(state, book),
         capacity_slots=state.capacity_slots,
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
+        refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
         hopeless=never,
         what_next=what_next,
     )
@@ -44,12 +47,20 @@ def why_not(state: State, job: JobBook) -> str:
     return refused[0] if refused else "nothing is free"
 
 
+def _why_refused(state: State, job: JobBook) -> str:
+    """Say why a job that runs a network never can: every node has been probed, and none has a DLA for it."""
+    nodes = list(state.nodes)
+    if job.demand.dlas is None or not nodes or not all(node.has_answered for node in nodes):
+        return ""
+    return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
+
+
 def _why_never(state: State, now_s: float) -> tuple[str, str]:
     """Say why nothing will ever come, and what to do about it; "" while something may."""
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
-    processors = [book for book in state.seats.values() if not book.seat.takes_gpu]
+    processors = [book for book in state.seats.values() if book.seat.is_processor]
     if processors and all(book.state is SeatState.QUARANTINED for book in processors):
         book = processors[0]
         return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}", _FIND_THE_CAUSE

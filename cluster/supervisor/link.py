@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ..placement.demand import Demand
+from ..placement.demand import Demand, EncoderKind
 from ..placement.policy import Policy
 from .actor import SUPERVISOR, SupervisorActor
 from .messages import ClientReport, Grants
@@ -37,6 +37,10 @@ class Link(ABC):
         """Say why a job that wants this can never be placed; "" where it can, or a node may come that can."""
         del demand
         return ""
+
+    @abstractmethod
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Ask which kind of encoder would finish a demand soonest; None: software, or nobody can say."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -72,6 +76,10 @@ class LocalLink(Link):
         """Ask it: no node joins a supervisor of this process's own."""
         return self._shell.never(demand)
 
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Ask it."""
+        return self._shell.encoder_kind(demand)
+
     async def close(self) -> None:
         """End it, and all its workers."""
         await self._shell.close("the pool was closed")
@@ -103,6 +111,11 @@ class ActorLink(Link):
         from .ray_hands import worker_handle  # noqa: PLC0415 - never before Ray is needed
 
         return await asyncio.to_thread(worker_handle, worker)
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Ask it."""
+        kind: EncoderKind | None = await self._actor.encoder_kind.remote(demand)
+        return kind
 
     async def close(self) -> None:
         """Leave it running: others use it too."""

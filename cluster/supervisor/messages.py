@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..placement.assumed import processor_of
 from ..placement.demand import Demand
-from ..placement.inventory import Device, Node
+from ..placement.inventory import Device, Node, dlas_of
 
 __all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode", "WorkerFacts"]
 
@@ -43,7 +43,8 @@ class Grants:
 
     ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
     ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
-    ``waiting`` says why a job that has nothing has nothing; ``hopeless`` says why nothing will ever come, "" while
+    ``waiting`` says why a job that has nothing has nothing, and ``refused`` why a job will never have anything on the
+    machines that there are; ``hopeless`` says why nothing will ever come, "" while
     something may, and ``what_next`` what to do about it.
     """
 
@@ -52,6 +53,7 @@ class Grants:
     dead: frozenset[str] = frozenset()
     capacity_slots: int = 0
     waiting: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
     what_next: str = ""
 
@@ -60,7 +62,7 @@ class Grants:
 class RayNode:
     """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved.
 
-    ``devices`` are the GPUs that are known before any probe.
+    ``devices`` are the GPUs that are known before any probe, ``dlas`` counts the DLAs that are.
     """
 
     node: str
@@ -71,6 +73,7 @@ class RayNode:
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
     devices: tuple[Device, ...] = ()
+    dlas: int = 0
 
     def unprobed(self) -> Node:
         """Return what is known of it before any probe has reported.
@@ -78,7 +81,7 @@ class RayNode:
         That is its processor, able to do all our software can, and such GPUs as are known.
         """
         plain = processor_of(self.node, self.name, self.cores, self.labels)
-        return replace(plain, devices=(*self.devices, *plain.devices))
+        return replace(plain, devices=(*self.devices, *plain.devices), dlas=dlas_of(self.node, self.dlas))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ _STATES = {
 
 @dataclass(slots=True)
 class NodeBook:
-    """One live node."""
+    """One live node. ``has_answered`` says that a probe of it has ended, well or badly."""
 
     ray: RayNode
     probed: Node | None = None
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
-    _seats_for: tuple[int, int, Node | None] | None = None
+    has_answered: bool = False
+    _seats_for: tuple[int, int, int, Node | None] | None = None
     _seats: list[Seat] = field(default_factory=list)
 
     @property
@@ -43,6 +44,7 @@ class NodeBook:
         """Take in what its probes found."""
         self.probed = node
         self.probing_since_s = None
+        self.has_answered = True
 
     def is_probing(self, now_s: float) -> bool:
         """Whether a probe is under way."""
@@ -60,7 +62,7 @@ class NodeBook:
     @property
     def seats(self) -> list[Seat]:
         """The places for worker processes that it has."""
-        key = (self.ray.cores, self.ray.gpus, self.probed)
+        key = (self.ray.cores, self.ray.gpus, self.ray.dlas, self.probed)
         if self._seats_for != key:
             self._seats_for, self._seats = key, seats_of(self.node, self.ray.gpus)
         return self._seats
@@ -87,7 +89,8 @@ class NodeBook:
     @property
     def summary(self) -> str:
         """Say in a few words what it has."""
-        return ", ".join(_words(device) for device in self.node.devices)
+        dlas = len(self.node.dlas)
+        return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
 
 
 def _left_out(device: Device) -> Device:

@@ -102,7 +102,9 @@ class _RayHands(Hands):
         }
         worker = f"{order.seat}:{order.epoch}"
         make = ray.remote(**settings)(RayWorker).remote
-        actor = await asyncio.to_thread(make, order.slots, takes_gpu=order.takes_gpu, cores=cores, fence_s=fence_s)
+        actor = await asyncio.to_thread(
+            make, order.slots, takes_gpu=order.takes_gpu, dla=order.dla, cores=cores, fence_s=fence_s
+        )
         self._actors[worker] = actor
         facts: WorkerFacts = await self._call(worker, "facts")
         return facts
@@ -116,6 +118,7 @@ class PrivateHands(_RayHands):
         is_alive: whether Ray's own processes still run.
         probe: probes the machine, where Ray sees a GPU in it that nobody knows.
         gpus: names the machine's GPUs and what they are known to do, given the node's id.
+        dlas: how many of the machine's DLAs there are to use.
     """
 
     def __init__(
@@ -124,8 +127,10 @@ class PrivateHands(_RayHands):
         is_alive: Callable[[], bool],
         probe: ProbeNode,
         gpus: Callable[[str], tuple[Device, ...]],
+        dlas: int = 0,
     ) -> None:
         super().__init__()
+        self._dlas = dlas
         self._gpus = gpus
         self._known: tuple[Device, ...] | None = None
         self._probe = probe
@@ -147,6 +152,7 @@ class PrivateHands(_RayHands):
             free_cores=cores - sum(order.cores for order in self._reserved.values()),
             gpus=int(node["Resources"].get("GPU", 0)),
             devices=await self._known_gpus(node),
+            dlas=self._dlas,
         )
 
     async def _known_gpus(self, node: dict[str, Any]) -> tuple[Device, ...]:

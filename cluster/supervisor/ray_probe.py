@@ -5,20 +5,17 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..placement.build import documented_devices, node_of_report
-from ..placement.inventory import Device, Node
-from ..probes.absence import NotApplicable
+from ..placement.build import node_of_report
+from ..placement.inventory import Node
 from ..probes.node_report import NodeReport, pack, unpack
-from ..probes.nvml_child import probe_nvml_in_child
 from ..probes.probe_node import probe_node
 
-__all__ = ["PROBE_LIMIT_S", "known_gpus", "probe_ray_node", "report_of_ray_node"]
+__all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
 
 PROBE_LIMIT_S = 150.0
 """For everything: a cold node first starts a process and imports our code."""
 OWN_LIMIT_S = 100.0
 """What the probes themselves may take."""
-NVML_LIMIT_S = 10.0
 
 
 def _probe_here(fresh: bool) -> bytes:  # noqa: FBT001 - the one argument of a Ray task
@@ -34,12 +31,6 @@ async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
     }
     packed: bytes = await ray.remote(**options)(_probe_here).remote(fresh)
     return unpack(packed)
-
-
-def known_gpus(node: str) -> tuple[Device, ...]:
-    """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
-    nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
-    return () if isinstance(nvml, NotApplicable) else documented_devices(nvml, node)
 
 
 async def probe_ray_node(node: str, *, again: bool) -> Node:

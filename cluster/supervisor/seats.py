@@ -4,11 +4,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..placement.inventory import Device, Node
+from ..placement.networks import SESSIONS_PER_DLA
 from ..probes.device_report import DeviceKind
 from ..seating import CORES_PER_PROCESS, share_out
 from .messages import WorkerFacts
 
-__all__ = ["DEATHS_IN_A_ROW_MAX", "EDGES", "Seat", "SeatBook", "SeatState", "node_of", "seat_of", "seats_of"]
+__all__ = [
+    "DEATHS_IN_A_ROW_MAX",
+    "EDGES",
+    "Seat",
+    "SeatBook",
+    "SeatState",
+    "node_of",
+    "seat_of",
+    "seats_of",
+    "unseen_seat",
+]
 
 
 DEATHS_IN_A_ROW_MAX = 5
@@ -55,18 +66,30 @@ class Seat:
     """The place of one worker process: on which node, for which kind of device, and how many slots it is meant for.
 
     ``seat`` is the node's id, the kind and a number: ``<node>/cpu#0``. Which of a node's GPUs a seat gets is Ray's
-    choice; the worker tells (``WorkerFacts.device``).
+    choice; the worker tells (``WorkerFacts.device``). A DLA's seat has the name of the DLA itself, whose number
+    ``dla`` is: Ray knows nothing of DLAs, and books nothing but cores for it.
     """
 
     seat: str
     node: str
     kind: DeviceKind
     slots: int
+    dla: int | None = None
 
     @property
     def takes_gpu(self) -> bool:
         """Whether its bundle books a share of a GPU."""
-        return self.kind is not DeviceKind.CPU
+        return not self.is_processor and self.dla is None
+
+    @property
+    def engine(self) -> str:
+        """What it is for, in a word: cpu, gpu or dla."""
+        return "dla" if self.dla is not None else "cpu" if self.is_processor else "gpu"
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether it is for work of the processor alone."""
+        return self.kind is DeviceKind.CPU
 
 
 @dataclass(slots=True)
@@ -74,7 +97,8 @@ class SeatBook:
     """What is known of a seat. ``epoch`` names its present process; whatever speaks of another one is ignored.
 
     ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
-    other Ray work has reserved; ``outgoing``, that such a one gets no more work, since cores of its own are free now.
+    other Ray work has reserved. ``outgoing`` says that the present one gets no more work, and goes when it is idle:
+    it shares cores while others are free now, or it is ``worn``, for the reason that this holds.
     """
 
     seat: Seat
@@ -91,6 +115,7 @@ class SeatBook:
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
     reason: str = ""
+    worn: str = ""
     story: list[str] = field(default_factory=list)
 
     def to(self, state: SeatState, now_s: float, reason: str = "") -> None:
@@ -108,6 +133,7 @@ class SeatBook:
             self.facts = None
             self.unused_since_s = None
             self.outgoing = False
+            self.worn = ""
 
     def sit_down(self, facts: WorkerFacts) -> None:
         """Note who sits here now."""
@@ -121,7 +147,13 @@ class SeatBook:
     @property
     def borrows(self) -> bool:
         """Whether its process shares cores that others have reserved, because nothing was free when it came."""
-        return self.state is SeatState.READY and self.reserved_cores == 0 and not self.seat.takes_gpu
+        return self.state is SeatState.READY and self.reserved_cores == 0 and self.seat.is_processor
+
+    @property
+    def could_transcode(self) -> bool:
+        """Whether a worker that transcodes is up here, or is coming up whatever others have reserved."""
+        is_up = self.state in (SeatState.READY, SeatState.STARTING)
+        return self.seat.dla is None and (is_up or self.unreserved_next)
 
     @property
     def ready_slots(self) -> int:
@@ -130,9 +162,10 @@ class SeatBook:
 
 
 def seats_of(node: Node, gpus: int) -> list[Seat]:
-    """Return the seats of a node: a process per 8 cores of its processor, and one for each GPU that Ray has there.
+    """Return the seats of a node: a process per 8 cores, one for each GPU that Ray has there, and one for each DLA.
 
-    So a GPU's seat is there before the node was probed: a worker that was left in it is found again.
+    So a GPU's seat is there before the node was probed: a worker that was left in it is found again. One process has
+    one DLA: whatever goes wrong there is final for all of the process.
     """
     seats = [seat for device in node.devices if device.kind is DeviceKind.CPU for seat in _processor_seats(device)]
     kinds = [device.kind for device in node.devices if device.kind is not DeviceKind.CPU]
@@ -141,7 +174,20 @@ def seats_of(node: Node, gpus: int) -> list[Seat]:
         Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=kind, slots=GPU_SLOTS)
         for number, kind in enumerate(kinds[:gpus])
     ]
-    return seats
+    return [*seats, *(_dla_seat(dla.device) for dla in node.dlas)]
+
+
+def unseen_seat(seat: str) -> Seat | None:
+    """Return the seat of a name, if it is a DLA's: its worker may be found before its node was probed."""
+    return _dla_seat(seat) if seat.rpartition("/")[2].startswith(_DLA) else None
+
+
+_DLA = "dla#"
+
+
+def _dla_seat(seat: str) -> Seat:
+    number = int(seat.rpartition(_DLA)[2])
+    return Seat(seat=seat, node=node_of(seat), kind=DeviceKind.IGPU, slots=SESSIONS_PER_DLA, dla=number)
 
 
 def node_of(seat: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..placement.demand import Demand
+from ..placement.demand import Demand, EncoderKind
 from .core import Core
 from .events import (
     Abandon,
@@ -43,6 +43,7 @@ from .events import (
     Stop,
     Stopped,
     Ticked,
+    Worn,
 )
 from .granting import grants_for
 from .hands import Hands
@@ -212,6 +213,10 @@ class Shell:
             for wait in waits:
                 wait.cancel()
 
+    def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the kind of encoder that would finish a demand soonest; None: software."""
+        return self._core.encoder_kind(demand)
+
     def never(self, demand: Demand) -> str:
         """Say why a job that wants this cannot be placed on the nodes that there are; "" where it can."""
         return self._core.never(demand)
@@ -366,6 +371,8 @@ class Shell:
             return
         except Exception:  # noqa: BLE001 - a death is told by ``death_of``
             return
+        if pulse.worn:
+            self.feed(Worn(seat, epoch, pulse.worn))
         now_s = self._clock()
         before_s, before = self._pulses.get(worker, (now_s, pulse))
         self._pulses[worker] = (now_s, pulse)
@@ -374,7 +381,7 @@ class Shell:
         speed = speed_between(before, pulse, now_s - before_s)
         self._fps[worker] = speed.fps
         if speed.job and speed.fps > 0:
-            self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps))
+            self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))
 
 
 def _line(error: BaseException | None) -> str:

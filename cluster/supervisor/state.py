@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..placement.demand import Demand
+from ..placement.demand import Demand, EncoderKind
 from ..placement.inventory import Device, Inventory
 from ..placement.placement import Placement
 from .clients import Clients
@@ -26,8 +26,20 @@ class Planner(ABC):
         """Return where demands go."""
 
     @abstractmethod
-    def learn(self, demand: Demand, device: Device, sessions: int, fps: float) -> None:
-        """Take in that ``sessions`` sessions for ``demand`` on ``device`` gave so many frames a second together."""
+    def learn(
+        self,
+        demand: Demand,
+        device: Device,
+        sessions: int,
+        fps: float,
+        *,
+        processor: Device,
+        kinds: tuple[EncoderKind, ...],
+    ) -> None:
+        """Take in that ``sessions`` sessions for ``demand`` on ``device`` gave so many frames a second together.
+
+        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are who encoded.
+        """
 
 
 @dataclass(slots=True)
@@ -67,9 +79,8 @@ class State:
 
     @property
     def has_any_worker(self) -> bool:
-        """Whether a worker of ours is up, or is coming up whatever others have reserved."""
-        up = (SeatState.READY, SeatState.STARTING)
-        return any(book.state in up or book.unreserved_next for book in self.seats.values())
+        """Whether a worker of ours is up that could transcode, or is coming up whatever others have reserved."""
+        return any(book.could_transcode for book in self.seats.values())
 
     def is_live(self, worker: str) -> bool:
         """Tell whether a worker of this name, epoch included, is up."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..probes.device_report import DeviceKind
 from .granting import why_not
 from .state import State
 
@@ -81,7 +80,7 @@ def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, st
             WorkerStatus(
                 worker=name,
                 node=state.nodes.title(book.seat.node),
-                kind="gpu" if book.seat.takes_gpu else DeviceKind.CPU.value,
+                kind=book.seat.engine,
                 state=book.state.value,
                 since_s=round(now_s - book.since_s, 1),
                 reason=book.reason,

@@ -53,7 +53,7 @@ def _worker(worker: WorkerStatus) -> str:
     leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
-    engine = "processor" if worker.kind == "cpu" else worker.device or "GPU"
+    engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
     parts = [part for part in (engine, pid, _several(worker.slots, "slot"), fps, leases, worker.reason) if part]
     return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..placement.demand import Demand
+from ..placement.demand import Demand, EncoderKind
+from ..placement.device_rates import device_measurement
 from ..placement.inventory import Device, Inventory
+from ..placement.networks import place_networks
 from ..placement.place import place
 from ..placement.placement import Placement
-from ..placement.policy import Policy, built, load_policy
+from ..placement.policy import Policy, load_policy
 from ..placement.rates import learn, start_rates
 from ..placement.software_rates import software_measurement
+from ..probes.device_report import DeviceKind
 from .core import Core
 from .settings import SupervisorSettings
 from .state import Planner
@@ -28,12 +31,28 @@ class PlacingPlanner(Planner):
         self._rates = start_rates()
 
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
-        """Return where demands go."""
-        return place(demands, inventory, self._rates, self._policy)
+        """Return where demands go; networks have the DLAs to themselves, and change nothing for transcodes."""
+        media = place([each for each in demands if each.dlas is None], inventory, self._rates, self._policy)
+        networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
+        return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
 
-    def learn(self, demand: Demand, device: Device, sessions: int, fps: float) -> None:
-        """Take in what a processor's worker gave while all its sessions worked for one job."""
-        measurement = software_measurement(self._rates, demand, device, sessions, fps)
+    def learn(
+        self,
+        demand: Demand,
+        device: Device,
+        sessions: int,
+        fps: float,
+        *,
+        processor: Device,
+        kinds: tuple[EncoderKind, ...],
+    ) -> None:
+        """Take in what a worker gave while all its sessions worked for one job, and all decoded alike."""
+        if device.kind is DeviceKind.CPU:
+            measurement = software_measurement(self._rates, demand, device, sessions, fps)
+        else:
+            measurement = device_measurement(
+                self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps
+            )
         if measurement is not None:
             self._rates = learn(self._rates, measurement)
 
@@ -44,10 +63,10 @@ def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, no
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:
-    """Return the policy file that the environment names, or the default, cut down to engines that workers have today.
+    """Return the policy file that the environment names, or the default.
 
     Raises:
         UsageError: the file cannot be read, or makes no sense.
     """
     path = environment.get(POLICY_VARIABLE, "")
-    return built(load_policy(path) if path else Policy())
+    return load_policy(path) if path else Policy()

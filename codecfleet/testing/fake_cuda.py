@@ -119,6 +119,14 @@ class FakeCudaDriver:
         """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoHAsync", stream, lambda: self._copy(host, device, size_bytes))
 
+    def cuMemcpyHtoDAsync(self, device: int, host: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+        """Put a copy into a stream."""
+        return self._queued("cuMemcpyHtoDAsync", stream, lambda: self._copy(device, host, size_bytes))
+
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+        """Put a copy into a stream."""
+        return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
+
     def cuLaunchKernel(  # noqa: N802
         self,
         function: int,
@@ -154,10 +162,10 @@ class FakeCudaDriver:
             self.put(int(stream), work)
         return answer
 
-    def _copy(self, host: int, device: int, size_bytes: int) -> int:
-        if not (self.holds(host, size_bytes) and self.holds(device, size_bytes)):
+    def _copy(self, target: int, source: int, size_bytes: int) -> int:
+        if not (self.holds(target, size_bytes) and self.holds(source, size_bytes)):
             return _ILLEGAL_ADDRESS
-        ctypes.memmove(host, device, size_bytes)
+        ctypes.memmove(target, source, size_bytes)
         return 0
 
     def _unpack(self, sample_bytes: int, *values: int) -> int:

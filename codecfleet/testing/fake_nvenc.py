@@ -130,6 +130,7 @@ class FakeNvenc:
     reconfigured: list[_Reconfigure] = field(default_factory=list)
     open_sessions: int = 0
 
+    __version__ = "2.2.4"
     NV_ENC_PIC_PARAMS: type[_PictureParameters] = _PictureParameters
 
     def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:  # noqa: N802 - the package's own name

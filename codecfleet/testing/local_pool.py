@@ -6,9 +6,10 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
+from ..actors.device import WorkerDevice
 from ..actors.work import Work
 from ..actors.worker import WorkerCore
-from ..cluster.placement.demand import Demand
+from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from ..cluster.pool import Pool
 from ..errors import Cancelled, UsageError, WorkerLost
 
@@ -18,14 +19,22 @@ ResultT = TypeVar("ResultT")
 
 
 class LocalPool(Pool):
-    """Runs work in ``slots`` threads of this process. Nothing is pickled, and no worker dies."""
+    """Runs work in ``slots`` threads of this process. Nothing is pickled, and no worker dies.
 
-    def __init__(self, slots: int = 2) -> None:
+    Args:
+        slots: pieces of work at once.
+        device: the GPU that work may use; None where there is none.
+        kind: the kind of its encoder, which is then the one that finishes soonest; None where it has none.
+    """
+
+    def __init__(self, slots: int = 2, *, device: WorkerDevice | None = None, kind: EncoderKind | None = None) -> None:
         if slots < 1:
             message = f"a pool needs at least one slot: {slots}"
             raise UsageError(message)
         self._slots = slots
-        self._core = WorkerCore(slots)
+        self._device = device
+        self._kind = kind
+        self._core = WorkerCore(slots, device)
         self._runs = itertools.count()
         self._busy = 0
         self._turns: deque[asyncio.Future[None]] = deque()
@@ -38,8 +47,12 @@ class LocalPool(Pool):
         return self._slots
 
     def never(self, demand: Demand) -> str:
-        """Say that threads of this process have no GPU."""
-        return "there is no GPU in this pool" if demand.needs_gpu else ""
+        """Say whether threads of this process have a GPU."""
+        return "there is no GPU in this pool" if demand.needs_gpu and self._device is None else ""
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Return the device's, unless the demand is for software."""
+        return None if demand.encoder is EncoderChoice.SOFTWARE else self._kind
 
     async def start(self) -> None:
         """Do nothing: the threads start with their first work."""
@@ -150,6 +163,14 @@ class FaultyPool(Pool):
     def attempts(self) -> Mapping[tuple[str, str], int]:
         """How often each (job, label) was submitted."""
         return self._attempts
+
+    def never(self, demand: Demand) -> str:
+        """Ask the inner pool."""
+        return self._inner.never(demand)
+
+    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+        """Ask the inner pool."""
+        return await self._inner.encoder_kind(demand)
 
     async def start(self) -> None:
         """Start the inner pool."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..actors.decoding import DecodeTally, PictureDecoder, SoftwareDecoder
 from ..actors.nvidia.feeding import carries_captions
 from ..actors.nvidia.fitness import SurfaceFormat, objection, surface_format, track_facts
-from ..actors.nvidia.host_pictures import dress, planar_picture, plane_samples
+from ..actors.nvidia.host_pictures import dress, packed_surface, planar_picture
 from ..errors import DeviceError, EngineUnfit
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["SurfaceDecoder", "surface_of"]
 
 
-class SurfaceDecoder(PictureDecoder):
+class SurfaceDecoder(PictureDecoder[VideoFrame]):
     """Decodes in software, packs every picture into a surface as NVDEC does, and takes it out again.
 
     Args:
@@ -69,8 +69,6 @@ def _without_captions(codec: str, packets: "Iterator[tuple[int, VideoPacket]]") 
 
 def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:
     """Return the bytes of the surface in which NVDEC would give a picture: the inverse of ``planar_picture``."""
-    luma, blue, red = plane_samples(picture, format_)
-    shift = 8 * format_.sample_bytes - format_.bits
-    chroma = np.stack([blue, red], axis=-1) if format_.halved_across else np.stack([blue, red])
-    samples = np.concatenate([luma.reshape(-1), chroma.reshape(-1)])
-    return (samples << shift).astype(samples.dtype).view(np.uint8)
+    surface = np.empty(format_.size_bytes(picture.width, picture.height), dtype=np.uint8)
+    packed_surface(picture, format_, surface)
+    return surface

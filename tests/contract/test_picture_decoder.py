@@ -1,13 +1,17 @@
 """Whoever decodes: the same pictures at the same times, or a refusal that says why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import pytest
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from codecfleet.actors.decoding import (
     SOFTWARE,
@@ -21,41 +25,67 @@ from codecfleet.actors.decoding import (
     picture_hash,
 )
 from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_gpu
+from codecfleet.actors.nvidia.host_pictures import dress
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
-from codecfleet.actors.nvidia.nvdec_session import NvdecSession
-from codecfleet.actors.nvidia.open_nvdec import open_nvdec
-from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker
 from codecfleet.errors import DeviceError, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
+from codecfleet.testing.fake_device import FakeDevice
 from codecfleet.testing.fake_nvdec import FakeNvdec
 from codecfleet.testing.surface_decoder import SurfaceDecoder
+
+if TYPE_CHECKING:
+    from codecfleet.actors.decoding import VideoPacket
 
 from .decoder_clips import CLIPS, Footage, footage
 
 
-def _on_fake_device(*, has_kernel: bool) -> NvdecDecoder:
+class Downloaded(PictureDecoder[VideoFrame]):
+    """A GPU's pictures that stay on the device, brought to the host to be looked at."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.name = gpu.surfaces.name
+
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield the pictures of a range."""
+        with closing(self._gpu.open_mover()) as mover:
+            for number, picture in self._gpu.surfaces.decode(stream, packets, tally):
+                found = mover.to_host(picture)
+                dress(found, stream)
+                yield number, found
+
+
+def _on_fake_device(*, has_kernel: bool) -> NvdecDecoder[VideoFrame]:
     """Return the real decoder over a device that needs no GPU."""
     driver = FakeCudaDriver()
     device, cuda = FakeNvdec(driver), Cuda(driver)
-    memory, unpacker = PinnedMemory(cuda), Unpacker(FakeCudaCore, cuda) if has_kernel else None
-    pool = NvdecPool(lambda key: NvdecSession(device, cuda, key, memory, unpacker), 2)
-    return NvdecDecoder(pool, lambda _: "", lambda: device.wrong_pictures)
+    unpacker = Unpacker(FakeCudaCore, cuda) if has_kernel else None
+    return assemble_gpu(cuda, device, unpacker, lambda: device.wrong_pictures).pictures
 
 
-MAKERS: dict[str, Callable[[], PictureDecoder]] = {
+def _opened(gpu: Gpu) -> Gpu:
+    gpu.opened()
+    return gpu
+
+
+MAKERS: dict[str, Callable[[], PictureDecoder[VideoFrame]]] = {
     "software": SoftwareDecoder,
     "surface": SurfaceDecoder,
     "fake-nvdec": partial(_on_fake_device, has_kernel=False),
     "fake-nvdec-kernel": partial(_on_fake_device, has_kernel=True),
-    "nvdec": open_nvdec,
+    "fake-nvdec-surfaces": lambda: Downloaded(FakeDevice().gpu),
+    "nvdec": lambda: open_gpu().pictures,
+    "nvdec-surfaces": lambda: Downloaded(_opened(Gpu())),
 }
 
 
 @pytest.fixture(scope="module", params=MAKERS)
-def decoder(request: pytest.FixtureRequest) -> PictureDecoder:
+def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
     """One decoder for all tests: what one leaves behind must not meet the next."""
     try:
         return MAKERS[request.param]()
@@ -75,7 +105,7 @@ def clip(request: pytest.FixtureRequest, folder: Path) -> Footage:
     return footage(folder, request.param)
 
 
-def _hashes(range_: DecodeRange, decoder: PictureDecoder) -> list[PictureHash]:
+def _hashes(range_: DecodeRange, decoder: PictureDecoder[VideoFrame]) -> list[PictureHash]:
     """Return the pictures at and after the entry: those before it belong to nobody."""
     found = [picture_hash(*entry) for entry in decode_range(range_, DecodeTally(), decoder)]
     if range_.entry is None or range_.entry.pts is None:
@@ -83,7 +113,7 @@ def _hashes(range_: DecodeRange, decoder: PictureDecoder) -> list[PictureHash]:
     return [one for one in found if one.ticks >= (range_.entry.pts or 0)]
 
 
-def _decodes(decoder: PictureDecoder, range_: DecodeRange) -> bool:
+def _decodes(decoder: PictureDecoder[VideoFrame], range_: DecodeRange) -> bool:
     """Tell whether a device decodes a track at all: a real GPU may lack an engine for it."""
     try:
         next(decode_range(range_, DecodeTally(), decoder), None)
@@ -94,7 +124,7 @@ def _decodes(decoder: PictureDecoder, range_: DecodeRange) -> bool:
     return True
 
 
-def test_every_range_gives_softwares_pictures(decoder: PictureDecoder, clip: Footage) -> None:
+def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
     """From the beginning or from the middle, to the end or not: the same hashes at the same times, in order."""
     ranges = clip.ranges()
     if not _decodes(decoder, ranges[0]):
@@ -107,7 +137,9 @@ def test_every_range_gives_softwares_pictures(decoder: PictureDecoder, clip: Foo
         assert _hashes(range_, decoder) == wanted, range_
 
 
-def _picture_facts(range_: DecodeRange, decoder: PictureDecoder) -> tuple[list[tuple[object, ...]], DecodeTally]:
+def _picture_facts(
+    range_: DecodeRange, decoder: PictureDecoder[VideoFrame]
+) -> tuple[list[tuple[object, ...]], DecodeTally]:
     """Return what a decoder says of each picture, and what it counted."""
     tally = DecodeTally()
     with av.open(range_.source) as container:
@@ -122,7 +154,7 @@ def _facts(picture: av.VideoFrame) -> tuple[object, ...]:
     return picture.pts, picture.width, picture.height, picture.format.name, *(int(each) for each in colours)
 
 
-def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder, clip: Footage) -> None:
+def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
     """Packet number, time, size, format and colours are software's; every picture is counted."""
     range_ = clip.ranges()[0]
     if not _decodes(decoder, range_):
@@ -134,7 +166,7 @@ def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder, clip: Foota
     assert tally.decode_s > 0
 
 
-def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder, folder: Path) -> None:
+def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
     """A range that nobody reads to its end changes nothing for the next one."""
     range_ = footage(folder, "h264-open.mp4").ranges()[0]
     wanted = _hashes(range_, SOFTWARE)
@@ -146,7 +178,7 @@ def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder, folder: 
         assert _hashes(range_, decoder) == wanted
 
 
-def test_many_threads_share_one_decoder(decoder: PictureDecoder, folder: Path) -> None:
+def test_many_threads_share_one_decoder(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
     """Ranges of several tracks at once are each as if alone."""
     names = ["h264-open.mp4", "hevc-10-open.mkv", "vp9-hidden.webm"]
     ranges = [range_ for name in names for range_ in footage(folder, name).ranges()[:4]]
@@ -165,7 +197,7 @@ UNFIT = {
 
 @pytest.mark.parametrize(("name", "unfit"), UNFIT.items())
 def test_what_does_not_fit_is_refused_before_a_picture(
-    decoder: PictureDecoder, folder: Path, name: str, unfit: Clip
+    decoder: PictureDecoder[VideoFrame], folder: Path, name: str, unfit: Clip
 ) -> None:
     """A device refuses with a reason what it does not decode exactly; software decodes it."""
     range_ = _whole(make_clip(folder / name, unfit))

@@ -4,7 +4,7 @@
 
 #include "scenario.h"
 
-#define SIM_FAULTS_MOST 64
+#define SIM_FAULTS_MOST 256
 
 /* Counts a call that a fault is about; returns its number, from 1. */
 uint64_t machine_count_fault_call(int fault);

@@ -128,7 +128,8 @@ SIM_EXPORT int cuvidGetDecoderCaps(CUVIDDECODECAPS *caps) {
     }
     int place = codec_place(caps->eCodecType);
     caps->bIsSupported = 1;
-    caps->nNumNVDECs = (unsigned char)device->engines[SIM_NVDEC];
+    /* JPEG is for other engines, of which it counts one whatever there is: as on an H200. */
+    caps->nNumNVDECs = caps->eCodecType == cudaVideoCodec_JPEG ? 1 : (unsigned char)device->engines[SIM_NVDEC];
     caps->nOutputFormatMask = output_formats(chroma, depth);
     caps->nMaxWidth = found.width_max;
     caps->nMaxHeight = found.height_max;

@@ -341,7 +341,7 @@ async def main():
         return await infer(spec, pool)
 
 report = asyncio.run(main())
-print(sorted(report.segments_by_device), report.frames)
+print(sorted(dla for _, dla in report.segments_by_device), report.frames)
 warm_networks().close()
 
 scaler = PictureScaler(t.TensorDescriptor(

@@ -99,9 +99,9 @@ def test_the_wheel_reads_the_scenarios_capabilities() -> None:
     l4 = run_simulated(CAPS, Scenario(machine=machine("l4-x4")))
     h200 = run_simulated(CAPS, Scenario(machine=machine("h200-l40s")))
     no = [0, 0, 0]
-    yes = [1, 4, 4096], no, [1, 4, 8192], [1, 4, 8192], [1, 4, 8192], [1, 4, 32768]
+    yes = [1, 4, 4096], no, [1, 4, 8192], [1, 4, 8192], [1, 4, 8192], [1, 1, 32768]
     assert json.loads(l4.stdout) == list(yes), l4.stderr
-    assert json.loads(h200.stdout) == [[1, 7, 4096], no, [1, 7, 8192], [1, 7, 8192], no, [1, 7, 32768]]
+    assert json.loads(h200.stdout) == [[1, 7, 4096], no, [1, 7, 8192], [1, 7, 8192], no, [1, 1, 32768]]
 
 
 def test_a_slice_without_nvdec_decodes_nothing() -> None:

@@ -21,11 +21,17 @@ pytestmark = [
     pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
 ]
 
-OPTIONS = ("--codec", "h264", "--preset", "1", "--segment-seconds", "2", "--workers", "2", "--overwrite")
+OPTIONS = ("--preset", "1", "--segment-seconds", "2", "--workers", "2", "--overwrite")
+
+
+HYBRID = "--codec h264 --device gpu --encoder software"
+SOFTWARE = "--codec h264 --device cpu"
+SEAM_PICTURES = 2
+"""How many pictures each side of a cut hashes: these alone come to the host."""
 
 
 def transcode(
-    film: Path, output: Path, device: str, faults: Sequence[Fault] = ()
+    film: Path, output: Path, options: str, faults: Sequence[Fault] = ()
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run the command line on a machine with one simulated GPU; return how it ended, and its report."""
     folder = output.parent / "simulation"
@@ -33,7 +39,7 @@ def transcode(
     scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults))
     simulated = simulated_environment(scenario, folder, shared_state=True)
     report = output.with_suffix(".json")
-    command = [sys.executable, "-m", "codecfleet", "transcode", str(film), str(output), "--device", device, *OPTIONS]
+    command = [sys.executable, "-m", "codecfleet", "transcode", str(film), str(output), *options.split(), *OPTIONS]
     done = subprocess.run(
         [*command, "--report", str(report)],
         env={**os.environ, **simulated},
@@ -52,12 +58,12 @@ def sha256(path: Path) -> str:
 
 def test_nvdec_gives_the_bytes_that_software_gives(film: Path, tmp_path: Path) -> None:
     """Every segment is decoded on the device, and the output is the same to the last byte."""
-    done, report = transcode(film, tmp_path / "gpu.mp4", "gpu")
+    done, report = transcode(film, tmp_path / "gpu.mp4", HYBRID)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
     assert "NVDEC decoded" in done.stdout
-    plain, in_software = transcode(film, tmp_path / "cpu.mp4", "cpu")
+    plain, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
     assert plain.returncode == 0, plain.stderr
     assert {segment["decoded_by"] for segment in in_software["segments"]} == {"software"}
     assert sha256(tmp_path / "gpu.mp4") == sha256(tmp_path / "cpu.mp4")
@@ -66,12 +72,12 @@ def test_nvdec_gives_the_bytes_that_software_gives(film: Path, tmp_path: Path) -
 def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(film: Path, tmp_path: Path) -> None:
     """The driver's word that a picture is wrong is heard, told in the report, and not in the output."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=20)
-    done, report = transcode(film, tmp_path / "gpu.mp4", "gpu", [spoilt])
+    done, report = transcode(film, tmp_path / "gpu.mp4", HYBRID, [spoilt])
     assert done.returncode == 0, done.stderr
     reasons = {segment["fallback"] for segment in report["segments"]} - {""}
     assert reasons == {"NVDEC could not decode every picture, of this source or of one beside it"}
     assert "fallback" in {warning["code"] for warning in report["warnings"]}
-    _, in_software = transcode(film, tmp_path / "cpu.mp4", "cpu")
+    _, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
     assert in_software
     assert sha256(tmp_path / "gpu.mp4") == sha256(tmp_path / "cpu.mp4")
 
@@ -79,8 +85,72 @@ def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(film: Path, tm
 def test_a_gpu_that_cannot_be_had_is_refused(tmp_path: Path, shared_media: Path) -> None:
     """Interlaced pictures are not NVDEC's to decode: who insists on a GPU hears why."""
     film = shared_media / "cam_h264_interlaced_opengop_360i.mp4"
-    done, _ = transcode(film, tmp_path / "gpu.mp4", "gpu")
+    done, _ = transcode(film, tmp_path / "gpu.mp4", HYBRID)
     assert done.returncode == 4
     assert "--device gpu cannot be had" in done.stderr
     assert "interlaced" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def counted(output: Path, function: str) -> int:
+    """Return how often a function of the driver was called for the run that wrote ``output``."""
+    lines = (output.parent / "simulation" / "trace").read_text(encoding="utf-8").splitlines()
+    return sum(line.split(maxsplit=1)[0] == function for line in lines)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_a_film_is_decoded_and_encoded_on_one_device(film: Path, tmp_path: Path, codec: str) -> None:
+    """By default the GPU does it all where that is faster: exactly, and what it decodes never leaves it."""
+    output = tmp_path / "gpu.mp4"
+    done, report = transcode(film, output, f"--codec {codec}")
+    assert done.returncode == 0, done.stderr
+    assert report["encoder_kind"].startswith(f"{codec}_nvenc PyNvVideoCodec-")
+    assert f"{codec}_nvenc encoded" in done.stdout
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
+    assert report["warnings"] == []
+    assert report["frames"] == 240
+    seams = len(report["segments"]) - 1
+    assert counted(output, "cuMemcpyDtoHAsync") == 2 * seams * SEAM_PICTURES + SEAM_PICTURES
+    assert counted(output, "cuMemcpyHtoDAsync") == 0
+    checked = subprocess.run(
+        [sys.executable, "-m", "codecfleet", "verify", str(film), str(output)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+    assert "exact: 240 frames" in checked.stdout
+
+
+def test_what_software_decodes_for_nvenc_gives_the_same_bytes(film: Path, tmp_path: Path) -> None:
+    """A picture that NVDEC spoils is decoded in software, brought to the device, and encoded to the same bytes."""
+    done, report = transcode(film, tmp_path / "nvdec.mp4", "--codec h264 --encoder nvenc")
+    assert done.returncode == 0, done.stderr
+    spoilt = [Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=call) for call in (20, 150)]
+    done, mixed = transcode(film, tmp_path / "mixed.mp4", "--codec h264 --encoder nvenc", spoilt)
+    assert done.returncode == 0, done.stderr
+    assert {segment["decoded_by"] for segment in mixed["segments"]} >= {"software"}
+    assert mixed["encoder_kind"] == report["encoder_kind"]
+    assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
+
+
+def test_software_begins_anew_what_nvenc_cannot_finish(film: Path, tmp_path: Path) -> None:
+    """An NVENC that breaks off costs time and no job: one kind writes the whole track, and the report says why."""
+    broken = Fault(function="NvEncEncodePicture", action=Action.STATUS, value=8)
+    done, report = transcode(film, tmp_path / "auto.mp4", "--codec h264", [broken])
+    assert done.returncode == 0, done.stderr
+    assert report["encoder_kind"].startswith("libx264")
+    (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
+    assert reason.startswith("software encodes the track from its start: ")
+    _, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
+    assert in_software
+    assert sha256(tmp_path / "auto.mp4") == sha256(tmp_path / "cpu.mp4")
+
+
+def test_an_nvenc_that_cannot_be_had_is_refused(film: Path, tmp_path: Path) -> None:
+    """Who insists on NVENC hears in one line why there is none for the codec."""
+    done, _ = transcode(film, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")
+    assert done.returncode == 4
+    assert "NVENC cannot encode this: NVENC has no vp9 encoder" in done.stderr
     assert "Traceback" not in done.stderr

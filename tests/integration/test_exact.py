@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
 from codecfleet.jobs.index import index_track
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
@@ -47,7 +47,7 @@ def shown(path: Path) -> list[PictureHash]:
         expected_ticks=index.expected_from(None, None),
         untimed=index.untimed,
     )
-    pictures = [picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally())]
+    pictures = [picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally(), SOFTWARE)]
     first = pictures[0].ticks
     return [PictureHash(round((p.ticks - first) * index.time_base * 1_000_000), p.digest) for p in pictures]
 

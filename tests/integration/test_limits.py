@@ -26,7 +26,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, Job, Report, TranscodeSpec
 from codecfleet.actors.bitstream import RandomAccess
-from codecfleet.actors.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, picture_hash
 from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
 from codecfleet.jobs.cuts import choose_cuts
 from codecfleet.jobs.events import Event, SegmentFinished
@@ -66,7 +66,7 @@ def pictures(path: Path) -> list[tuple[Fraction, bytes]]:
         nominal_ticks=index.nominal_ticks,
         expected_ticks=index.expected_from(None, None),
     )
-    decoded = (picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally()))
+    decoded = (picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally(), SOFTWARE))
     return [(picture.ticks * index.time_base, picture.digest) for picture in decoded]
 
 

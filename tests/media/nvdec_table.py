@@ -17,11 +17,12 @@ from fractions import Fraction
 from itertools import zip_longest
 from pathlib import Path
 
+from av.video.frame import VideoFrame
 from rich.console import Console
 from rich.markup import escape
 
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range, picture_hash
-from codecfleet.actors.nvidia.open_nvdec import open_nvdec
+from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.errors import CodecfleetError, DeviceError
 from codecfleet.jobs.plan import Plan, plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
@@ -53,7 +54,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="write the table as JSON")
     parser.add_argument("--threads", type=int, default=4)
     options = parser.parse_args()
-    decoder = open_nvdec()
+    decoder = open_gpu().pictures
     console = Console(highlight=False, width=200)
     began_s = time.perf_counter()
     files = sorted(path for path in options.folder.iterdir() if path.name not in NOT_FOOTAGE)
@@ -91,7 +92,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def compare(path: Path, decoder: PictureDecoder) -> Row:
+def compare(path: Path, decoder: PictureDecoder[VideoFrame]) -> Row:
     """Decode every segment of a file twice, and compare."""
     row = Row(file=path.name)
     spec = TranscodeSpec(source=str(path), output="out.mkv", segment_s=SEGMENT_S, force=True)
@@ -111,7 +112,9 @@ def compare(path: Path, decoder: PictureDecoder) -> Row:
     return row
 
 
-def compare_segment(plan: Plan, segment: int, decoder: PictureDecoder, row: Row, reasons: Counter[str]) -> None:
+def compare_segment(
+    plan: Plan, segment: int, decoder: PictureDecoder[VideoFrame], row: Row, reasons: Counter[str]
+) -> None:
     """Compare one segment's pictures; note in ``row`` what came."""
     work = plan.work("table", segment, segment, 0)
     try:

@@ -21,6 +21,7 @@ from codecfleet.errors import (
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fake_device import device_with
 from codecfleet.testing.surface_decoder import SurfaceDecoder
 
 FRAMES = 48
@@ -75,7 +76,7 @@ def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, obj
     for work in works:
         in_software = work.run(WorkContext())
         device = SurfaceDecoder()
-        on_device = work.run(WorkContext(decoder=device))
+        on_device = work.run(WorkContext(device=device_with(device)))
         assert device.pictures >= on_device.frames_in > 0
         assert content(on_device) == content(in_software)
         assert (on_device.decoded_by, on_device.fallback) == ("nvdec", "")
@@ -88,7 +89,7 @@ def test_software_begins_anew_where_the_device_fails(source: Path, kind: type[De
     """Before the first picture or in the middle: the result is software's, names the reason, and counts frames once."""
     work = segments(source)[1]
     wanted = work.run(WorkContext())
-    context = WorkContext(frames_done=100, decoder=SurfaceDecoder(kind("it gave up"), after))
+    context = WorkContext(frames_done=100, device=device_with(SurfaceDecoder(kind("it gave up"), after)))
     found = work.run(context)
     assert content(found) == content(wanted)
     assert (found.decoded_by, found.fallback) == ("software", "it gave up")
@@ -100,8 +101,8 @@ def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
     """A failure that shows after everything was encoded discards all of that."""
     work = segments(source)[1]
     counting = SurfaceDecoder()
-    wanted = work.run(WorkContext(decoder=counting))
-    context = WorkContext(decoder=SurfaceDecoder(EngineFailed("in doubt"), counting.pictures - 1))
+    wanted = work.run(WorkContext(device=device_with(counting)))
+    context = WorkContext(device=device_with(SurfaceDecoder(EngineFailed("in doubt"), counting.pictures - 1)))
     found = work.run(context)
     assert content(found) == content(wanted)
     assert (found.decoded_by, context.frames_done) == ("software", wanted.frames_out)
@@ -112,7 +113,7 @@ def test_a_lost_device_is_not_software_s_to_mend(source: Path, kind: type[Device
     """What says that the process or the device is at its end goes to whoever started the work."""
     work = segments(source)[1]
     with pytest.raises(kind, match="it is gone"):
-        work.run(WorkContext(decoder=SurfaceDecoder(kind("it is gone"), 3)))
+        work.run(WorkContext(device=device_with(SurfaceDecoder(kind("it is gone"), 3))))
 
 
 def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
     clip = Clip(times=constant_times(12), options=(("x264-params", "interlaced=1"),), width=64, height=64)
     work = segments(make_clip(tmp_path / "fields.mkv", clip), deinterlace="on")[0]
     device = SurfaceDecoder()
-    found = work.run(WorkContext(decoder=device))
+    found = work.run(WorkContext(device=device_with(device)))
     assert content(found) == content(work.run(WorkContext()))
     assert (found.decoded_by, device.pictures) == ("software", 0)
     assert "interlaced" in found.fallback
@@ -131,7 +132,7 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
     work = segments(source, codec="hevc")[0]
     dolby = replace(work, encoder=replace(work.encoder, dolby_vision=True))
     device = SurfaceDecoder(DeviceLost("it must not be asked"))
-    found = dolby.run(WorkContext(decoder=device))
+    found = dolby.run(WorkContext(device=device_with(device)))
     assert found.decoded_by == "software"
     assert found.fallback == "Dolby Vision's metadata comes with software's pictures alone"
     assert device.pictures == 0
@@ -139,7 +140,7 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
     """A cancelled work ends, on a device too, instead of beginning anew in software."""
-    context = WorkContext(decoder=SurfaceDecoder())
+    context = WorkContext(device=device_with(SurfaceDecoder()))
     context.cancel()
     with pytest.raises(Cancelled):
         segments(source)[1].run(context)

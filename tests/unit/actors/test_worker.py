@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.actors.work import Work, WorkContext
 from codecfleet.actors.worker import WorkerCore
-from codecfleet.errors import Cancelled, InputDamaged, WorkError
+from codecfleet.errors import Cancelled, EngineHung, InputDamaged, WorkError
 from codecfleet.testing import works
 
 
@@ -97,3 +97,33 @@ def test_errors() -> None:
         core.submit(1, works.Raise(job="j", label="b", error=ZeroDivisionError)).result(10)
     assert "works.py" in caught.value.__notes__[0]
     core.close()
+
+
+def test_work_whose_thread_never_returns_is_given_up() -> None:
+    """Whoever waits hears at once, whoever asks later too, and a thread that comes back after all disturbs nobody."""
+    core, stuck, waiting = WorkerCore(1), Gate(job="j", label="a"), Gate(job="j", label="b")
+    first, second = core.submit("0", stuck), core.submit("1", waiting)
+    assert stuck.reached.wait(10)
+    error = EngineHung("NVDEC: Decode did not return within 60.0 s", "Look at it.")
+    core.give_up(error)
+    core.give_up(EngineHung("another"))
+    third = core.submit("2", works.Count(job="j", label="c"))
+    assert [future.exception(10) for future in (first, second, third)] == [error] * 3
+    stuck.opened.set()
+    core.close()
+    assert not waiting.reached.is_set()
+    assert first.exception(10) is error
+
+
+def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
+    """Cancelling what waits for a thread takes it out of the queue; closing cancels what waits."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    running = core.submit("0", gate)
+    assert gate.reached.wait(10)
+    left, closed = core.submit("1", Gate(job="j", label="b")), core.submit("2", Gate(job="j", label="c"))
+    assert left.cancel()
+    core.close()
+    assert closed.cancelled()
+    gate.opened.set()
+    with pytest.raises(Cancelled):
+        running.result(10)

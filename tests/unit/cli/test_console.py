@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from codecfleet.console import JsonView, Output, PlainView, ReaderGone, RichView, json_line
+from codecfleet.console import FrameCounter, JsonView, Output, PlainView, ReaderGone, RichView, json_line
 from codecfleet.console_text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
 from codecfleet.jobs.events import Planned, Progress, Warned
 from codecfleet.jobs.report import Warning_
@@ -151,3 +151,14 @@ def test_the_rows_of_the_live_bar_follow_the_segments_in_flight() -> None:
     assert sorted(view._rows) == list(range(8))
     view.show(replace(PROGRESS, running=((7, 200, 240), (9, 1, 240))))
     assert sorted(view._rows) == [7, 9]
+
+
+def test_a_counter_counts_on_one_line_that_is_gone_afterwards() -> None:
+    """A terminal sees now and then how far it is; a pipe sees nothing."""
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        with FrameCounter(stream, "inferred") as counter:
+            for frames in (0, 3, 9, 12, 15, 40):
+                counter.show(frames)
+    assert terminal.getvalue() == "\r\x1b[K12 frames inferred\r\x1b[K40 frames inferred\r\x1b[K"
+    assert pipe.getvalue() == ""

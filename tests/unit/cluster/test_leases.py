@@ -6,6 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from codecfleet.cluster.leases import Effect, Leases, Lose, Run, Stop
 from codecfleet.cluster.supervisor.messages import Grants
 
+WORKERS = ("a:1", "a:2", "b:3", "c:4")
+
 
 def granted(**slots: dict[str, int]) -> Grants:
     """Return what a supervisor says: {job: {worker: slots}}."""
@@ -66,6 +68,25 @@ def test_withdrawn_work_is_stopped_where_it_runs() -> None:
     assert leases.finished(0) == [Run(2, "a")]
 
 
+def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
+    """A process that ends itself loses all it ran; who was to blame goes elsewhere, if there is an elsewhere."""
+    leases = Leases()
+    leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
+    for task, label in enumerate(["one", "two", "three"]):
+        leases.submitted(task, "j", label)
+    assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
+    lost = leases.broke(0, "it hangs")
+    assert [effect for effect in lost if isinstance(effect, Lose)] == lost
+    assert {effect.task for effect in lost if isinstance(effect, Lose)} == {0, 2}
+    leases.submitted(3, "j", "one")
+    leases.submitted(4, "j", "three")
+    slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
+    assert leases.granted(granted(j=slots)) == [Run(4, "n/dla#0:3")], "the other seat is full, and this one shunned"
+    assert leases.finished(1) == [Run(3, "n/dla#1:2")]
+    assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
+    assert leases.submitted(5, "j", "one") == [Run(5, "n/dla#0:3")], "no seat is left but those that failed"
+
+
 class Anything(RuleBasedStateMachine):
     """Submissions, grants, ends and deaths in any order."""
 
@@ -97,9 +118,9 @@ class Anything(RuleBasedStateMachine):
         """Work is submitted."""
         self.next += 1
         self.submitted.add(self.next)
-        self.take(self.leases.submitted(self.next, job))
+        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}"))
 
-    @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from("abc"), st.integers(0, 3))))
+    @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
         """The supervisor says what may be used."""
         self.take(self.leases.granted(Grants(slots=slots)))
@@ -113,11 +134,19 @@ class Anything(RuleBasedStateMachine):
             self.ended.add(task)
             self.take(self.leases.finished(task))
 
-    @rule(worker=st.sampled_from("abc"))
+    @rule(worker=st.sampled_from(WORKERS))
     def die(self, worker: str) -> None:
         """A worker dies."""
         self.dead.add(worker)
         self.take(self.leases.died(worker, "killed"))
+
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        """Some work breaks its worker."""
+        if self.running:
+            task = data.draw(st.sampled_from(sorted(self.running)))
+            self.dead.add(self.running[task])
+            self.take(self.leases.broke(task, "it broke"))
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:

@@ -5,7 +5,7 @@ import pytest
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
-from codecfleet.cluster.visible_device import narrow, uuid_of
+from codecfleet.cluster.visible_device import narrow, show_the_gpu, uuid_of
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeNvml
 
@@ -61,3 +61,11 @@ def test_an_index_that_nobody_knows() -> None:
         uuid_of("0", None)
     with pytest.raises(FleetUnavailable, match="does not know"):
         uuid_of("5", nvml_with("GPU-a"))
+
+
+def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:
+    """What Ray blanks is shown again; what somebody chose is left, and nothing is invented."""
+    blank, chosen, free = {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1"}, dict[str, str]()
+    for environment in (blank, chosen, free):
+        show_the_gpu(environment)
+    assert (blank, chosen, free) == ({}, {"CUDA_VISIBLE_DEVICES": "1"}, {})

@@ -19,6 +19,7 @@ from codecfleet.actors.dla.pictures import PictureScaler, PixelRule
 from codecfleet.actors.dla.statuses import Status
 from codecfleet.actors.dla.tensors import DataFormat, DataType
 from codecfleet.actors.work import Work
+from codecfleet.cluster.placement.demand import Demand
 from codecfleet.cluster.pool import Pool
 from codecfleet.errors import (
     CodecfleetError,
@@ -64,6 +65,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.told: list[int] = []
         self.fake = FakeMachine(dlas=3)
         modules = FakeModules(self.fake)
         self.networks = WarmNetworks(
@@ -86,7 +88,7 @@ class Bench:
     async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:  # noqa: ANN401
         """Run a job."""
         async with pool or LocalPool(6) as running:
-            return await infer(self.spec(**changes), running, count=lambda: self.fake.dlas, networks=self._networks)
+            return await infer(self.spec(**changes), running, networks=self._networks, progress=self.told.append)
 
     def _networks(self) -> WarmNetworks:
         return self.networks
@@ -196,26 +198,33 @@ async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> No
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) -> None:
-    """No DLA, a DLA that is not there, a taken name, a missing loadable, an empty part: each its own error."""
+    """A taken name, a missing loadable, an empty part: each its own error."""
     unused = LocalPool(1)
     await unused.aclose()  # starting it now would be an error of its own
     (bench.folder / "taken.npz").touch()
     wrong: list[tuple[type[CodecfleetError], dict[str, Any]]] = [
-        (Unsupported, {"devices": (3,)}),
         (OutputExists, {"output": str(bench.folder / "taken.npz")}),
         (InputNotFound, {"loadable": str(bench.folder / "nothing.dla")}),
         (UsageError, {"start_s": Fraction(100)}),
     ]
     for error, changes in wrong:
         with pytest.raises(error):
-            await infer(bench.spec(**changes), unused, count=lambda: 3, networks=lambda: bench.networks)
+            await infer(bench.spec(**changes), unused, networks=lambda: bench.networks)
 
-    def none() -> int:
-        message = "this machine has no DLA"
-        raise Unsupported(message)
 
-    with pytest.raises(Unsupported, match="has no DLA"):
-        await infer(bench.spec(source="/nowhere"), unused, count=none)
+async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
+    """What a pool knows that it never has is refused before work starts; else the worker that finds out says so."""
+
+    class Without(LocalPool):
+        def never(self, demand: Demand) -> str:
+            """Say that there is none."""
+            return f"no machine has DLA {demand.dlas}"
+
+    with pytest.raises(Unsupported, match="no machine has DLA"):
+        await bench.infer(Without(1), devices=(3,))
+    with pytest.raises(Unsupported, match="there is no DLA 3"):
+        await bench.infer(devices=(3,))
+    assert bench.left_over() == set()
 
 
 async def test_a_network_that_is_not_for_pictures_is_refused(bench: Bench) -> None:

@@ -39,6 +39,18 @@ def test_every_option_arrives() -> None:
     assert (spec.video_track, spec.overwrite) == (1, True)
 
 
+def test_the_cluster_is_the_one_asked_for() -> None:
+    """An address goes with the question; without one the environment's counts, or this machine."""
+    asked = parse([*BASE, "--address", "head:6379"])
+    assert isinstance(asked, Question)
+    assert isinstance(asked.ask, AskInfer)
+    assert asked.ask.address == "head:6379"
+    plain = parse(BASE)
+    assert isinstance(plain, Question)
+    assert isinstance(plain.ask, AskInfer)
+    assert plain.ask.address is None
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -25,6 +25,7 @@ def segment(number: int, ticks: list[int], *tensors: NamedTensor) -> InferredSeg
         failed_packets=0,
         corrupt_frames=0,
         first_damaged_packet=None,
+        host="orin",
         device=0,
         decode_s=0.0,
         infer_s=0.0,

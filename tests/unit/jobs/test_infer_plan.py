@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.dla.network import warm_networks
+from codecfleet.actors.parcel import Parcel
 from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
 from codecfleet.jobs.board import Run
 from codecfleet.jobs.infer_plan import InferPlan, InferSpec, plan_inference
@@ -24,7 +25,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan_of(clip: Path, **changes: object) -> InferPlan:
     """Return a plan with a segment for each keyframe."""
     names = {"source": str(clip), "loadable": "net.dla", "output": "out.npz", "segment_s": Fraction(8, 25)}
-    return plan_inference(InferSpec(**{**names, **changes}), "digest")  # type: ignore[arg-type]
+    return plan_inference(InferSpec(**{**names, **changes}), Parcel.of(b"net"))  # type: ignore[arg-type]
 
 
 def run_of(segment: int, *, until: int | None = None, entry_moves: int = 0) -> Run:
@@ -57,11 +58,11 @@ def test_an_entry_moves_back_twice_as_far_each_time(clip: Path) -> None:
 def test_a_run_reaches_to_the_end_of_its_last_segment(clip: Path) -> None:
     """A segment that took in its neighbour decodes to the neighbour's end, and some pictures more for the seam."""
     plan = plan_of(clip)
-    work = plan.work("job", run_of(2, until=3), 1, warm_networks)
+    work = plan.work("job", run_of(2, until=3), warm_networks)
     assert (work.start_ticks, work.end_ticks) == (640, 1280)
     assert work.decode.last_packet is not None
     assert 32 <= work.decode.last_packet < 40
-    assert (work.network.device, work.network.digest, work.label) == (1, "digest", "segment 2")
+    assert (work.network.loadable.content, work.dlas, work.label) == (b"net", None, "segment 2")
     assert plan.decode(run_of(9)).last_packet is None
 
 

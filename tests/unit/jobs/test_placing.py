@@ -137,7 +137,7 @@ def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> N
 
 def test_a_gpu_that_cannot_be_had_is_refused() -> None:
     """Who insists on a GPU hears why none can be had; who does not is never refused for it."""
-    wish = replace(_demand(), needs_gpu=True)
+    wish = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
     check_device(wish, lambda _: "")
     check_device(replace(_demand(), software_decode="no"), lambda _: "there is none")
     with pytest.raises(Unsupported, match="--device gpu cannot be had: the pictures are interlaced"):

@@ -17,6 +17,7 @@ from codecfleet.jobs.reporting import damage_warnings, make_report
 from codecfleet.jobs.spec import TranscodeSpec
 from codecfleet.jobs.spool import SpooledSegment
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fake_device import device_with
 from codecfleet.testing.surface_decoder import SurfaceDecoder
 
 OPTIONS = (("x264-params", "keyint=8:min-keyint=8:scenecut=0"),)
@@ -34,7 +35,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 @pytest.fixture(scope="module")
 def encoded(plan: Plan) -> EncodedSegment:
     """One segment, decoded on a device."""
-    return plan.work("job", 0, 0, 0).run(WorkContext(decoder=SurfaceDecoder()))
+    return plan.work("job", 0, 0, 0).run(WorkContext(device=device_with(SurfaceDecoder())))
 
 
 def spooled(facts: EncodedSegment, *told: tuple[str, str]) -> list[SpooledSegment]:
@@ -101,7 +102,7 @@ def test_a_job_without_a_fallback_says_nothing_of_it(plan: Plan, encoded: Encode
 
 def test_a_real_fallback_reaches_the_report(plan: Plan) -> None:
     """A device that fails leaves its own words in the warning."""
-    context = WorkContext(decoder=SurfaceDecoder(EngineFailed("NVDEC left out 1 pictures"), after=3))
+    context = WorkContext(device=device_with(SurfaceDecoder(EngineFailed("NVDEC left out 1 pictures"), after=3)))
     facts = plan.work("job", 1, 1, 0).run(context)
     (warning,) = [
         each

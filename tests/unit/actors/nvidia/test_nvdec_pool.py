@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.nvidia.fitness import surface_format
+from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
-from codecfleet.actors.nvidia.nvdec_session import SessionKey
+from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
 from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed
 
 
@@ -29,6 +30,7 @@ class Session:
     key: SessionKey
     is_clean: bool = True
     entered: int = 0
+    primed_with: bytes = b""
     closed: int = 0
     is_lent: bool = False
     refuses: bool = False
@@ -40,6 +42,11 @@ class Session:
             message = "the context refuses"
             raise DeviceError(message)
         self.entered += 1
+
+    def prime(self, first: bytes) -> None:
+        """Note it."""
+        assert not self.entered
+        self.primed_with = first
 
     def close(self) -> None:
         """Note it."""
@@ -143,12 +150,12 @@ def test_the_longest_idle_goes_first() -> None:
 
 
 def test_full_memory_takes_the_idle_sessions() -> None:
-    """Where memory does not hold another session, idle ones are given up for it."""
+    """Where memory does not hold another session, the one that was idle longest is given up for it."""
     pool = pool_of(maker := Maker(limit=2))
     for codec in ("h264", "hevc", "vp9"):
         with pool.lend(key(codec)):
             pass
-    assert [session.closed for session in maker.made] == [1, 1, 0]
+    assert [session.closed for session in maker.made] == [1, 0, 0]
 
 
 def test_memory_full_of_lent_sessions_is_an_error() -> None:
@@ -200,7 +207,37 @@ def test_closing_closes_what_is_idle() -> None:
     assert counts_of(pool) == (3, 3, 2)
 
 
-_codecs = st.sampled_from(["h264", "hevc", "vp9"])
+def test_a_new_session_is_tried_with_what_comes_first() -> None:
+    """The driver's part of opening comes with the first picture, so that is decoded before anybody has the session."""
+    pool = pool_of(maker := Maker())
+    for _ in range(2):
+        with pool.lend(key(), b"first"):
+            pass
+    assert [session.primed_with for session in maker.made] == [b"first"]
+
+
+def test_a_session_that_fails_at_its_first_picture_is_closed() -> None:
+    """Who waits hears why, and nothing of it is left."""
+
+    class Failing(Session):
+        def prime(self, first: bytes) -> None:
+            raise EngineFailed(first.decode())
+
+    made: list[Session] = []
+
+    def make(wanted: SessionKey) -> Session:
+        made.append(Failing(wanted))
+        return made[-1]
+
+    budget = MemoryBudget(1 << 40)
+    pool = NvdecPool(make, 4, budget)  # type: ignore[arg-type]
+    with pytest.raises(EngineFailed, match="no picture"), pool.lend(key(), b"no picture"):
+        pass
+    assert [session.closed for session in made] == [1]
+    assert (counts_of(pool), budget.taken_bytes) == ((0, 0, 0), 0)
+
+
+_codecs = st.sampled_from(["h264", "hevc"])
 _steps = st.one_of(
     st.tuples(st.just("lend"), _codecs),
     st.tuples(st.just("return"), st.booleans()),
@@ -208,10 +245,14 @@ _steps = st.one_of(
 )
 
 
-@given(steps=st.lists(_steps, max_size=30), idle_max=st.integers(0, 3), limit=st.integers(1, 6))
-def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max: int, limit: int) -> None:
+@given(
+    steps=st.lists(_steps, max_size=30), idle_max=st.integers(0, 3), limit=st.integers(1, 6), total=st.integers(1, 6)
+)
+def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max: int, limit: int, total: int) -> None:
     """In any order of lending and returning, each session is lent to one, closed at most once, and accounted for."""
-    pool = pool_of(maker := Maker(limit=limit), idle_max)
+    budget = MemoryBudget(total * session_bytes(key()))
+    pool = NvdecPool(maker := Maker(limit=limit), idle_max, budget)  # type: ignore[arg-type]
+    limit = min(limit, total)
     lent: list[tuple[ExitStack, Session]] = []
     for step, value in steps:
         if step == "lend":
@@ -227,6 +268,9 @@ def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max:
         assert len(alive) <= min(limit, len(lent) + idle_max)
         assert pool.counts.made - pool.counts.closed == len(alive)
         assert all(session in alive for _, session in lent)
+        assert all(each.made - each.closed <= each.wanted_most for each in pool.counts.of_kind.values())
+        assert sum(each.lent_now for each in pool.counts.of_kind.values()) == len(lent)
+        assert budget.taken_bytes == len(alive) * session_bytes(key())
     for stack, session in lent:
         session.is_lent = False
         stack.close()

@@ -75,6 +75,9 @@ def test_a_cuda_result_is_not_read_as_an_encoder_status(code: int, kind: type[Co
         ("LAUNCH_TIMEOUT", EngineHung),
         ("ILLEGAL_ADDRESS", DeviceLost),
         ("UNKNOWN", DeviceLost),
+        ("INVALID_CONTEXT", DeviceLost),
+        ("NOT_SUPPORTED", EngineUnfit),
+        ("PEER_ACCESS_UNSUPPORTED", EngineFailed),
         ("INVALID_VALUE", EngineFailed),
     ],
 )

@@ -165,7 +165,7 @@ def test_each_setting_arrives_in_the_arguments() -> None:
         ({"codec": Codec.AV1, "repeatspspps": False}, "sequence header"),
         ({"aq": 16}, "aq 16"),
         ({"numrefl1": 2, "bf": 0}, "numrefl1"),
-        ({"numrefl0": 8}, "numrefl0 8"),
+        ({"numrefl0": 7}, "numrefl0 7"),
         ({"level": "9"}, "no level 9"),
         ({"tier": Tier.HIGH}, "no tiers"),
         ({"codec": Codec.AV1, "timinginfo": TimingInfo(1, 2)}, "timinginfo"),

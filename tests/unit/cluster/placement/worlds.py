@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory, Node
-from codecfleet.cluster.placement.policy import ALL_ENGINES, BUILT_ENGINES, Policy, PreemptibleUse
+from codecfleet.cluster.placement.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
 
@@ -147,7 +147,7 @@ def demand_lists(draw: st.DrawFn) -> Sequence[Demand]:
 def policies(draw: st.DrawFn) -> Policy:
     """Draw what a cluster's owner may allow."""
     return Policy(
-        engines=draw(st.sampled_from([ALL_ENGINES, BUILT_ENGINES, ALL_ENGINES - {Engine.CPU}])),
+        engines=draw(st.sampled_from([ALL_ENGINES, ALL_ENGINES - {Engine.NVENC}, ALL_ENGINES - {Engine.CPU}])),
         preemptible=draw(st.sampled_from(PreemptibleUse)),
         sessions_per_core=draw(st.sampled_from([1.0, 0.5, 2.0])),
         cores_reserved=draw(st.sampled_from([0.0, 2.0])),

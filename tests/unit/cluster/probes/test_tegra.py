@@ -1,11 +1,15 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.probes.absence import Absence, Maybe, NotApplicable
-from codecfleet.cluster.probes.dla import DlaReport
+from codecfleet.cluster.probes.dla import DlaDevice, DlaReport
 from codecfleet.cluster.probes.egl import EglFunctions
+from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.tegra import (
     CodecInterface,
     CudaSaid,
@@ -20,6 +24,7 @@ from codecfleet.cluster.probes.tegra import (
 )
 from codecfleet.cluster.probes.tegra_memory import Allocatable, MemorySource
 from codecfleet.cluster.probes.tegrastats import TegraStats, parse_tegrastats
+from codecfleet.testing.simulated_report import simulated_report
 
 NONE = NotApplicable(Absence.NO_LIBRARY, "not here")
 RELEASE_36 = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 2025\n"
@@ -52,9 +57,11 @@ def _thor(root: Path) -> Path:
     return _machine(root, "nvidia,p3971-0089\0nvidia,tegra264\0", "NVIDIA Jetson AGX Thor\0", RELEASE_38)
 
 
-def _report(root: Path, cuda: CudaSaid | None = None, stats: Maybe[TegraStats] = NONE) -> TegraReport:
+def _report(
+    root: Path, cuda: CudaSaid | None = None, stats: Maybe[TegraStats] = NONE, dla: Maybe[DlaReport] = NONE
+) -> TegraReport:
     report = probe_tegra(
-        root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: NONE, ask_egl=lambda: NONE
+        root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla, ask_egl=lambda: NONE
     )
     assert isinstance(report, TegraReport)
     return report
@@ -126,6 +133,18 @@ def test_report_of_an_orin(tmp_path: Path) -> None:
     assert [count.count for count in report.engines] == [1, 1, 2]
     assert not isinstance(report.unsupported, NotApplicable)
     assert "NVML" in report.unsupported
+
+
+def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> None:
+    """A probed machine's inventory has each of them; one where cuDLA said nothing, or that is no Tegra, has none."""
+    counted = DlaReport(1_002_001, (DlaDevice(0, NONE, NONE), DlaDevice(1, NONE, NONE)))
+    report = simulated_report(load_fleet("orin").nodes[0])
+    orin = node_of_report(replace(report, tegra=_report(_orin(tmp_path), dla=counted)), node="n")
+    assert [(dla.device, dla.number) for dla in orin.dlas] == [("n/dla#0", 0), ("n/dla#1", 1)]
+    assert node_of_report(replace(report, tegra=_report(_orin(tmp_path)))).dlas == ()
+    assert node_of_report(replace(report, tegra=NONE)).dlas == ()
+    engines = [device.engines.get(Engine.DLA, 0) for device in load_fleet("orin").nodes[0].devices]
+    assert len(inventory_of_fleet(load_fleet("orin")).nodes[0].dlas) == sum(engines)
 
 
 def test_what_cuda_says_goes_before_what_is_documented(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opening NVDEC where it may be missing, and asking it what it can."""
+"""Opening a GPU where it may be missing, and asking its NVDEC what it can."""
 
 import importlib.util
 import threading
@@ -12,11 +12,9 @@ import pytest
 from codecfleet.actors.decoding import DecodeTally, picture_hash
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import CODECS, surface_format
-from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
-from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
-from codecfleet.actors.nvidia.open_nvdec import DeviceDecoder, _Capabilities, _imported, open_nvdec
-from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
+from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
+from codecfleet.actors.nvidia.nvdec_session import SessionKey
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaDriver
@@ -36,9 +34,9 @@ def device() -> FakeNvdec:
     return FakeNvdec(FakeCudaDriver())
 
 
-def capabilities(device: FakeNvdec) -> _Capabilities:
+def capabilities(device: FakeNvdec) -> NvdecCapabilities:
     """Return who asks it."""
-    return _Capabilities(device, Cuda(device.driver))
+    return NvdecCapabilities(device, Cuda(device.driver))
 
 
 @pytest.mark.parametrize(
@@ -85,15 +83,12 @@ def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceErro
     assert asked.objection(key()) == ""
 
 
-def _decoder(device: FakeNvdec) -> NvdecDecoder:
-    cuda = Cuda(device.driver)
-    memory = PinnedMemory(cuda)
-    pool = NvdecPool(lambda wanted: NvdecSession(device, cuda, wanted, memory, None), 4)
-    return NvdecDecoder(pool, capabilities(device).objection, lambda: device.wrong_pictures)
+def _gpu(device: FakeNvdec) -> OpenedGpu:
+    return assemble_gpu(Cuda(device.driver), device, None, lambda: device.wrong_pictures)
 
 
 class Opening:
-    """Opens a decoder, or fails, and counts how often it was asked."""
+    """Opens a GPU, or fails, and counts how often it was asked."""
 
     def __init__(self, device: FakeNvdec, *errors: DeviceError) -> None:
         self._device = device
@@ -101,13 +96,13 @@ class Opening:
         self.times = 0
         self._lock = threading.Lock()
 
-    def __call__(self) -> NvdecDecoder:
+    def __call__(self) -> OpenedGpu:
         """Open it."""
         with self._lock:
             self.times += 1
         if self._errors:
             raise self._errors.pop(0)
-        return _decoder(self._device)
+        return _gpu(self._device)
 
 
 @pytest.fixture(scope="module")
@@ -116,21 +111,21 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mkv", Clip(times=constant_times(6)))
 
 
-def _decode(decoder: DeviceDecoder, clip: Path) -> Iterator[bytes]:
+def _decode(gpu: Gpu, clip: Path) -> Iterator[bytes]:
     with av.open(str(clip)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        for _, picture in decoder.decode(stream, packets, DecodeTally()):
+        for _, picture in gpu.pictures.decode(stream, packets, DecodeTally()):
             yield picture_hash(picture.pts or 0, picture).digest
 
 
 def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
     """Nothing is opened before somebody decodes, and once for all who do, at once or later."""
-    decoder = DeviceDecoder(opening := Opening(device))
+    gpu = Gpu(opening := Opening(device))
     assert opening.times == 0
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: list(_decode(decoder, clip)), range(8)))
+        found = list(threads.map(lambda _: list(_decode(gpu, clip)), range(8)))
     assert opening.times == 1
     assert all(each == found[0] for each in found)
     assert len(found[0]) == 6
@@ -138,20 +133,20 @@ def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
 
 def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
     """A package that is missing stays missing: everybody hears the reason, and nobody waits for it again."""
-    decoder = DeviceDecoder(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
+    gpu = Gpu(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
     for _ in range(3):
         with pytest.raises(EngineUnfit, match="PyNvVideoCodec cannot be used here: no module"):
-            list(_decode(decoder, clip))
+            list(_decode(gpu, clip))
     assert opening.times == 1
 
 
 @pytest.mark.parametrize("kind", [DeviceMemory, DeviceLost, EngineFailed])
 def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: type[DeviceError]) -> None:
     """What may pass, like full memory, is no refusal for ever."""
-    decoder = DeviceDecoder(opening := Opening(device, kind("not now")))
+    gpu = Gpu(opening := Opening(device, kind("not now")))
     with pytest.raises(kind, match="not now"):
-        list(_decode(decoder, clip))
-    assert len(list(_decode(decoder, clip))) == 6
+        list(_decode(gpu, clip))
+    assert len(list(_decode(gpu, clip))) == 6
     assert opening.times == 2
 
 
@@ -160,7 +155,7 @@ def test_a_missing_package_is_named() -> None:
     with pytest.raises(
         EngineUnfit, match="Nothing cannot be used here: No module named 'codecfleet_nothing'"
     ) as caught:
-        _imported("codecfleet_nothing", "Nothing")
+        imported("codecfleet_nothing", "Nothing")
     assert "codecfleet[nvidia]" in caught.value.next_step
 
 
@@ -169,5 +164,5 @@ def test_a_machine_without_nvdec_says_why() -> None:
     if importlib.util.find_spec("pynvml") is not None and Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
     with pytest.raises(EngineUnfit, match="cannot be used here: ") as caught:
-        open_nvdec()
+        open_gpu()
     assert "\n" not in caught.value.message

@@ -1,0 +1,37 @@
+"""Asking a worker's GPU what its encoder can do, before a track is bound to it."""
+
+from dataclasses import dataclass
+
+from ..errors import EngineUnfit
+from .encoder_settings import Codec
+from .nvidia.nvenc_device import EncoderCapabilities
+from .work import Work, WorkContext
+
+__all__ = ["DescribeEncoder", "EncoderOffer"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOffer:
+    """What a device's encoder can do, and the version of the package that drives it."""
+
+    capabilities: EncoderCapabilities
+    package: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeEncoder(Work[EncoderOffer]):
+    """Ask the driver what the encoder for ``codec`` can do."""
+
+    codec: Codec
+
+    def run(self, context: WorkContext) -> EncoderOffer:
+        """Ask.
+
+        Raises:
+            EngineUnfit: there is no GPU, no encoder, or none for this codec.
+            DeviceError: the driver failed.
+        """
+        if context.device is None:
+            message = f"this worker has no GPU to encode {self.codec} on"
+            raise EngineUnfit(message, "Use --encoder software.")
+        return EncoderOffer(context.device.encoder_capabilities(self.codec), context.device.encoder_package())

@@ -1,0 +1,98 @@
+"""What a worker's device offers to the work that runs on it."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from av.video.frame import VideoFrame
+
+from .decoding import PictureDecoder
+from .encoder_settings import Codec, EncoderSettings
+
+if TYPE_CHECKING:
+    from .encoder_session import EncoderSession
+    from .nvidia.conversion import Conversion
+    from .nvidia.device_frame import DevicePicture
+    from .nvidia.device_pictures import PictureConversion, PictureMover
+    from .nvidia.nvenc_device import EncoderCapabilities
+    from .nvidia.nvenc_inputs import TimedPicture
+
+__all__ = ["SESSIONS_OPENING", "DeviceUse", "WorkerDevice"]
+
+SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
+"""Why somebody in a hurry got none: a matter of course while a worker is new."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """How a device is used: its sessions that were made since the process began, and how many decode now."""
+
+    sessions_made: int = 0
+    decoding: int = 0
+
+
+class WorkerDevice(ABC):
+    """One GPU or slice, as far as work may use it. Safe from any thread; opened by the first who uses it.
+
+    ``pictures`` decodes into host memory, ``surfaces`` into the device's own. Both wait for a session as long as it
+    takes; ``hasty_pictures`` does not.
+    """
+
+    pictures: PictureDecoder[VideoFrame]
+    surfaces: "PictureDecoder[DevicePicture]"
+
+    @abstractmethod
+    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+        """Lend a decoder into host memory to somebody who can do without, until that one is done either way.
+
+        It raises ``EngineBusy`` where too many sessions are to be opened before its own.
+        """
+
+    @abstractmethod
+    def use(self) -> DeviceUse:
+        """Say how it is used; answers at once, whatever else is under way."""
+
+    @abstractmethod
+    def encoder_capabilities(self, codec: Codec) -> "EncoderCapabilities":
+        """Return what the device's encoder can do.
+
+        Raises:
+            EngineUnfit: it has none, or none for this codec.
+            DeviceError: the driver failed.
+        """
+
+    @abstractmethod
+    def encoder_package(self) -> str:
+        """Return the version of the package that drives the encoder.
+
+        Raises:
+            EngineUnfit: it is not installed, or does not load.
+        """
+
+    @abstractmethod
+    def open_encoder(
+        self, settings: EncoderSettings, *, from_host: bool
+    ) -> "EncoderSession[VideoFrame | TimedPicture]":
+        """Open an encoder session on the device, for pictures of the host or of the device.
+
+        Raises:
+            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by what kept it from opening.
+        """
+
+    @abstractmethod
+    def open_mover(self) -> "PictureMover":
+        """Open a way between host and device, for one thread.
+
+        Raises:
+            DeviceError: the driver gives none.
+        """
+
+    @abstractmethod
+    def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
+        """Open what scales and converts pictures on the device, for one thread; they become FFmpeg's ``pix_fmt``.
+
+        Raises:
+            EngineUnfit: the device's kernels cannot be compiled here.
+            DeviceError: the device has no memory for it, or refused.
+        """

@@ -1,0 +1,196 @@
+"""A decoded frame as users hold it: where it belongs, what it is, and its samples, on the host or on a device."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from .frames_dlpack import DeviceArray
+from .media import VideoFormat
+from .nvidia.device_frame import DevicePicture
+
+__all__ = ["Frame", "frame_bytes", "plane_arrays"]
+
+
+class _Exporter(Protocol):
+    """What speaks DLPack."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class Frame:
+    """One frame of a source, at its mended time.
+
+    Its samples lie on the host, or on this process's GPU. They are complete: a consumer may read them on any stream.
+    The memory lives as long as the frame, or anything that was made from it by DLPack, does; whoever has the device
+    read it holds on to one of them until the device has done so.
+
+    A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
+    planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
+    ``__cuda_array_interface__`` is the same, and frames on the host have none.
+    """
+
+    index: int
+    """Which of the asked-for part's pictures it is, from 0, as the file promises them."""
+    ticks: int
+    """When it is shown, in ticks of ``time_base``, on the source's own clock."""
+    time_base: Fraction
+    start_ticks: int
+    """When the source's first picture is shown."""
+    format: VideoFormat
+    """What its samples are, by FFmpeg's names: those of planar formats, also where a surface holds them."""
+    _picture: VideoFrame | DevicePicture = field(repr=False)
+    _to_host: Callable[[DevicePicture], VideoFrame] | None = field(default=None, repr=False)
+
+    @property
+    def time_s(self) -> Fraction:
+        """When it is shown, in seconds after the source's first picture."""
+        return (self.ticks - self.start_ticks) * self.time_base
+
+    @property
+    def width(self) -> int:
+        """Its width in samples."""
+        return self.format.width
+
+    @property
+    def height(self) -> int:
+        """Its height in samples."""
+        return self.format.height
+
+    @property
+    def pix_fmt(self) -> str:
+        """FFmpeg's name of its pixel format."""
+        return self.format.pix_fmt
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its samples lie on the GPU."""
+        return isinstance(self._picture, DevicePicture)
+
+    @property
+    def device_picture(self) -> DevicePicture | None:
+        """The picture on the device, as encoder sessions take it; None on the host."""
+        return self._picture if isinstance(self._picture, DevicePicture) else None
+
+    @property
+    def planes(self) -> tuple[NDArray[Any] | DeviceArray, ...]:
+        """Its planes without padding: NumPy arrays on the host, views where that is possible; else device arrays."""
+        if isinstance(self._picture, DevicePicture):
+            return _device_planes(self._picture)
+        return plane_arrays(self._picture)
+
+    def to_video_frame(self) -> VideoFrame:
+        """Return PyAV's frame: the same memory on the host; from the device a copy, as software would have decoded it.
+
+        Raises:
+            DeviceError: the copy failed.
+        """
+        if isinstance(self._picture, VideoFrame):
+            found = self._picture
+        elif self._to_host is not None:
+            found = self._to_host(self._picture)
+        else:
+            message = "a frame on a device came without a way to the host"
+            raise TypeError(message)
+        found.pts, found.time_base = self.ticks, self.time_base
+        return found
+
+    def to_ndarray(self) -> NDArray[Any]:
+        """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
+
+        Raises:
+            DeviceError: the copy from the device failed.
+        """
+        return self.to_video_frame().to_ndarray()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (kind, number) of the device that holds it (DLDeviceType)."""
+        return self._exporter().__dlpack_device__()
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a DLPack capsule; see the Python array API standard.
+
+        Raises:
+            BufferError: it cannot be had like that.
+        """
+        return self._exporter().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3, of a frame on the device.
+
+        Raises:
+            AttributeError: it is on the host.
+        """
+        if not isinstance(self._picture, DevicePicture):
+            message = "the frame is on the host"
+            raise AttributeError(message)  # noqa: TRY004 - whoever looks for the interface must find none
+        return _rows(self._picture).__cuda_array_interface__
+
+    def _exporter(self) -> _Exporter:
+        if isinstance(self._picture, DevicePicture):
+            return _rows(self._picture)
+        return self._picture.to_ndarray()
+
+
+def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
+    """Return how much memory a picture takes."""
+    if isinstance(picture, DevicePicture):
+        return picture.format.size_bytes(picture.frame.width, picture.frame.height)
+    return sum(plane.buffer_size for plane in picture.planes)
+
+
+def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
+    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) where they alternate."""
+    return tuple(_plane(picture, number) for number in range(len(picture.planes)))
+
+
+def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
+    plane = picture.planes[number]
+    held = [component for component in picture.format.components if component.plane == number]
+    bits = max(component.bits for component in held)
+    order = ">" if picture.format.name.endswith("be") else "<"
+    samples = np.frombuffer(memoryview(plane), dtype=f"{order}u{(bits + 7) // 8}")
+    rows = samples[: plane.height * plane.line_size // samples.itemsize].reshape(plane.height, -1)
+    count = len(held)
+    if count == 1:
+        return rows[:, : plane.width]
+    return rows[:, : plane.width * count].reshape(plane.height, plane.width, count)
+
+
+def _rows(picture: DevicePicture) -> DeviceArray:
+    frame, item_bytes = picture.frame, picture.format.sample_bytes
+    rows = sum(plane.rows for plane in frame.planes)
+    return DeviceArray(picture.address, (rows, frame.planes[0].row_bytes // item_bytes), item_bytes, frame.owner)
+
+
+def _device_planes(picture: DevicePicture) -> tuple[DeviceArray, ...]:
+    frame, item_bytes = picture.frame, picture.format.sample_bytes
+    found = []
+    for number, plane in enumerate(frame.planes):
+        columns = plane.row_bytes // item_bytes
+        in_pairs = number and picture.format.halved_across
+        shape = (plane.rows, columns // 2, 2) if in_pairs else (plane.rows, columns)
+        found.append(DeviceArray(plane.address, shape, item_bytes, frame.owner))
+    return tuple(found)

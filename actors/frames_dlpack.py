@@ -1,0 +1,193 @@
+"""Arrays on the device for whoever speaks DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
+
+A capsule owns a structure that names the memory, and holds on to that memory's owner until its consumer calls the
+deleter, from whatever thread; a capsule that nobody consumed does so itself. Sources: DLPack's dlpack.h
+(DLManagedTensor, DLManagedTensorVersioned 1.0) and the Python array API standard, ``__dlpack__``; the CUDA Array
+Interface, version 3.
+"""
+
+import ctypes
+import threading
+from math import prod
+from typing import Any, Final
+
+__all__ = ["DeviceArray"]
+
+_CUDA: Final = 2  # kDLCUDA
+_UNSIGNED: Final = 1  # kDLUInt
+_DEVICE: Final = (_CUDA, 0)
+"""A process's one visible device."""
+_PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_VERSION: Final = (1, 0)
+_AMBIGUOUS_STREAM: Final = 0
+
+# Function objects of our own: whoever else uses ``ctypes.pythonapi`` gives its functions other argument types.
+_python = ctypes.PyDLL(None)
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
+_python.PyCapsule_IsValid.restype = ctypes.c_int
+_python.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+class DeviceArray:
+    """Samples on the device, in C order, 8 or 16 bits each. Complete: a consumer may read them on any stream.
+
+    Args:
+        address: where they begin.
+        shape: how many there are along each axis.
+        item_bytes: the bytes of a sample.
+        owner: keeps the memory alive.
+    """
+
+    def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: object) -> None:
+        self.shape = shape
+        self.item_bytes = item_bytes
+        self._address = address
+        self._owner = owner
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        return prod(self.shape) * self.item_bytes
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3; no stream has to be waited for."""
+        return {
+            "shape": self.shape,
+            "strides": None,
+            "typestr": "|u1" if self.item_bytes == 1 else f"<u{self.item_bytes}",
+            "data": (self._address, False),
+            "version": 3,
+            "stream": None,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (kind, number) of the device (DLDeviceType)."""
+        return _DEVICE
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a capsule, of the newer kind where the consumer takes it.
+
+        Raises:
+            BufferError: a copy is asked for, or another device, or a stream that CUDA leaves open.
+        """
+        if copy or (dl_device is not None and tuple(dl_device) != _DEVICE):
+            message = "the samples are on the CUDA device 0, and are handed out without a copy"
+            raise BufferError(message)
+        if stream == _AMBIGUOUS_STREAM and stream is not None:
+            message = "stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's"
+            raise BufferError(message)
+        versioned = max_version is not None and max_version[0] >= _VERSION[0]
+        return _exported(self, _ManagedVersioned if versioned else _Managed)
+
+
+class _Exports:
+    """What was handed out and not given back: structures by their addresses, each with what keeps its memory alive."""
+
+    def __init__(self) -> None:
+        # Re-entrant: the interpreter may let go of another capsule in here.
+        self._lock = threading.RLock()
+        self._held: dict[int, tuple[object, ...]] = {}
+
+    def hold(self, address: int, *things: object) -> None:
+        with self._lock:
+            self._held[address] = things
+
+    def drop(self, address: int) -> None:
+        with self._lock:
+            things = self._held.pop(address, None)
+        del things  # outside the lock: memory goes back to its pool with it
+
+
+_exports = _Exports()
+
+
+def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]) -> object:
+    managed = kind()
+    axes = len(array.shape)
+    shape = (ctypes.c_int64 * axes)(*array.shape)
+    strides = (ctypes.c_int64 * axes)(*(prod(array.shape[axis + 1 :]) for axis in range(axes)))
+    managed.tensor = _Tensor(
+        data=array._address,  # noqa: SLF001 - of this module
+        device_type=_DEVICE[0],
+        device_id=_DEVICE[1],
+        ndim=axes,
+        code=_UNSIGNED,
+        bits=8 * array.item_bytes,
+        lanes=1,
+        shape=shape,
+        strides=strides,
+        byte_offset=0,
+    )
+    managed.deleter = _DELETE
+    name = _PLAIN
+    if isinstance(managed, _ManagedVersioned):
+        managed.major, managed.minor = _VERSION
+        name = _VERSIONED
+    address = ctypes.addressof(managed)
+    _exports.hold(address, managed, shape, strides, array._owner)  # noqa: SLF001 - of this module
+    return _python.PyCapsule_New(address, name, _DESTROY)
+
+
+def _delete(address: int) -> None:
+    """Let go of an export; the consumer calls this, once."""
+    _exports.drop(address)
+
+
+def _destroy(capsule: int) -> None:
+    """Let go of a capsule; one that was consumed bears another name by then."""
+    for name in (_PLAIN, _VERSIONED):
+        if _python.PyCapsule_IsValid(capsule, name):
+            _exports.drop(_python.PyCapsule_GetPointer(capsule, name))
+
+
+_DELETE: Final = _Deleter(_delete)
+_DESTROY: Final = _Destructor(_destroy)

@@ -1,0 +1,231 @@
+"""What scaling and conversion of a surface is asked for, and what that means for each of its planes.
+
+Pure. Samples are whole numbers all the way, so whoever follows the plan gives the same bits: the device's kernels
+(``converting``) and the reference in NumPy that tests them do. The arithmetic, for samples of S bits that become T:
+
+1. Across: each row's target columns are sums of ``WEIGHT_BITS``-bit weights and S-bit samples, shifted right to
+   ``BETWEEN_BITS`` bits with halves rounded up. Weights' magnitudes sum to less than 1.6, so a value lies within
+   -0.3 and 1.3, which a signed 16-bit number holds at 14 bits.
+2. Down: the same over those rows, shifted right to T bits with halves rounded up, and clipped to what T bits hold. The
+   sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
+
+A plane that neither pass would change is only given other bits: shifted left, or right with halves rounded up. There is
+no dithering. Shifting left is what limited range asks for; full range's white stays a little below the new largest.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import Unsupported
+from .cuda import Stream
+from .device_frame import SurfaceLayout
+from .fitness import SurfaceFormat
+from .nvenc_surfaces import NvencSurface
+from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
+
+__all__ = [
+    "BETWEEN_BITS",
+    "BETWEEN_BYTES",
+    "Conversion",
+    "PlanePlace",
+    "PlanePlan",
+    "SurfaceConversion",
+    "SurfaceConverter",
+    "format_of",
+    "padding_bits",
+    "plane_places",
+]
+
+VERSION: Final = 1
+"""Raised whenever a bit of any result changes: it is part of the encoder kind."""
+BETWEEN_BITS: Final = 14
+"""Bits of a sample between the two passes; more than any source has."""
+BETWEEN_BYTES: Final = 2
+_TABLE_BYTES: Final = 4
+_FORMATS: Final = {
+    NvencSurface.NV12: SurfaceFormat(SurfaceLayout.NV12, 8, halved_across=True, halved_down=True),
+    NvencSurface.P010: SurfaceFormat(SurfaceLayout.P016, 10, halved_across=True, halved_down=True),
+    NvencSurface.NV16: SurfaceFormat(SurfaceLayout.NV16, 8, halved_across=True, halved_down=False),
+    NvencSurface.P210: SurfaceFormat(SurfaceLayout.P216, 10, halved_across=True, halved_down=False),
+    NvencSurface.YUV444: SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False),
+    NvencSurface.YUV444_10BIT: SurfaceFormat(SurfaceLayout.YUV444_16, 10, halved_across=False, halved_down=False),
+    NvencSurface.YUV444_16BIT: SurfaceFormat(SurfaceLayout.YUV444_16, 10, halved_across=False, halved_down=False),
+}
+
+
+def format_of(surface: NvencSurface) -> SurfaceFormat:
+    """Return how samples lie in an encoder's surface, so that it can be converted to.
+
+    Raises:
+        Unsupported: nothing is converted to it: RGB, and the three planes of YUV420.
+    """
+    if surface not in _FORMATS:
+        message = f"pictures are not converted to {surface.value} on the device"
+        raise Unsupported(message, f"It converts to {', '.join(each.value for each in _FORMATS)}.")
+    return _FORMATS[surface]
+
+
+def padding_bits(format_: SurfaceFormat) -> int:
+    """Return how many bits of a sample lie below those that count."""
+    return 8 * format_.sample_bytes - format_.bits
+
+
+@dataclass(frozen=True, slots=True)
+class PlanePlace:
+    """Where a plane's samples lie in a tight surface, counted in samples from its beginning."""
+
+    offset: int
+    step: int
+    """From one column to the next."""
+    pitch: int
+    """From one row to the next."""
+    columns: int
+    rows: int
+
+
+def plane_places(format_: SurfaceFormat, width: int, height: int) -> tuple[PlanePlace, PlanePlace, PlanePlace]:
+    """Return where luma, Cb and Cr lie in a surface."""
+    columns, rows = width >> format_.halved_across, height >> format_.halved_down
+    luma = PlanePlace(0, 1, width, width, height)
+    begin = width * height
+    if format_.halved_across:  # chroma lies in pairs
+        return (luma, *(PlanePlace(begin + first, 2, 2 * columns, columns, rows) for first in (0, 1)))  # type: ignore[return-value]
+    return luma, PlanePlace(begin, 1, columns, columns, rows), PlanePlace(2 * begin, 1, columns, columns, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanePlan:
+    """How one plane is made of its source."""
+
+    source: PlanePlace
+    target: PlanePlace
+    across: Taps
+    down: Taps
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its samples are made of several, or of others than those of the same place."""
+        return not (self.across.is_identity and self.down.is_identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """From surfaces of one format and size to those of another; both are tight. Sizes are (width, height).
+
+    Raises:
+        Unsupported: a size is not positive, or odd where chroma is halved.
+    """
+
+    source: SurfaceFormat
+    source_size: tuple[int, int]
+    target: SurfaceFormat
+    target_size: tuple[int, int]
+    filter: ScaleFilter = ScaleFilter.BICUBIC
+    source_location: ChromaLocation = ChromaLocation.LEFT
+    target_location: ChromaLocation = ChromaLocation.LEFT
+
+    def __post_init__(self) -> None:
+        for format_, (width, height) in ((self.source, self.source_size), (self.target, self.target_size)):
+            if width <= 0 or height <= 0 or not format_.holds(width, height):
+                across, down = 1 + format_.halved_across, 1 + format_.halved_down
+                message = f"no {format_.layout.value} surface is of {width}x{height}"
+                raise Unsupported(message, f"The width must be a multiple of {across} and the height of {down}.")
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether a surface only needs to be copied."""
+        return self.source == self.target and not any(plan.is_scaled for plan in self.plans())
+
+    @property
+    def name(self) -> str:
+        """What decides each bit of the result, to be part of the encoder kind; "" where pictures stay what they are."""
+        if self.is_identity:
+            return ""
+        source = _described(self.source, self.source_size, self.source_location)
+        target = _described(self.target, self.target_size, self.target_location)
+        return f"device-scaling-{VERSION} {self.filter.value} {source} to {target}"
+
+    @property
+    def source_bytes(self) -> int:
+        """The size of a surface that is read."""
+        return self.source.size_bytes(*self.source_size)
+
+    @property
+    def target_bytes(self) -> int:
+        """The size of a surface that is written."""
+        return self.target.size_bytes(*self.target_size)
+
+    @property
+    def tables_bytes(self) -> int:
+        """The size of the weights that the device needs."""
+        plans = [plan for plan in self.plans() if plan.is_scaled]
+        tables = {each for plan in plans for each in (plan.across, plan.down)}
+        return _TABLE_BYTES * sum(len(each.firsts) * (1 + each.count) for each in tables)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How much of the device's memory a conversion takes beside the two surfaces, as long as it is prepared."""
+        scaled = [plan for plan in self.plans() if plan.is_scaled]
+        between = sum(plan.target.columns * plan.source.rows for plan in scaled)
+        return self.tables_bytes + BETWEEN_BYTES * between
+
+    def plans(self) -> tuple[PlanePlan, PlanePlan, PlanePlan]:
+        """Return how luma, Cb and Cr are made. Cb and Cr share their taps."""
+        sources = plane_places(self.source, *self.source_size)
+        targets = plane_places(self.target, *self.target_size)
+        (wide, high), (wider, higher) = self.source_size, self.target_size
+        source, target = self.source_location, self.target_location
+        luma = taps(wide, wider, self.filter, LUMA, LUMA), taps(high, higher, self.filter, LUMA, LUMA)
+        from_, to = source.across(halved=self.source.halved_across), target.across(halved=self.target.halved_across)
+        across = taps(wide, wider, self.filter, from_, to)
+        from_, to = source.down(halved=self.source.halved_down), target.down(halved=self.target.halved_down)
+        down = taps(high, higher, self.filter, from_, to)
+        return (
+            PlanePlan(sources[0], targets[0], *luma),
+            PlanePlan(sources[1], targets[1], across, down),
+            PlanePlan(sources[2], targets[2], across, down),
+        )
+
+
+def _described(format_: SurfaceFormat, size: tuple[int, int], location: ChromaLocation) -> str:
+    where = f" {location.name.lower()}" if format_.halved_across else ""
+    return f"{size[0]}x{size[1]} {format_.layout.value}/{format_.bits}{where}"
+
+
+class SurfaceConversion(ABC):
+    """A conversion that is ready. Used by one thread at a time; ``close`` gives its memory back."""
+
+    @abstractmethod
+    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
+        """Begin to convert the surface at this device address; done when the stream is.
+
+        Args:
+            surface_address: where it begins.
+            stream: where the work is put, and that of every other call: what lies between the passes is shared.
+            target_address: where the result goes this time; None: where it was prepared to go.
+
+        Raises:
+            DeviceError: the driver refused.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give its memory back, when nothing that it began is under way. Idempotent."""
+
+
+class SurfaceConverter(ABC):
+    """Scales and converts surfaces where they lie. Safe from any thread that has entered the device's context."""
+
+    @abstractmethod
+    def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
+        """Return what does a conversion.
+
+        Args:
+            conversion: what to do.
+            target_address: the device address of ``conversion.target_bytes`` bytes, where results go.
+
+        Raises:
+            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
+            DeviceError: the driver refused otherwise.
+        """

@@ -1,0 +1,201 @@
+"""Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
+
+from typing import Final
+
+import numpy as np
+from av.video.frame import VideoFrame
+
+from ...errors import EngineUnfit
+from .conversion import Conversion, SurfaceConverter
+from .cuda import Cuda, Stream
+from .device_frame import DeviceFrame, DevicePicture, device_planes
+from .fitness import SurfaceFormat, surface_format
+from .host_pictures import packed_surface, planar_picture
+from .lent_memory import LentMemory
+from .memory_budget import MemoryBudget
+from .nvdec_session import SessionKey
+from .pinned_memory import PinnedMemory
+from .surface_reader import SurfaceReader
+
+__all__ = ["DeviceMemory", "PictureConversion", "PictureMover", "SurfaceKeeper"]
+
+IDLE_BYTES: Final = 2 << 30
+"""How much idle memory is kept: allocating waits for everything that the device is doing."""
+
+
+class _Buffer:
+    """Some memory of the device; it goes back when this does."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+class DeviceMemory:
+    """A device's buffers for pictures. Safe from any thread.
+
+    A buffer comes back when nobody holds a picture that lies in it any more. Whoever has the device read it holds it
+    until that is done: what comes back is written to at once.
+
+    Args:
+        cuda: the device.
+        idle_bytes: how much idle memory is kept.
+        budget: the device's memory; None has no bounds.
+    """
+
+    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
+        self._memory = LentMemory(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
+
+    def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
+        """Return a picture of that format and (width, height), whose samples nobody has written yet.
+
+        Raises:
+            DeviceMemory: the device has no more.
+        """
+        width, height = size
+        size_bytes = format_.size_bytes(width, height)
+        buffer = _Buffer(self._memory.take(size_bytes))
+        self._memory.returns_with(buffer, buffer.address, size_bytes)
+        planes = device_planes(format_, buffer.address, width, height)
+        frame = DeviceFrame(
+            layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=buffer
+        )
+        return DevicePicture(frame, format_, pix_fmt)
+
+    def drop_idle(self) -> None:
+        """Give back what nobody uses."""
+        self._memory.drop_idle()
+
+
+class SurfaceKeeper(SurfaceReader[DevicePicture]):
+    """Copies one session's surfaces into memory of their own: a decoder's are overwritten by its next call.
+
+    Args:
+        cuda: the device.
+        memory: the device's buffers.
+        key: what the session decodes.
+    """
+
+    def __init__(self, cuda: Cuda, memory: DeviceMemory, key: SessionKey) -> None:
+        self._cuda = cuda
+        self._memory = memory
+        self._key = key
+
+    def fetch(self, surfaces: list[int], stream: Stream) -> list[DevicePicture]:
+        """Return the surfaces' pictures, which are there when this returns.
+
+        Raises:
+            DeviceError: a copy failed, or there is no memory for it.
+        """
+        key = self._key
+        size = key.width, key.height
+        pictures = [self._memory.picture(key.surface, size, key.pix_fmt) for _ in surfaces]
+        for surface, picture in zip(surfaces, pictures, strict=True):
+            self._cuda.copy_on_device(picture.address, surface, key.surface.size_bytes(*size), stream)
+        stream.wait()
+        return pictures
+
+    def close(self) -> None:
+        """Do nothing: pictures own their memory."""
+
+
+class PictureMover:
+    """Takes pictures from the host to the device and back, exactly. Used by one thread at a time.
+
+    Args:
+        cuda: the device.
+        pinned: its page-locked memory.
+        memory: its buffers for pictures.
+    """
+
+    def __init__(self, cuda: Cuda, pinned: PinnedMemory, memory: DeviceMemory) -> None:
+        self._cuda = cuda
+        self._pinned = pinned
+        self._memory = memory
+        self._stream = cuda.stream()
+
+    def to_device(self, picture: VideoFrame) -> DevicePicture:
+        """Return a software picture as a surface holds it.
+
+        Raises:
+            EngineUnfit: no surface holds it exactly.
+            DeviceError: the copy failed, or there is no memory for it.
+        """
+        pix_fmt, size = picture.format.name, (picture.width, picture.height)
+        format_ = surface_format(pix_fmt)
+        if format_ is None or not format_.holds(*size):
+            message = f"no surface holds a picture of {size[0]}x{size[1]} {pix_fmt}"
+            raise EngineUnfit(message, "Use --encoder software.")
+        size_bytes = format_.size_bytes(picture.width, picture.height)
+        self._cuda.enter()
+        buffer = self._pinned.lend(size_bytes)
+        packed_surface(picture, format_, buffer)
+        found = self._memory.picture(format_, size, pix_fmt)
+        found.pts = picture.pts
+        self._cuda.copy_to_device(found.address, buffer.ctypes.data, size_bytes, self._stream)
+        self._stream.wait()
+        return found
+
+    def to_host(self, picture: DevicePicture) -> VideoFrame:
+        """Return a picture as software would have decoded it.
+
+        Raises:
+            DeviceError: the copy failed.
+        """
+        frame, format_ = picture.frame, picture.format
+        size_bytes = format_.size_bytes(frame.width, frame.height)
+        self._cuda.enter()
+        buffer = self._pinned.lend(size_bytes)
+        self._cuda.copy_to_host(buffer.ctypes.data, picture.address, size_bytes, self._stream)
+        self._stream.wait()
+        found = planar_picture(np.asarray(buffer), format_, frame.width, frame.height, picture.pix_fmt)
+        found.pts = picture.pts
+        return found
+
+    def close(self) -> None:
+        """Close its stream."""
+        self._stream.close()
+
+
+class PictureConversion:
+    """Makes pictures of one format and size into those of another. Used by one thread at a time.
+
+    Args:
+        cuda: the device.
+        memory: its buffers for pictures.
+        conversion: what to do.
+        converter: who does it.
+        pix_fmt: FFmpeg's name of the format that comes out.
+
+    Raises:
+        DeviceError: the device has no memory for it, or refused.
+    """
+
+    def __init__(
+        self, cuda: Cuda, memory: DeviceMemory, conversion: Conversion, converter: SurfaceConverter, pix_fmt: str
+    ) -> None:
+        self._cuda = cuda
+        self._memory = memory
+        self._conversion = conversion
+        self._pix_fmt = pix_fmt
+        # Each result has memory of its own, so there is no place that is meant by default.
+        self._converting = converter.prepare(conversion, 0)
+        self._stream = cuda.stream()
+
+    def convert(self, picture: DevicePicture) -> DevicePicture:
+        """Return what a picture becomes; it is there when this returns.
+
+        Raises:
+            DeviceError: the device refused, or has no memory for it.
+        """
+        self._cuda.enter()
+        found = self._memory.picture(self._conversion.target, self._conversion.target_size, self._pix_fmt)
+        self._converting.begin(picture.address, self._stream, found.address)
+        self._stream.wait()
+        found.pts = picture.pts
+        return found
+
+    def close(self) -> None:
+        """Give its memory and its stream back. Idempotent."""
+        self._cuda.enter()
+        self._converting.close()
+        self._stream.close()

@@ -1,0 +1,304 @@
+"""The GPU of a worker process: its decoders and encoders, opened once, when one of them is wanted first."""
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ...errors import DeviceError, EngineBusy, EngineUnfit
+from ..decoding import Decoded, DecodeTally, PictureDecoder
+from ..device import SESSIONS_OPENING, DeviceUse, WorkerDevice
+from ..encoder_settings import Codec, EncoderSettings
+from .conversion import Conversion, SurfaceConverter
+from .converting import open_converter
+from .cuda import Cuda
+from .device_frame import DevicePicture
+from .device_pictures import DeviceMemory, PictureConversion, PictureMover, SurfaceKeeper
+from .host_pictures import PictureFetcher
+from .memory_budget import USABLE_PART, MemoryBudget
+from .nvdec_caps import NvdecCapabilities
+from .nvdec_decoder import NvdecDecoder
+from .nvdec_pool import INSIST, PATIENT_OPENINGS, NvdecPool, Wish
+from .nvdec_session import NvdecSession, SessionKey
+from .nvenc_device import EncoderCapabilities, NvencDevice
+from .nvenc_session import NvencSession
+from .pinned_memory import PinnedMemory
+from .spoken_errors import SpokenErrors
+from .unpacking import Unpacker, open_unpacker
+
+if TYPE_CHECKING:
+    from ..decoding import VideoPacket
+
+__all__ = ["Gpu", "OpenedGpu", "assemble_gpu", "open_gpu"]
+
+IDLE_SESSIONS: Final = 32
+"""How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
+SWITCH_INTERVAL_S: Final = 1e-4
+"""A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
+_MEND: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
+
+PictureT = TypeVar("PictureT", bound=Decoded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedGpu:
+    """Everything of a GPU that is open: one context, one pool of decoder sessions, one keeper of each memory.
+
+    ``budget`` is the device's memory, which sessions and buffers take from: a part of what was free when it was opened.
+    """
+
+    cuda: Cuda
+    pool: NvdecPool
+    pictures: NvdecDecoder[VideoFrame]
+    surfaces: NvdecDecoder[DevicePicture]
+    nvenc: NvencDevice
+    budget: MemoryBudget
+    pinned: PinnedMemory
+    memory: DeviceMemory
+    converter: Callable[[], SurfaceConverter]
+
+
+class Gpu(WorkerDevice):
+    """The one GPU that this process sees; opened by the first who uses it, who learns if that fails.
+
+    Args:
+        open_: opens it.
+    """
+
+    def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
+        self._open = open_ or open_gpu
+        self._lock = threading.Lock()
+        self._opened: OpenedGpu | None = None
+        self._refusal = ""
+        self._hasty_waiting = 0
+        self._hasty_lock = threading.Lock()
+        self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
+        self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
+
+    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+        """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.lend``.
+
+        Opening the GPU itself counts as one opening: no more than may wait for sessions wait for that.
+        """
+        return self._hasty_pictures()
+
+    def warm_up(self) -> None:
+        """Open it now, in a thread, so that the first range does not wait for packages, context and kernel."""
+        threading.Thread(target=self._tried, name="codecfleet-gpu", daemon=True).start()
+
+    def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
+        """Return what its NVENC can do.
+
+        Raises:
+            EngineUnfit: it has none, or none for this codec.
+            DeviceError: the driver failed.
+        """
+        gpu = self.opened()
+        gpu.cuda.enter()
+        return gpu.nvenc.capabilities(codec)
+
+    def encoder_package(self) -> str:
+        """Return PyNvVideoCodec's version.
+
+        Raises:
+            EngineUnfit: it is not installed, or does not load.
+        """
+        return str(self.opened().nvenc.package.__version__)
+
+    def open_encoder(self, settings: EncoderSettings, *, from_host: bool) -> NvencSession:
+        """Open a session on its NVENC.
+
+        Raises:
+            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by what kept it from opening.
+        """
+        gpu = self.opened()
+        gpu.cuda.enter()
+        return NvencSession(gpu.nvenc, settings, from_host=from_host)
+
+    def open_mover(self) -> PictureMover:
+        """Open a way between host and device, for one thread.
+
+        Raises:
+            DeviceError: the driver gives no stream.
+        """
+        gpu = self.opened()
+        return PictureMover(gpu.cuda, gpu.pinned, gpu.memory)
+
+    def open_conversion(self, conversion: Conversion, pix_fmt: str) -> PictureConversion:
+        """Open what scales and converts pictures, for one thread.
+
+        Raises:
+            EngineUnfit: its kernels cannot be compiled here.
+            DeviceError: there is no memory for it, or the driver refused.
+        """
+        gpu = self.opened()
+        gpu.cuda.enter()
+        return PictureConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt)
+
+    def opened(self) -> OpenedGpu:
+        """Return what is open, opening it the first time.
+
+        Raises:
+            EngineUnfit: it cannot be used here; that is remembered.
+            DeviceError: the driver gives no context just now.
+        """
+        with self._lock:
+            if self._refusal:
+                raise EngineUnfit(self._refusal, _MEND)
+            if self._opened is None:
+                try:
+                    self._opened = self._open()
+                except EngineUnfit as error:
+                    self._refusal = error.message
+                    raise
+            return self._opened
+
+    def use(self) -> DeviceUse:
+        """Say how it is used; answers at once, also while it is being opened."""
+        gpu = self._opened
+        if gpu is None:
+            return DeviceUse()
+        counts = gpu.pool.counts
+        return DeviceUse(counts.made + gpu.nvenc.made_sessions, counts.lent_now)
+
+    def close(self) -> None:
+        """Close its idle sessions, and wait for one that is being opened."""
+        with self._lock:
+            gpu = self._opened
+        if gpu is not None:
+            gpu.pool.close()
+
+    @contextmanager
+    def _hasty_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
+        wish = Wish()
+        try:
+            yield _Late("nvdec", lambda: self._opened_soon().pictures.hasty(wish))
+        finally:
+            wish.end()
+
+    def _opened_soon(self) -> OpenedGpu:
+        with self._hasty_lock:
+            if self._opened is None and not self._refusal and self._hasty_waiting > PATIENT_OPENINGS:
+                raise EngineBusy(SESSIONS_OPENING, INSIST)
+            self._hasty_waiting += 1
+        try:
+            return self.opened()
+        finally:
+            with self._hasty_lock:
+                self._hasty_waiting -= 1
+
+    def _tried(self) -> None:
+        with suppress(DeviceError):  # whoever uses it first hears of it
+            self.opened()
+
+
+class _Late(PictureDecoder[PictureT]):
+    """A decoder that is opened with its device, by the first who decodes."""
+
+    def __init__(self, name: str, open_: Callable[[], PictureDecoder[PictureT]]) -> None:
+        self.name = name
+        self._open = open_
+
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, PictureT]]:
+        """Yield the pictures of a range.
+
+        Raises:
+            EngineUnfit: the device cannot be used here, or may not decode this track.
+            DeviceError: whatever the decoder raises.
+        """
+        return self._open().decode(stream, packets, tally)
+
+
+def open_gpu() -> OpenedGpu:
+    """Open the one device that CUDA_VISIBLE_DEVICES leaves; standard output is listened to from now on.
+
+    Raises:
+        EngineUnfit: a package is missing, or does not load with this driver.
+        DeviceError: the driver gives no context.
+    """
+    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
+    package = imported("PyNvVideoCodec", "PyNvVideoCodec")
+    return assemble_gpu(cuda, package, open_unpacker(cuda), SpokenErrors().count)
+
+
+def assemble_gpu(
+    cuda: Cuda,
+    package: Any,  # noqa: ANN401 - publishes no types
+    unpacker: Unpacker | None,
+    wrong_pictures: Callable[[], int],
+    converter: Callable[[], SurfaceConverter] | None = None,
+) -> OpenedGpu:
+    """Put a GPU's parts together.
+
+    Args:
+        cuda: the device's context.
+        package: ``PyNvVideoCodec``, imported in a process that sees one device.
+        unpacker: the device's kernel that takes surfaces apart; None lets the host do it.
+        wrong_pictures: how many pictures the package's decoders called wrong so far.
+        converter: who scales and converts; None is the device's kernels, compiled when they are wanted first.
+    """
+    budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART))
+    # Asked for room in this order: buffers are got anew in a moment, sessions in a tenth of a second.
+    pinned, memory = PinnedMemory(cuda), DeviceMemory(cuda, budget=budget)
+    pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
+    cannot = NvdecCapabilities(package, cuda).objection
+
+    def to_host(key: SessionKey) -> PictureFetcher:
+        size = (key.width, key.height)
+        return PictureFetcher(cuda, pinned, unpacker, format_=key.surface, size=size, pix_fmt=key.pix_fmt)
+
+    return OpenedGpu(
+        cuda=cuda,
+        pool=pool,
+        pictures=NvdecDecoder(pool, to_host, cannot, wrong_pictures),
+        surfaces=NvdecDecoder(pool, partial(SurfaceKeeper, cuda, memory), cannot, wrong_pictures),
+        nvenc=NvencDevice(package, free_bytes=cuda.free_bytes, cuda_context=cuda.context, budget=budget),
+        budget=budget,
+        pinned=pinned,
+        memory=memory,
+        converter=_CompiledOnce(cuda) if converter is None else converter,
+    )
+
+
+class _CompiledOnce:
+    """The kernels that scale and convert, compiled by the first who wants them."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._lock = threading.Lock()
+        self._compiled: SurfaceConverter | None = None
+
+    def __call__(self) -> SurfaceConverter:
+        with self._lock:
+            if self._compiled is None:
+                self._compiled, reason = open_converter(self._cuda)
+                if self._compiled is None:
+                    raise EngineUnfit(reason, "Leave out --scale and --pix-fmt, or use --encoder software.")
+            return self._compiled
+
+
+def imported(module: str, package: str) -> Any:  # noqa: ANN401 - modules that publish no types
+    """Import what may not be installed.
+
+    Raises:
+        EngineUnfit: it is not, or does not load with this driver.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        message = f"{package} cannot be used here: {reason}"
+        raise EngineUnfit(message, _MEND) from error

@@ -1,0 +1,134 @@
+"""What a packet's own headers say: how many pictures it shows, and what holds for pictures from here on.
+
+A *sequence* is whatever a codec states once for many pictures: their size, their sampling and depth, their colours.
+Two packets whose sequences are equal go on alike; where a packet states another one, everything may be another.
+
+Sources: ITU-T H.264 (08/2021) section 7.4.1.2; ITU-T H.265 (08/2021) section 7.4.2.2; RFC 6386 section 9.1 for VP8; VP9
+Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding Process Specification section 5.3.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ..parameter_sets import is_sequence_set
+from .vp9_headers import Vp9Colours, vp9_frames
+
+__all__ = [
+    "CodedSequence",
+    "PacketHeaders",
+    "av1_headers",
+    "base_sequence_sets",
+    "unit_headers",
+    "vp8_headers",
+    "vp9_headers",
+    "vp9_sequence",
+]
+
+CodedSequence: TypeAlias = frozenset[object]
+"""Compared, and nothing else: parameter sets as they are, or what was read of a key frame."""
+
+_H264_IDR: Final = 5
+_HEVC_IDR: Final = (19, 20)
+_SLICES: Final = 32
+_VP8_KEY_BYTES: Final = 10
+_SEQUENCE_HEADER: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketHeaders:
+    """What is read of one packet. Damaged headers say what they seem to.
+
+    ``sequence`` is what it states of pictures from here on, None where it states nothing. ``begins`` tells whether
+    nothing after it refers to what lies before. ``resizes`` tells whether pictures change their size within a sequence,
+    which decoders do in more than one way.
+    """
+
+    shown: int = 1
+    sequence: CodedSequence | None = None
+    begins: bool = False
+    resizes: bool = False
+
+
+def unit_headers(units: Sequence[bytes], *, hevc: bool) -> PacketHeaders:
+    """Read a packet of H.264 or HEVC, given as NAL units."""
+    sets = base_sequence_sets(units, hevc=hevc)
+    if hevc:
+        kinds = (unit[0] >> 1 & 0x3F for unit in units)
+        begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
+    else:
+        begins = any(unit[0] & 0x1F == _H264_IDR for unit in units)
+    return PacketHeaders(sequence=sets or None, begins=begins)
+
+
+def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
+    """Return the sequence parameter sets among NAL units; of HEVC's layers, only those of the one that is decoded."""
+    sets = (unit for unit in units if is_sequence_set(unit, hevc=hevc))
+    return frozenset(unit for unit in sets if not hevc or not _layer(unit))
+
+
+def _layer(unit: bytes) -> int:
+    """Return ``nuh_layer_id`` (H.265 section 7.3.1.2)."""
+    return (unit[0] & 1) << 5 | unit[1] >> 3 if len(unit) > 1 else 0
+
+
+def vp8_headers(data: bytes) -> PacketHeaders:
+    """Read a packet of VP8: one frame, shown or not; a key frame states its size."""
+    shown = data[0] >> 4 & 1 if data else 0
+    if len(data) < _VP8_KEY_BYTES or data[0] & 1:
+        return PacketHeaders(shown=shown)
+    width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    return PacketHeaders(shown=shown, sequence=frozenset({(width, height)}), begins=True)
+
+
+def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
+    """Read a packet of VP9, whose frames follow some of that (width, height)."""
+    frames = list(vp9_frames(data))
+    shown = sum(frame.is_shown for frame in frames)
+    first = frames[0]
+    begins = first.colours is not None and first.size is not None
+    if begins and first.size is not None:
+        size = first.size
+    return PacketHeaders(
+        shown=shown,
+        sequence=vp9_sequence(size, first.colours) if begins else None,
+        begins=begins,
+        resizes=any(frame.size not in (None, size) for frame in frames),
+    )
+
+
+def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequence:
+    """Return what a key frame of that size and with those colours states."""
+    return frozenset({(*size, colours)})
+
+
+def av1_headers(data: bytes) -> PacketHeaders:
+    """Read a packet of AV1: a temporal unit, which shows one picture.
+
+    Frames that override the size of their sequence are not looked for.
+    """
+    sets = frozenset(payload for kind, payload in _open_bitstream_units(data) if kind == _SEQUENCE_HEADER)
+    return PacketHeaders(sequence=sets or None, begins=bool(sets))
+
+
+def _open_bitstream_units(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, payload) of each OBU; one without a size is the last."""
+    at = 0
+    while at < len(data):
+        header = data[at]
+        at += 2 if header >> 2 & 1 else 1
+        size_bytes = len(data) - at
+        if header >> 1 & 1:
+            size_bytes, at = _leb128(data, at)
+        yield header >> 3 & 0xF, data[at : at + size_bytes]
+        at += size_bytes
+
+
+def _leb128(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number in the form leb128 (section 4.10.5), and where it ends."""
+    value = 0
+    for place, byte in enumerate(data[at : at + 8]):
+        value |= (byte & 0x7F) << 7 * place
+        if not byte & 0x80:
+            return value, at + place + 1
+    return value, at + 8

@@ -1,0 +1,243 @@
+"""How much of which source samples makes a target sample: the arithmetic of scaling and of moving chroma.
+
+Pure and the same on every machine: positions are fractions, weights are whole numbers computed with whole numbers
+alone, and what is rounded is rounded here. Progressive pictures only: a field's chroma lies elsewhere.
+
+Sources: ITU-T H.273, section 8.7 ("Chroma420SampleLocType"), for where chroma lies; R. Keys, "Cubic Convolution
+Interpolation for Digital Image Processing" (1981), for the cubic's two halves.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["LUMA", "ONE", "WEIGHT_BITS", "ChromaLocation", "Lattice", "ScaleFilter", "Taps", "taps"]
+
+WEIGHT_BITS: Final = 15
+"""Enough for 12-bit samples, and few enough for two passes in 32-bit sums: ``converting`` has the bounds."""
+ONE: Final = 1 << WEIGHT_BITS
+"""What the weights of a target sample sum to."""
+
+_FINE_BITS: Final = 48
+_FINE: Final = 1 << _FINE_BITS
+"""The unit in which filters are evaluated."""
+_PI: Final = 884279719003555
+"""Pi in that unit, rounded."""
+
+
+class ScaleFilter(StrEnum):
+    """What a target sample is made of. All pass a picture through unchanged where nothing is scaled."""
+
+    BILINEAR = "bilinear"
+    """A triangle that reaches one sample to either side: soft."""
+    BICUBIC = "bicubic"
+    """The cubic with a = -0.6, as swscale's ``bicubic`` has it by default: as sharp as the software path."""
+    LANCZOS = "lanczos"
+    """A sinc under a sinc window of three lobes: the sharpest, and the one that rings most."""
+
+    @property
+    def reach(self) -> int:
+        """How far it reaches to either side, in samples, where nothing is scaled down."""
+        return {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """Where an axis's samples lie: the k-th at ``first + k * spacing``, in luma samples from the picture's edge."""
+
+    spacing: int
+    first: Fraction
+
+
+LUMA: Final = Lattice(1, Fraction(1, 2))
+"""Luma's, and chroma's where it is not halved."""
+_BETWEEN: Final = Lattice(2, Fraction(1))
+_ON_EVEN: Final = Lattice(2, Fraction(1, 2))
+_ON_ODD: Final = Lattice(2, Fraction(3, 2))
+
+
+class ChromaLocation(Enum):
+    """Where halved chroma lies among luma; the value is FFmpeg's number, whose 0 (unspecified) is read as LEFT."""
+
+    LEFT = 1
+    """On every second column, between two rows: what MPEG-2, H.264 and HEVC take for granted."""
+    CENTER = 2
+    """Amid four luma samples: JPEG, MPEG-1, and what swscale assumes by default."""
+    TOP_LEFT = 3
+    """On every second luma sample: BT.2020 and BT.2100."""
+    TOP = 4
+    """Between two columns, on every second row."""
+    BOTTOM_LEFT = 5
+    """On every second column, on the odd rows."""
+    BOTTOM = 6
+    """Between two columns, on the odd rows."""
+
+    def across(self, *, halved: bool) -> Lattice:
+        """Return where chroma's columns lie."""
+        if not halved:
+            return LUMA
+        return _ON_EVEN if self in _LEFT else _BETWEEN
+
+    def down(self, *, halved: bool) -> Lattice:
+        """Return where chroma's rows lie."""
+        return _DOWN.get(self, _BETWEEN) if halved else LUMA
+
+
+_LEFT: Final = frozenset({ChromaLocation.LEFT, ChromaLocation.TOP_LEFT, ChromaLocation.BOTTOM_LEFT})
+_DOWN: Final = {
+    ChromaLocation.TOP_LEFT: _ON_EVEN,
+    ChromaLocation.TOP: _ON_EVEN,
+    ChromaLocation.BOTTOM_LEFT: _ON_ODD,
+    ChromaLocation.BOTTOM: _ON_ODD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """What each sample of a target axis is made of.
+
+    Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
+    targets have equally many weights, which sum to ``ONE``, and no index lies outside the source.
+    """
+
+    firsts: tuple[int, ...]
+    weights: tuple[tuple[int, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """How many source samples make a target sample."""
+        return len(self.weights[0])
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every target sample is the source sample of the same number."""
+        return self.count == 1 and self.firsts == tuple(range(len(self.firsts)))
+
+
+@lru_cache(maxsize=64)
+def taps(
+    source_size: int,
+    target_size: int,
+    filter_: ScaleFilter,
+    source_lattice: Lattice = LUMA,
+    target_lattice: Lattice = LUMA,
+) -> Taps:
+    """Return what an axis's target samples are made of.
+
+    Scaling down widens the filter by as much, so that nothing finer than the target's samples folds into them. Beyond
+    an edge its own sample is repeated.
+
+    Args:
+        source_size: the source picture's extent along the axis, in luma samples.
+        target_size: the target picture's.
+        filter_: how samples are weighed.
+        source_lattice: where the plane's samples lie in the source.
+        target_lattice: where they shall lie in the target.
+
+    Raises:
+        ValueError: a size is not a positive multiple of its lattice's spacing.
+    """
+    source_count = _count(source_size, source_lattice)
+    target_count = _count(target_size, target_lattice)
+    ratio = Fraction(source_size, target_size)
+    step = ratio * target_lattice.spacing / source_lattice.spacing
+    begin = (ratio * target_lattice.first - source_lattice.first) / source_lattice.spacing
+    widening = max(Fraction(1), step)
+    phases: dict[Fraction, tuple[int, list[int]]] = {}
+    found = []
+    for number in range(target_count):
+        position = begin + number * step
+        whole = math.floor(position)
+        phase = position - whole
+        if phase not in phases:
+            phases[phase] = _weighed(phase, widening, filter_)
+        first, weights = phases[phase]
+        found.append(_folded(whole + first, weights, source_count))
+    return _aligned(found, source_count)
+
+
+def _count(size: int, lattice: Lattice) -> int:
+    count, rest = divmod(size, lattice.spacing)
+    if count <= 0 or rest:
+        msg = f"an axis of {size} has no whole number of samples that are {lattice.spacing} apart"
+        raise ValueError(msg)
+    return count
+
+
+def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter) -> tuple[int, list[int]]:
+    """Return the first index and the weights around a position in [0, 1), in units of ``ONE``."""
+    reach = filter_.reach * widening
+    first, last = math.floor(phase - reach) + 1, math.ceil(phase + reach) - 1
+    weights = [_weight(abs(Fraction(index) - phase) / widening, filter_) for index in range(first, last + 1)]
+    total = sum(weights)
+    rounded = [(2 * weight * ONE + total) // (2 * total) for weight in weights]
+    # The largest bear what rounding left, in equal parts where there are two: what was symmetric stays so.
+    largest = max(weights)
+    bearers = [place for place, weight in enumerate(weights) if weight == largest]
+    share, odd = divmod(ONE - sum(rounded), len(bearers))
+    for place in bearers:
+        rounded[place] += share
+    rounded[bearers[0]] += odd
+    return first, rounded
+
+
+def _weight(distance: Fraction, filter_: ScaleFilter) -> int:
+    """Return a filter's value at a distance from its middle; both are in units of ``_FINE`` from here on."""
+    fine = distance.numerator * _FINE // distance.denominator
+    if fine >= filter_.reach * _FINE:
+        return 0
+    if filter_ is ScaleFilter.BILINEAR:
+        return _FINE - fine
+    return _cubic(fine) if filter_ is ScaleFilter.BICUBIC else _lanczos(fine)
+
+
+def _cubic(fine: int) -> int:
+    square, cube = fine * fine, fine * fine * fine
+    if fine < _FINE:
+        return (7 * cube - 12 * square * _FINE + 5 * _FINE**3) // (5 * _FINE**2)
+    return -3 * (cube - 5 * square * _FINE + 8 * fine * _FINE**2 - 4 * _FINE**3) // (5 * _FINE**2)
+
+
+def _lanczos(fine: int) -> int:
+    if not fine:
+        return _FINE
+    angle = fine * _PI >> _FINE_BITS
+    return 3 * _sine(fine) * _sine(fine // 3) * _FINE // (angle * angle)
+
+
+def _sine(half_turns: int) -> int:
+    """Return the sine of so many half turns: zero, exactly, of whole ones."""
+    whole, rest = divmod(half_turns, _FINE)
+    angle = min(rest, _FINE - rest) * _PI >> _FINE_BITS
+    square = angle * angle >> _FINE_BITS
+    total, term, number = 0, angle, 1
+    while term:
+        total += term if number % 4 == 1 else -term
+        term = (term * square >> _FINE_BITS) // ((number + 1) * (number + 2))
+        number += 2
+    return -total if whole % 2 else total
+
+
+def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, list[int]]:
+    """Give the edges' samples what lies beyond them, and leave out the zeros at both ends."""
+    sums: dict[int, int] = {}
+    for index, weight in enumerate(weights, first):
+        place = min(max(index, 0), source_count - 1)
+        sums[place] = sums.get(place, 0) + weight
+    used = [place for place, weight in sums.items() if weight]
+    return used[0], [sums[place] for place in range(used[0], used[-1] + 1)]
+
+
+def _aligned(found: list[tuple[int, list[int]]], source_count: int) -> Taps:
+    """Give all targets as many weights as the one with most, within the source."""
+    count = max(len(weights) for _, weights in found)
+    firsts, rows = [], []
+    for first, weights in found:
+        begin = min(first, source_count - count)
+        before = first - begin
+        firsts.append(begin)
+        rows.append((0,) * before + tuple(weights) + (0,) * (count - before - len(weights)))
+    return Taps(tuple(firsts), tuple(rows))

@@ -1,0 +1,42 @@
+"""Software's pictures on the device: what NVDEC does not decode goes the same way from here on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from av.video.stream import VideoStream
+
+from ..decoding import SOFTWARE, DecodeTally, PictureDecoder
+from .device_frame import DevicePicture
+from .device_pictures import PictureMover
+
+if TYPE_CHECKING:
+    from ..decoding import VideoPacket
+
+__all__ = ["UploadingDecoder"]
+
+
+class UploadingDecoder(PictureDecoder[DevicePicture]):
+    """Decodes in software and moves every picture to the device.
+
+    Args:
+        open_mover: opens a way to the device, for the thread that decodes.
+    """
+
+    name = SOFTWARE.name
+
+    def __init__(self, open_mover: Callable[[], PictureMover]) -> None:
+        self._open_mover = open_mover
+
+    def decode(
+        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, DevicePicture]]:
+        """Yield the pictures of a range.
+
+        Raises:
+            EngineUnfit: no surface holds such pictures.
+            DeviceError: a copy failed.
+        """
+        with closing(self._open_mover()) as mover:
+            for number, picture in SOFTWARE.decode(stream, packets, tally):
+                yield number, mover.to_device(picture)

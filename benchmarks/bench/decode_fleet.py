@@ -1,0 +1,180 @@
+"""Decoding through a fleet: the same work as raw decoders do, by worker actors of a private Ray."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from codecfleet.actors.decoding import DecodeRange
+from codecfleet.cluster.placement.demand import EncoderChoice
+from codecfleet.cluster.pool import Pool
+
+from .decode_work import Decoded, DecodeOnly
+from .failures import CommandFailed
+from .film import Film
+from .narrow_pool import open_narrow_pool
+from .stack_sampler import Profile, add_profiles
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.embedded import Connection
+
+__all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
+
+LONG_FRAMES = 10**6
+"""Placement gives more sessions to longer work; how many there are is the benchmark's to say."""
+SETTLE_S = 60.0
+
+
+class FleetWay(StrEnum):
+    """The ways to decode on a fleet's workers."""
+
+    DEVICE = "worker, device, one stream"
+    HOST = "worker, host, one stream"
+    SEGMENTS = "worker, host, 2 s segments"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of one way: pictures, counted once, in wall seconds, and what each piece of work told."""
+
+    pictures: int
+    wall_s: float
+    decoded: tuple[Decoded, ...]
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """Of one worker process: decoder sessions it made, and the most pieces of work it had at once."""
+
+    made: int = 0
+    at_once: int = 0
+
+
+class DecodeFleet:
+    """A fleet on some of this machine's GPUs, which decodes a film.
+
+    Args:
+        devices: as CUDA_VISIBLE_DEVICES names them; Ray sees no others.
+        film: what is decoded.
+    """
+
+    def __init__(self, devices: Sequence[str], film: Film) -> None:
+        self._devices = devices
+        self._film = film
+        self._opened: tuple[Pool, Connection] | None = None
+        self._job = ""
+        self.granted = 0
+        self.sessions: dict[str, SessionCounts] = {}
+
+    async def __aenter__(self) -> Self:
+        self._opened = await open_narrow_pool(self._devices)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._opened is not None:
+            pool, connection = self._opened
+            await pool.aclose()
+            await connection.close()
+
+    @property
+    def _pool(self) -> Pool:
+        if self._opened is None:
+            message = "the fleet is not open"
+            raise CommandFailed(message)
+        return self._opened[0]
+
+    async def settle(self, sessions: int, pieces: int) -> None:
+        """Ask for so many sessions on GPUs, for a job with so many pieces of work, and wait until they are granted.
+
+        Raises:
+            CommandFailed: no GPU decodes the film here, or none came.
+        """
+        self._pool.forget(self._job)
+        self._job = f"bench-{sessions}"
+        demand = replace(
+            self._film.demand,
+            job=self._job,
+            segments=(LONG_FRAMES,) * max(sessions, pieces),
+            renditions=(),
+            encoder=EncoderChoice.SOFTWARE,
+            needs_gpu=True,
+            workers_max=sessions,
+        )
+        reason = demand.software_decode or self._pool.never(demand)
+        if reason:
+            raise CommandFailed(reason)
+        self._pool.expect(demand)
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._pool.more_slots(self._job, sessions - 1)
+        except TimeoutError:
+            if not self._pool.slots_for(self._job):
+                message = f"no worker came within {SETTLE_S:g} s: {self._pool.waits_for(self._job)}"
+                raise CommandFailed(message) from None
+        self.granted = self._pool.slots_for(self._job)
+
+    def pieces(self, way: FleetWay, sessions: int, films: int) -> int:
+        """Return how many pieces of work a pass has."""
+        return len(self._film.segments) * films * sessions if way is FleetWay.SEGMENTS else sessions
+
+    async def run(self, way: FleetWay, sessions: int, films: int, *, with_profile: bool = False) -> Pass:
+        """Decode ``films`` films for each session."""
+        works = [
+            self._work(way, number, films, with_profile=with_profile)
+            for number in range(self.pieces(way, sessions, films))
+        ]
+        began_s = time.perf_counter()
+        decoded = tuple(await asyncio.gather(*(self._pool.submit(work) for work in works)))
+        wall_s = time.perf_counter() - began_s
+        self._note(decoded)
+        once = self._film.pictures_in_segments * films * sessions
+        pictures = once if way is FleetWay.SEGMENTS else sum(one.pictures for one in decoded)
+        return Pass(pictures, wall_s, decoded)
+
+    async def first_pictures_s(self, times: int) -> list[float]:
+        """Return how long a warm worker took from submission to the first picture of a segment, one after the other."""
+        found = []
+        for number in range(times):
+            range_ = self._film.segments[number % len(self._film.segments)]
+            submitted_s = time.monotonic()
+            decoded = await self._pool.submit(self._order(f"first {number}", (range_,)))
+            found.append(decoded.first_picture_s - submitted_s)
+            self._note((decoded,))
+        return found
+
+    def _work(self, way: FleetWay, number: int, films: int, *, with_profile: bool) -> DecodeOnly:
+        label = f"{way.value} {number}"
+        if way is FleetWay.SEGMENTS:
+            range_ = self._film.segments[number % len(self._film.segments)]
+            return self._order(label, (range_,), with_profile=with_profile)
+        on_device = way is FleetWay.DEVICE
+        return self._order(label, (self._film.whole,), films=films, on_device=on_device, with_profile=with_profile)
+
+    def _order(self, label: str, ranges: tuple[DecodeRange, ...], **options: Any) -> DecodeOnly:  # noqa: ANN401
+        return DecodeOnly(job=self._job, label=label, ranges=ranges, **options)
+
+    def _note(self, decoded: Sequence[Decoded]) -> None:
+        for one in decoded:
+            counts = self.sessions.setdefault(one.device, SessionCounts())
+            counts.made = max(counts.made, one.sessions_made)
+            counts.at_once = max(counts.at_once, one.at_once_most)
+
+
+def profile_record(passed: Pass) -> dict[str, Any]:
+    """Return where a profiled pass's time went, in microseconds of a thread for each picture."""
+    total: Profile = add_profiles([one.profile for one in passed.decoded])
+    pictures = max(sum(one.pictures for one in passed.decoded), 1)
+
+    def per_picture(seconds: dict[str, float]) -> dict[str, float]:
+        ordered = sorted(seconds.items(), key=lambda item: -item[1])
+        return {name: round(spent * 1e6 / pictures, 2) for name, spent in ordered}
+
+    return {
+        "fps": passed.pictures / passed.wall_s,
+        "thread_us_per_picture": round(sum(one.wall_s for one in passed.decoded) * 1e6 / pictures, 2),
+        "session_us_per_picture": round(sum(one.decode_s for one in passed.decoded) * 1e6 / pictures, 2),
+        "stages_us_per_picture": per_picture(total.stages_s),
+        "lines_us_per_picture": dict(list(per_picture(total.lines_s).items())[:12]),
+    }

@@ -1,0 +1,70 @@
+"""A film as decoding takes it: packets in memory for PyNvVideoCodec alone, ranges of the file for codecfleet."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+from av.bitstream import BitStreamFilterContext
+
+from codecfleet import TranscodeSpec, plan_transcode
+from codecfleet.actors.decoding import DecodeRange
+from codecfleet.cluster.placement.demand import Demand
+from codecfleet.jobs.placing import demand_of
+
+from .failures import CommandFailed
+
+__all__ = ["SEGMENT_S", "Film", "read_film"]
+
+SEGMENT_S = Fraction(2)
+_CODECS = {"h264": 4, "hevc": 8}
+"""FFmpeg's names, and the numbers of ``cudaVideoCodec``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Film:
+    """A file's packets as NVDEC eats them, and its ranges: one for the whole, and one for each 2 s."""
+
+    codec: int
+    packets: tuple[bytes, ...]
+    whole: DecodeRange
+    segments: tuple[DecodeRange, ...]
+    pictures_in_segments: int
+    """Segments overlap by what reordering and the proof of seams need: pictures that are decoded twice count once."""
+    demand: Demand
+    """What a job that encodes the film would ask for."""
+
+
+def read_film(path: Path) -> Film:
+    """Read a film of H.264 or HEVC.
+
+    Raises:
+        CommandFailed: it is of another codec.
+    """
+    spec = TranscodeSpec(source=str(path.resolve()), output="out.mkv", segment_s=SEGMENT_S, force=True)
+    plan = plan_transcode(spec)
+    works = [plan.work("bench", segment, segment, 0) for segment in range(len(plan.segments))]
+    whole = replace(works[0].decode, last_packet=None, expected_ticks=(), expected_packets=None)
+    with av.open(whole.source) as container:
+        stream = container.streams[whole.stream_index]
+        codec = stream.codec_context.name
+        if codec not in _CODECS:
+            message = f"{path.name} is {codec}, and this benchmark takes {' or '.join(_CODECS)}"
+            raise CommandFailed(message)
+        packets = _annex_b(container, stream, f"{codec}_mp4toannexb")
+    return Film(
+        codec=_CODECS[codec],
+        packets=packets,
+        whole=whole,
+        segments=tuple(work.decode for work in works),
+        pictures_in_segments=plan.frames,
+        demand=demand_of(plan),
+    )
+
+
+def _annex_b(container: Any, stream: Any, name: str) -> tuple[bytes, ...]:  # noqa: ANN401 - PyAV's, of any kind of track
+    """Return a track's packets with start codes, and with parameter sets before each keyframe."""
+    filter_ = BitStreamFilterContext(name, stream)
+    packets = [each for packet in container.demux(stream) if packet.size for each in filter_.filter(packet)]
+    return tuple(bytes(packet) for packet in (*packets, *filter_.filter(None)) if packet.size)

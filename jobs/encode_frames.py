@@ -1,0 +1,88 @@
+"""Frames that a user has, encoded in this process into one file: one encoder session, from the first to the last."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ..actors.device import WorkerDevice
+from ..errors import UsageError
+from .containers import container_for
+from .encode_request import EncodeReport, EncodeRequest
+from .frame_encoder import FrameEncoder
+from .frame_stream import FrameStream
+from .publish import check_output, publish, work_folder
+from .spool import Spool
+from .threads import come_what_may, heard, in_thread, to_its_end
+
+__all__ = ["encode_frames"]
+
+
+async def encode_frames(
+    frames: Iterable[object] | AsyncIterable[object], request: EncodeRequest, device: Callable[[], WorkerDevice]
+) -> EncodeReport:
+    """Encode frames into a file that appears at once and whole; leave nothing under its name otherwise.
+
+    Args:
+        frames: what to encode; see ``read_offered``. A plain iterable is run through in a thread.
+        request: how, and into what.
+        device: the GPU of this process, if it turns out to be one.
+
+    Raises:
+        UsageError: a frame is none, does not fit the others, or has no time; or there are no frames.
+        RequestError: the output cannot be had like that.
+        DeviceError: the GPU is insisted on, and cannot do it; or it failed.
+        WorkError: encoding or writing failed.
+    """
+    began = time.monotonic()
+    container = container_for(request.output)
+    codec = request.codec or container.default_codec
+    container.check_video_codec(codec)
+    output = request.absolute_output
+    # No input has a name here: a name that nothing has.
+    await in_thread(check_output, f"{output}.no-input", output, overwrite=request.overwrite)
+    spool = Spool(work_folder(output, secrets.token_hex(4)))
+    await to_its_end(spool.open)
+    try:
+        path = spool.folder / f"output.{container.name}"
+        encoder = FrameEncoder(request, codec, container, path, device=device)
+        await _fed(encoder, frames)
+        report = await to_its_end(encoder.report, began)
+        await come_what_may(publish, path, output, overwrite=request.overwrite)
+        return report
+    finally:
+        await asyncio.shield(in_thread(spool.remove))
+
+
+async def _fed(encoder: FrameEncoder, frames: Iterable[object] | AsyncIterable[object]) -> None:
+    """Feed an encoder in one thread of its own: it belongs to whoever opened it."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-encode") as thread:
+        try:
+            if isinstance(frames, AsyncIterable):
+                pending: asyncio.Future[None] | None = None
+                async for item in frames:
+                    # While one is encoded, the next is made.
+                    if pending is not None:
+                        await pending
+                    pending = loop.run_in_executor(thread, encoder.add, item)
+                    pending.add_done_callback(heard)
+                if pending is not None:
+                    await pending
+            else:
+                await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
+            await loop.run_in_executor(thread, encoder.finish)
+        except BaseException:
+            encoder.cancel()
+            await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
+            if isinstance(frames, FrameStream):
+                await frames.aclose()
+            raise
+
+
+def _iterable(frames: object) -> Iterable[object]:
+    if not isinstance(frames, Iterable):
+        message = f"a {type(frames).__name__} is no series of frames"
+        raise UsageError(message, "Give a list, a generator or an asynchronous iterator.")
+    return frames

@@ -1,0 +1,102 @@
+"""What ``Fleet.encode`` is asked for, checked; and what came of it."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from ..actors.encoder_settings import Codec, RateControl
+from ..actors.location import is_local, local_path
+from ..actors.media import Colour
+from ..errors import UsageError
+
+__all__ = ["EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
+
+EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
+Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
+
+_COLOURS = {"bt709": Colour(1, 1, 1, 1), "bt601": Colour(1, 6, 6, 6), "bt2020": Colour(1, 9, 14, 9)}
+"""Limited range, and the primaries, transfer and matrix of ITU-R BT.709, BT.601 (525 lines) and BT.2020 in 10 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeRequest:
+    """Frames into a file.
+
+    ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
+    format of their own are read, ``pix_fmt`` what is encoded, ``matrix`` what RGB is turned into YUV by.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+
+    output: str
+    codec: Codec | None = None
+    quality: int | None = None
+    bitrate_bps: int | None = None
+    preset: int = 4
+    encoder: EncoderChoice = "auto"
+    fps: Fraction | None = None
+    time_base: Fraction | None = None
+    input_pix_fmt: str | None = None
+    pix_fmt: str | None = None
+    matrix: Matrix = "bt709"
+    sample_aspect_ratio: Fraction | None = None
+    encoder_options: tuple[tuple[str, str], ...] = ()
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("encoder", ("auto", "software", "nvenc")), ("matrix", tuple(_COLOURS))):
+            if (value := getattr(self, name)) not in known:
+                message = f"{name} {value!r} is none of {', '.join(known)}"
+                raise UsageError(message, f"Leave it out for {known[0]}.")
+        for name in ("fps", "time_base", "sample_aspect_ratio"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                message = f"{name} must be positive: {value}"
+                raise UsageError(message, "Leave it out for the default.")
+        if self.fps is not None and self.time_base is not None:
+            message = "fps and time_base exclude each other: a constant rate counts its frames"
+            raise UsageError(message, "Give one of them.")
+        if self.quality is not None and self.bitrate_bps is not None:
+            message = "quality and bitrate exclude each other"
+            raise UsageError(message, "Give one of them.")
+
+    @property
+    def absolute_output(self) -> str:
+        """The output by a name that holds in any folder."""
+        return str(local_path(self.output).absolute()) if is_local(self.output) else self.output
+
+    @property
+    def rate(self) -> RateControl | None:
+        """What steers the bitrate; None is the codec's default quality."""
+        if self.quality is None and self.bitrate_bps is None:
+            return None
+        return RateControl(quality=self.quality, bitrate_bps=self.bitrate_bps)
+
+    @property
+    def colour_of_rgb(self) -> Colour:
+        """What RGB becomes."""
+        return _COLOURS[self.matrix]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeReport:
+    """What was written. ``fallback`` says why software encoded what lay on a GPU, "" where there is nothing to say."""
+
+    output: str
+    codec: str
+    encoder: str
+    """FFmpeg's name of the software encoder, or ``h264_nvenc`` and its kin."""
+    from_device: bool
+    """Whether the encoder took frames from the GPU's memory, without a copy through the host's."""
+    fallback: str
+    width: int
+    height: int
+    pix_fmt: str
+    frames_in: int
+    frames_out: int
+    """Counted by reading the file back."""
+    duration_s: Fraction
+    """From the first frame to the end of the last."""
+    output_bytes: int
+    output_sha256: str
+    wall_s: float

@@ -1,0 +1,116 @@
+"""Which encoder a track gets: software's, or the NVENC of one kind of GPU, settled before its first segment.
+
+One kind writes the whole track. A plan is made for software first; where the fleet says that an NVENC would finish it
+sooner, and nothing speaks against it, a worker is asked what its NVENC can do, and the plan is bound to it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..actors.describe_encoder import DescribeEncoder, EncoderOffer
+from ..actors.filtering import FilterSettings
+from ..actors.media import VideoFormat
+from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvenc_profiles import settle_nvenc
+from ..cluster.placement.demand import EncoderChoice, EncoderKind
+from ..cluster.placement.recipes import is_nvenc
+from ..cluster.pool import Pool
+from ..errors import DeviceError, FleetUnavailable, Unsupported, WorkerLost
+from .losses import picture_losses
+from .placing import demand_of, nvenc_refusal, settled_demand
+from .plan import Plan, rate_of
+from .report import Warning_
+
+__all__ = ["NOT_ON_NVENC", "may_restart", "settle_encoder_kind", "with_nvenc"]
+
+NOT_ON_NVENC = "encoder"
+"""The code of the warning that says why software encodes what an NVENC was chosen for."""
+Ask: TypeAlias = Callable[[], Awaitable[EncoderOffer]]
+_STEP = "Use --encoder software, or leave it at auto."
+
+
+async def settle_encoder_kind(
+    plan: Plan,
+    job: str,
+    pool: Pool,
+    retried: Callable[[Callable[[], Awaitable[EncoderOffer]]], Awaitable[EncoderOffer]],
+) -> tuple[Plan, list[Warning_]]:
+    """Bind a plan to the encoder kind that is to write it; return it with what the user should know.
+
+    Args:
+        plan: as it is for software.
+        job: its name.
+        pool: who knows the fleet.
+        retried: submits work again where that helps.
+
+    Raises:
+        Unsupported: an NVENC was asked for, and cannot be had for this plan.
+        DeviceError: an NVENC was asked for, and the one that was found failed.
+        FleetUnavailable: nobody can say what there is.
+    """
+    insists = plan.spec.encoder == "nvenc"
+    if insists and (refusal := nvenc_refusal(plan)):
+        message = f"NVENC cannot encode this: {refusal}"
+        raise Unsupported(message, _STEP)
+    demand = demand_of(plan, job)
+    if demand.encoder is EncoderChoice.SOFTWARE:
+        return plan, []
+    kind = await pool.encoder_kind(demand)
+    if kind is None or not is_nvenc(kind):
+        if insists:
+            message = f"no NVENC can be had: {pool.never(demand) or 'no device of this fleet has one for this track'}"
+            raise Unsupported(message, _STEP)
+        return plan, []
+    try:
+        pool.expect(settled_demand(replace(plan, kind=kind), job))
+        work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
+        offer = await retried(lambda: pool.submit(work))
+        return with_nvenc(plan, kind, offer), []
+    except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
+        if insists:
+            raise
+        return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}")]
+    finally:
+        pool.forget(job)
+
+
+def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:
+    """Return a plan whose track is written by the NVENC of one kind of GPU.
+
+    Raises:
+        Unsupported: no NVENC takes the format, the rates or one of the options.
+        EngineUnfit: this one does not.
+    """
+    spec, output = plan.spec, plan.encoder.format
+    encoder = settle_nvenc(
+        plan.encoder.codec,
+        format=output,
+        rate=rate_of(spec),
+        preset=spec.preset,
+        time_base=plan.index.time_base,
+        capabilities=offer.capabilities,
+        extra_options=spec.encoder_options if spec.encoder == "nvenc" else (),
+    )
+    software = picture_losses(plan.extras, plan.encoder, plan.container)
+    losses = picture_losses(plan.extras, encoder, plan.container)
+    filters = FilterSettings(output, spec.deinterlace, on_device=_filters_on_device(plan.source_format, plan.filters))
+    return replace(
+        plan,
+        encoder=encoder,
+        filters=filters,
+        kind=kind,
+        package=offer.package,
+        warnings=(*(warning for warning in plan.warnings if warning not in software), *losses),
+    )
+
+
+def _filters_on_device(source: VideoFormat, filters: FilterSettings) -> bool:
+    """Tell whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
+    surface = surface_format(source.pix_fmt)
+    return not filters.has_memory and surface is not None and surface.holds(source.width, source.height)
+
+
+def may_restart(plan: Plan) -> bool:
+    """Tell whether software may begin a track anew that an NVENC could not finish."""
+    return plan.kind is not None and plan.spec.encoder == "auto"

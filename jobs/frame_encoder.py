@@ -1,0 +1,297 @@
+"""From frames that a user has to one file: an encoder, a clock and a muxer, all in one thread."""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+
+from ..actors.device import WorkerDevice
+from ..actors.encoder_pix_fmt import choose_pix_fmt
+from ..actors.encoder_session import EncodedPacket, EncoderSession
+from ..actors.encoder_settings import Codec, EncoderSettings
+from ..actors.encoder_tables import settle_encoder
+from ..actors.encoding import SoftwareEncoder
+from ..actors.media import VideoFormat
+from ..actors.nvidia.device_frame import DevicePicture
+from ..actors.nvidia.device_pictures import PictureMover
+from ..actors.nvidia.nvenc_inputs import TimedPicture
+from ..actors.nvidia.nvenc_profiles import settle_nvenc
+from ..errors import DeviceMemory, EngineUnfit, ProofFailed, SessionLimit, Unsupported, UsageError
+from .containers import Container
+from .encode_inputs import HostConverter, Offered, read_offered
+from .encode_request import EncodeReport, EncodeRequest
+from .frame_clock import FrameClock, measured_rate
+from .frame_file import FrameFile
+from .proof import file_sha256, shown_frames
+
+__all__ = ["FrameEncoder"]
+
+PEEK_FRAMES: Final = 2
+"""Frames that are looked at before the encoder opens: between them lies the frame rate."""
+_RGB_BECOMES: Final = "yuv420p"
+"""What nearly every player takes."""
+_FULL_RANGE: Final = 2
+
+
+@dataclass(slots=True, eq=False)
+class _Opened:
+    """What is open while frames are encoded. ``mover`` brings frames from the device to a software encoder."""
+
+    settings: EncoderSettings
+    session: EncoderSession[Any]
+    file: FrameFile
+    clock: FrameClock
+    converter: HostConverter
+    mover: PictureMover | None
+    from_device: bool
+    fallback: str
+    taken: int = 0
+
+    def encode(self, offered: Offered) -> None:
+        """Encode a frame, and write what is ready."""
+        ticks = self.clock.ticks(offered)
+        self.taken += 1
+        self.write(self.session.encode(self._fit(offered.pixels, ticks)))
+
+    def write(self, packets: list[EncodedPacket]) -> None:
+        """Write packets."""
+        for packet in packets:
+            self.file.write(packet)
+
+    def _fit(self, pixels: VideoFrame | DevicePicture, ticks: int) -> VideoFrame | TimedPicture:
+        if isinstance(pixels, VideoFrame):
+            return self.converter.converted(pixels, ticks)
+        if self.mover is None:
+            return TimedPicture(pixels.frame, ticks)
+        return self.converter.converted(self.mover.to_host(pixels), ticks)
+
+
+class FrameEncoder:
+    """Encodes frames into a file. One thread calls all of it but ``cancel`` and ``report``.
+
+    Args:
+        request: how.
+        codec: to what.
+        container: of the file.
+        path: of the file, which nobody looks at before it is finished.
+        device: the GPU of this process, if it turns out to be one.
+    """
+
+    def __init__(
+        self,
+        request: EncodeRequest,
+        codec: Codec,
+        container: Container,
+        path: Path,
+        *,
+        device: Callable[[], WorkerDevice],
+    ) -> None:
+        self._request = request
+        self._codec = codec
+        self._container = container
+        self._path = path
+        self._device = device
+        self._stack = ExitStack()
+        self._peeked: list[Offered] = []
+        self._shape: tuple[int, int, str, bool] | None = None
+        self._opened: _Opened | None = None
+        self._cancelled = False
+
+    def add(self, item: object) -> None:
+        """Take the next frame.
+
+        Raises:
+            UsageError: it is none, does not fit those before it, or has no time.
+            CodecfleetError: it cannot be encoded or written.
+        """
+        offered = read_offered(
+            item, input_pix_fmt=self._request.input_pix_fmt, frame_rate=self._request.fps or Fraction(25)
+        )
+        self._check_like_first(offered)
+        if self._opened is not None:
+            self._opened.encode(offered)
+            return
+        self._peeked.append(offered)
+        if len(self._peeked) == PEEK_FRAMES:
+            self._begin()
+
+    def add_all(self, items: Iterable[object]) -> None:
+        """Take all frames there are, until cancelled."""
+        for item in items:
+            if self._cancelled:
+                return
+            self.add(item)
+
+    def finish(self) -> None:
+        """Write what the encoder still holds, and close the file.
+
+        Raises:
+            UsageError: there was no frame.
+            CodecfleetError: the rest cannot be encoded or written.
+        """
+        opened = self._opened or self._begin()
+        opened.write(opened.session.finish())
+        opened.file.finish()
+        self._stack.close()
+
+    def cancel(self) -> None:
+        """Take no more frames; callable from any thread."""
+        self._cancelled = True
+
+    def abandon(self) -> None:
+        """Give up whatever is open; the caller deletes the file."""
+        self._peeked = []
+        if self._opened is not None:
+            self._opened.file.abandon()
+        self._stack.close()
+
+    def report(self, began: float) -> EncodeReport:
+        """Read the file back and say what is in it; ``began`` is when, by ``time.monotonic``, it all began.
+
+        Raises:
+            ProofFailed: it does not show every frame at its time.
+        """
+        opened = self._opened
+        if opened is None:
+            message = "nothing was encoded"
+            raise ProofFailed(message)
+        picture = opened.settings.format
+        shown = shown_frames(self._path, self._container, opened.file.joined, opened.taken)
+        return EncodeReport(
+            output=self._request.output,
+            codec=opened.settings.codec.value,
+            encoder=opened.settings.implementation,
+            from_device=opened.from_device,
+            fallback=opened.fallback,
+            width=picture.width,
+            height=picture.height,
+            pix_fmt=picture.pix_fmt,
+            frames_in=opened.taken,
+            frames_out=shown,
+            duration_s=opened.clock.length_s + 1 / picture.frame_rate,
+            output_bytes=self._path.stat().st_size,
+            output_sha256=file_sha256(self._path),
+            wall_s=time.monotonic() - began,
+        )
+
+    def _check_like_first(self, offered: Offered) -> None:
+        if self._shape is None:
+            self._shape = offered.shape
+        if offered.shape == self._shape:
+            return
+        number = len(self._peeked) if self._opened is None else self._opened.taken
+        here, first = (
+            f"{width}x{height} {pix_fmt} on the {'device' if on_device else 'host'}"
+            for width, height, pix_fmt, on_device in (offered.shape, self._shape)
+        )
+        message = f"frame {number} is {here}, and the first is {first}"
+        raise UsageError(message, "All frames of a file have one size and one format: convert them first.")
+
+    def _begin(self) -> _Opened:
+        if not self._peeked:
+            message = "there are no frames to encode"
+            raise UsageError(message, "Give one at least.")
+        clock = FrameClock(self._peeked, fps=self._request.fps, time_base=self._request.time_base)
+        opened = self._opened = self._open(self._peeked[0], clock)
+        peeked, self._peeked = self._peeked, []
+        for offered in peeked:
+            opened.encode(offered)
+        return opened
+
+    def _open(self, first: Offered, clock: FrameClock) -> _Opened:
+        rate = self._request.fps or measured_rate(self._peeked)
+        source = replace(first.format, frame_rate=rate, interlaced=False)
+        on_device = isinstance(first.pixels, DevicePicture)
+        settings, session, fallback = self._session(source, clock.time_base, on_device=on_device)
+        self._stack.enter_context(session)
+        software = not settings.on_device
+        mover = self._stack.enter_context(closing(self._device().open_mover())) if on_device and software else None
+        file = FrameFile(
+            self._path,
+            self._container,
+            settings,
+            extradata=session.extradata,
+            reorder_frames=session.reorder_frames,
+        )
+        return _Opened(
+            settings=settings,
+            session=session,
+            file=file,
+            clock=clock,
+            converter=HostConverter(source, settings.format, clock.time_base),
+            mover=mover,
+            from_device=on_device and not software,
+            fallback=fallback,
+        )
+
+    def _session(
+        self, source: VideoFormat, time_base: Fraction, *, on_device: bool
+    ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
+        """Return what encodes, opened, and why it is not the GPU on which the frames lie."""
+        choice, fallback = self._request.encoder, ""
+        if choice == "nvenc" or (choice == "auto" and on_device):
+            try:
+                return *self._on_nvenc(source, time_base, on_device=on_device), ""
+            except (EngineUnfit, SessionLimit, DeviceMemory, Unsupported) as error:
+                if choice == "nvenc":
+                    raise
+                fallback = error.message
+        request = self._request
+        settings = settle_encoder(
+            self._codec,
+            format=self._target(source),
+            rate=request.rate,
+            preset=request.preset,
+            time_base=time_base,
+            extra_options=request.encoder_options,
+        )
+        return settings, SoftwareEncoder(settings), fallback
+
+    def _on_nvenc(
+        self, source: VideoFormat, time_base: Fraction, *, on_device: bool
+    ) -> tuple[EncoderSettings, EncoderSession[Any]]:
+        request = self._request
+        if on_device and request.pix_fmt not in (None, source.pix_fmt):
+            message = f"frames of {source.pix_fmt} on the device are encoded as they are, not as {request.pix_fmt}"
+            raise Unsupported(message, 'Convert them first, or use encoder="software".')
+        target = self._shaped(source, source.pix_fmt) if on_device else self._target(source)
+        device = self._device()
+        settings = settle_nvenc(
+            self._codec,
+            format=target,
+            rate=request.rate,
+            preset=request.preset,
+            time_base=time_base,
+            capabilities=device.encoder_capabilities(self._codec),
+            extra_options=request.encoder_options,
+        )
+        return settings, device.open_encoder(settings, from_host=not on_device)
+
+    def _target(self, source: VideoFormat) -> VideoFormat:
+        """Return what pictures on the host become: what they are, where the encoder has that."""
+        asked = self._request.pix_fmt
+        wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
+        pix_fmt, _ = choose_pix_fmt(
+            self._codec, wanted, width=source.width, height=source.height, asked=asked is not None
+        )
+        return self._shaped(source, pix_fmt)
+
+    def _shaped(self, source: VideoFormat, pix_fmt: str) -> VideoFormat:
+        colour = source.colour
+        if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
+            colour = self._request.colour_of_rgb
+        elif source.pix_fmt.startswith("yuvj"):
+            # The old full-range formats say it in their name; nothing else needs to.
+            colour = replace(colour, range=_FULL_RANGE)
+        shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
+        return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)
+
+
+def _is_rgb(pix_fmt: str) -> bool:
+    return PixelFormat(pix_fmt).is_rgb

@@ -1,0 +1,269 @@
+"""The threads that decode a source's segments, several at once, into frames."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from av.video.frame import VideoFrame
+
+from ..actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from ..actors.device import WorkerDevice
+from ..actors.filtering import FilterChain, FilterSettings
+from ..actors.frames import Frame, frame_bytes
+from ..actors.nvidia.device_frame import DevicePicture
+from ..actors.segment import SEAM_FRAMES
+from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, SessionLimit
+from .frame_request import FramesReport
+from .frame_slots import FrameSlots, FrameTask, Superseded
+from .frame_source import FrameSource, Way
+from .own_gpu import OwnGpu
+from .plan import PlannedSegment
+
+__all__ = ["FrameReader"]
+
+
+class _Unsound(Exception):
+    """Damage was met in a state that a decoder from the start would not be in."""
+
+
+class FrameReader:
+    """Decodes a source's frames in threads of its own, from ``start`` to ``close``.
+
+    Args:
+        source: what to decode.
+        wake: called from any thread when polling again may help, after it did not.
+    """
+
+    def __init__(self, source: FrameSource, wake: Callable[[], None]) -> None:
+        self._source = source
+        self.report = FramesReport(frames_promised=-(-source.ranges.frames // source.request.every))
+        self.report.on_device = source.on_device
+        self._slots = FrameSlots(
+            len(source.ranges.segments),
+            at_once=source.segments_at_once,
+            slot_bytes=source.segment_bytes,
+            wake=wake,
+            report=self.report,
+        )
+        self._threads: list[threading.Thread] = []
+        self._listening = source.device.listening if isinstance(source.device, OwnGpu) else None
+
+    def start(self) -> None:
+        """Begin to decode."""
+        for number in range(self._source.segments_at_once):
+            thread = threading.Thread(target=self._work, name=f"codecfleet-frames-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def poll(self) -> Frame | None:
+        """Return the next frame, None when it is not there yet; see ``FrameSlots.poll``."""
+        return self._slots.poll()
+
+    def stop(self) -> None:
+        """Have the threads end soon, without waiting for them. Idempotent."""
+        self._slots.stop()
+
+    def close(self) -> None:
+        """Stop, and wait until the threads are gone and everything is given back. Idempotent."""
+        self.stop()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join()
+
+    def _work(self) -> None:
+        with nullcontext() if self._listening is None else self._listening:
+            self._decode_all()
+
+    def _decode_all(self) -> None:
+        while (task := self._slots.next_task()) is not None:
+            try:
+                self._decode(task)
+            except Superseded:
+                continue
+            except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out
+                self._slots.fail(task, error)
+
+    def _decode(self, task: FrameTask) -> None:
+        """Decode a segment in the first way that can."""
+        segment = self._source.ranges.segments[task.segment]
+        gave_up: Exception | None = None
+        for way, left_out in self._source.ways_of(segment.frames):
+            fallback = left_out if gave_up is None else str(gave_up.args[0])
+            try:
+                self._decode_soundly(task, segment, way, fallback)
+            except (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit) as error:
+                if not way.whole:
+                    raise
+                gave_up = error
+            else:
+                return
+        if gave_up is not None:
+            raise gave_up
+
+    def _decode_soundly(self, task: FrameTask, segment: PlannedSegment, way: Way, fallback: str) -> None:
+        """Decode a segment, from further back each time that damage is met in the wrong state."""
+        moves, past = task.entry_moves, None
+        while True:
+            run = _Run(self._source, self._slots, task, segment=segment, way=way, past=past)
+            try:
+                run.decode(self._source.ranges.decode(segment, moves), fallback)
+            except _Unsound:
+                moves, past = moves + 1, run.last_ticks
+                self._slots.move(task, moves)
+            else:
+                return
+
+
+class _Run:
+    """One run over a segment. ``past`` is the last picture that an earlier run gave: what follows is wanted."""
+
+    def __init__(
+        self,
+        source: FrameSource,
+        slots: FrameSlots,
+        task: FrameTask,
+        *,
+        segment: PlannedSegment,
+        way: Way,
+        past: int | None,
+    ) -> None:
+        self._source = source
+        self._slots = slots
+        self._task = task
+        self._segment = segment
+        self._way = way
+        self._past = None if way.whole else past
+        self.last_ticks = self._past
+        self._tally = DecodeTally()
+        self._before: list[PictureHash] = []
+        self._after: list[PictureHash] = []
+        self._sound_at: int | None = None
+        self._time_base = source.ranges.index.time_base
+        self._chain = None if source.output is None else FilterChain(FilterSettings(source.output), self._time_base)
+
+    def decode(self, range_: DecodeRange, fallback: str) -> None:
+        """Decode the range into the slot.
+
+        Raises:
+            _Unsound: from further back, please.
+            Superseded: the segment is not wanted any more.
+            CodecfleetError: it cannot be decoded in this way.
+        """
+        self._slots.begin(self._task, whole=self._way.whole)
+        with ExitStack() as stack:
+            hashed = stack.enter_context(closing(_Hasher(self._source.device)))
+            decoded = stack.enter_context(closing(decode_range(range_, self._tally, self._way.decoder)))
+            numbers = self._numbers()
+            for ticks, picture in decoded:
+                self._check_damage(range_)
+                self._take(ticks, picture, numbers, hashed)
+        self._check_damage(range_)
+        self._slots.finish(
+            self._task,
+            before=tuple(self._before),
+            after=tuple(self._after),
+            at_start=range_.entry is None,
+            told=(self._way.decoder.name, fallback),
+            tally=self._tally,
+        )
+
+    def _take(self, ticks: int, picture: Any, numbers: Callable[[int], int], hashed: "_Hasher") -> None:  # noqa: ANN401
+        start, end = self._segment.start_ticks, self._segment.end_ticks
+        if start is not None and ticks < start:
+            return
+        if len(self._before) < SEAM_FRAMES:
+            self._before.append(hashed(ticks, picture))
+            if len(self._before) == SEAM_FRAMES:
+                self._slots.see_beginning(self._task, tuple(self._before))
+        if end is not None and ticks >= end:
+            if len(self._after) < SEAM_FRAMES:
+                self._after.append(hashed(ticks, picture))
+            return
+        number = numbers(ticks)
+        if self._past is not None and ticks <= self._past:
+            return
+        self.last_ticks = ticks
+        if number % self._source.request.every == 0:
+            for moment, converted in self._converted(ticks, picture):
+                self._slots.put(self._task, self._frame(number, moment, converted), frame_bytes(converted))
+
+    def _check_damage(self, range_: DecodeRange) -> None:
+        damage = self._tally.first_damaged_packet
+        if damage is None or damage == self._sound_at:
+            return
+        if self._source.request.strict:
+            message = f"{range_.source} is damaged around packet {damage}"
+            raise InputDamaged(message, "Leave out strict to have what can be decoded.")
+        if not self._source.ranges.index.is_sound(range_.entry, damage):
+            raise _Unsound
+        self._sound_at = damage
+
+    def _converted(self, ticks: int, picture: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - of either place
+        return iter([(ticks, picture)]) if self._chain is None else self._chain.push(ticks, picture)
+
+    def _numbers(self) -> Callable[[int], int]:
+        """Return what numbers the segment's pictures, called once for each, in order.
+
+        By the times that the index promises, so that what is lost to damage does not shift what follows; where times
+        are missing or repeated, by counting within the segment.
+        """
+        ranges = self._source.ranges
+        first = ranges.segments[0].start_ticks
+        if not len(ranges.index.troubled):
+            return partial(ranges.index.frames_between, first)
+        count = sum(segment.frames for segment in ranges.segments[: self._segment.segment]) - 1
+
+        def counted(ticks: int) -> int:
+            nonlocal count
+            del ticks
+            count += 1
+            return count
+
+        return counted
+
+    def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture) -> Frame:
+        source = self._source
+        format_ = source.output or source.format
+        if isinstance(picture, DevicePicture):
+            shape = (picture.frame.width, picture.frame.height, picture.pix_fmt)
+        else:
+            shape = (picture.width, picture.height, picture.format.name)
+        if shape != (format_.width, format_.height, format_.pix_fmt):
+            format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
+        return Frame(
+            index=number,
+            ticks=ticks,
+            time_base=self._time_base,
+            start_ticks=source.ranges.index.first_ticks,
+            format=format_,
+            _picture=picture,
+            _to_host=None if source.device is None else partial(_to_host, source.device),
+        )
+
+
+class _Hasher:
+    """Hashes pictures, wherever they lie, as software's."""
+
+    def __init__(self, device: WorkerDevice | None) -> None:
+        self._stack = ExitStack()
+        self._device = device
+        self._mover: Any = None
+
+    def __call__(self, ticks: int, picture: VideoFrame | DevicePicture) -> PictureHash:
+        if isinstance(picture, VideoFrame):
+            return picture_hash(ticks, picture)
+        if self._mover is None and self._device is not None:
+            self._mover = self._stack.enter_context(closing(self._device.open_mover()))
+        return picture_hash(ticks, self._mover.to_host(picture))
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        self._stack.close()
+
+
+def _to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
+    with closing(device.open_mover()) as mover:
+        return mover.to_host(picture)

@@ -1,0 +1,173 @@
+"""What is known before the first frame of a source is decoded: its segments, its pictures, and who decodes them."""
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ..actors.decoding import SOFTWARE, PictureDecoder
+from ..actors.describe import StreamExtras
+from ..actors.device import WorkerDevice
+from ..actors.media import VideoFormat
+from ..actors.nvidia.gpu import Gpu
+from ..actors.nvidia.uploading import UploadingDecoder
+from ..cluster.machine import cores
+from ..errors import DeviceError, EngineUnfit, Unsupported
+from .frame_request import FrameRequest
+from .index import index_track
+from .source import SourceStamp, describe_source
+from .track_ranges import TrackRanges
+
+__all__ = ["FrameSource", "Way", "open_frame_source"]
+
+HOST_BYTES: Final = 2 << 30
+DEVICE_SHARE: Final = 4
+"""The part of the device's free memory that frames may take: one over this."""
+DEVICE_THREADS: Final = 14
+"""Sessions that fill the engines of a large GPU (docs/nvdec.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of decoding a segment. ``whole`` keeps its pictures until the last has come.
+
+    A device says of some pictures only afterwards that they are missing or wrong.
+    """
+
+    decoder: PictureDecoder[Any]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSource:
+    """Everything that is settled. ``format`` is what is decoded, and ``output`` what a frame becomes, None if nothing.
+
+    ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each, are held at most.
+    """
+
+    request: FrameRequest
+    stamp: SourceStamp
+    ranges: TrackRanges
+    format: VideoFormat
+    output: VideoFormat | None
+    device: WorkerDevice | None
+    on_device: bool
+    ways: tuple[Way, ...]
+    segments_at_once: int
+    segment_bytes: int
+
+    def ways_of(self, frames: int) -> tuple[tuple[Way, str], ...]:
+        """Return the ways that a segment of so many frames may go, and why not an earlier one that is left out."""
+        size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
+        fitting = tuple(way for way in self.ways if not way.whole or size_bytes <= self.segment_bytes)
+        if not fitting:
+            message = f"{frames} pictures without an access point between them do not fit into the memory for frames"
+            raise Unsupported(message, 'Give more memory_bytes, or use decoder="software".')
+        reason = (
+            "" if fitting == self.ways else "the segment is too long to be held in memory while a device decodes it"
+        )
+        return tuple((way, reason) for way in fitting)
+
+
+def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
+    """Read the source's index, decode its first picture, and settle who decodes the rest and where to.
+
+    Args:
+        request: what is asked for.
+        device: the GPU of this process, if it turns out to be one.
+
+    Raises:
+        InputError: the source cannot be read or decoded.
+        RequestError: it has no such track; or its frames cannot be had in that form.
+        EngineUnfit: the device is insisted on, and cannot be used here.
+        DeviceError: it failed.
+    """
+    source = request.absolute_source
+    stamp = SourceStamp.of(source)
+    index = index_track(source, request.video_track)
+    ranges = TrackRanges.cut(index, start_s=request.start_s, end_s=request.end_s, segment_s=request.segment_s)
+    format_, extras = describe_source(source, index)
+    format_ = replace(format_, frame_rate=index.frame_rate)
+    output = _output(request, format_)
+    usable = _usable(request, device)
+    on_device = usable and _belongs_on_device(request, extras)
+    ways = _ways(request, device, usable=usable, on_device=on_device)
+    limit = request.memory_bytes or (_device_bytes(device) if on_device else HOST_BYTES)
+    at_once = _at_once(request, ranges, picture_bytes(output or format_), limit, uses_device=ways[0].whole)
+    return FrameSource(
+        request=request,
+        stamp=stamp,
+        ranges=ranges,
+        format=format_,
+        output=output,
+        device=device if usable else None,
+        on_device=on_device,
+        ways=ways,
+        segments_at_once=at_once,
+        segment_bytes=max(1, limit // at_once),
+    )
+
+
+def picture_bytes(picture: VideoFormat) -> int:
+    """Return the bytes of a picture without padding."""
+    layout = PixelFormat(picture.pix_fmt, picture.width, picture.height)
+    return sum(-(-component.bits // 8) * component.width * component.height for component in layout.components)
+
+
+def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
+    if not request.converts:
+        return None
+    width, height = request.size or (format_.width, format_.height)
+    pix_fmt = request.pix_fmt or format_.pix_fmt
+    try:
+        known = PixelFormat(pix_fmt, width, height).components
+    except ValueError:
+        known = ()
+    if not known:
+        message = f"{pix_fmt} is no pixel format that frames can have"
+        raise Unsupported(message, "rgb24, gray and yuv420p are usual ones.")
+    return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
+
+
+def _usable(request: FrameRequest, device: WorkerDevice) -> bool:
+    """Tell whether the device takes part, having opened it."""
+    wanted = request.decoder == "nvdec" or request.place == "device"
+    if not wanted and request.decoder == "software":
+        return False
+    try:
+        device.open_mover().close()
+    except DeviceError:
+        if wanted:
+            raise
+        return False
+    return True
+
+
+def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
+    if request.place == "auto":
+        return request.decoder != "software" and not request.converts and not extras.device_objection
+    return request.place == "device"
+
+
+def _ways(request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool) -> tuple[Way, ...]:
+    ways = []
+    if usable and request.decoder != "software":
+        ways.append(Way(device.surfaces if on_device else device.pictures, whole=True))
+    if request.decoder != "nvdec":
+        ways.append(Way(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, whole=False))
+    if not ways:
+        message = "this process has no GPU that decodes"
+        raise EngineUnfit(message, 'Use decoder="software".')
+    return tuple(ways)
+
+
+def _device_bytes(device: WorkerDevice) -> int:
+    return device.opened().cuda.free_bytes() // DEVICE_SHARE if isinstance(device, Gpu) else HOST_BYTES
+
+
+def _at_once(request: FrameRequest, ranges: TrackRanges, size_bytes: int, limit: int, *, uses_device: bool) -> int:
+    """Return how many segments are decoded at once: as threads are there, and as memory holds them whole."""
+    threads = request.threads or (DEVICE_THREADS if uses_device else cores())
+    usual_bytes = size_bytes * statistics.median_low(segment.frames for segment in ranges.segments) // request.every
+    return max(1, min(threads, len(ranges.segments), limit // max(1, usual_bytes)))

@@ -1,0 +1,127 @@
+"""The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
+
+import asyncio
+from dataclasses import replace
+
+from ..cluster.pool import Pool
+from ..errors import DeviceError, FleetUnavailable, SegmentFailed
+from .channel import EventChannel
+from .encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
+from .events import Done, Planned, Warned
+from .narrator import Narrator
+from .placing import check_device, settled_demand
+from .plan import Plan, check_request, plan_transcode
+from .proof import prove
+from .publish import check_output, publish, work_folder
+from .report import Report, Warning_
+from .reporting import damage_warnings, make_report
+from .source import SourceStamp
+from .spec import TranscodeSpec
+from .spool import Spool
+from .threads import come_what_may, heard, in_thread, to_its_end
+from .track_run import FinishedTrack, TrackRun, with_retries
+
+__all__ = ["JobRun"]
+
+
+class JobRun:
+    """The running of one job. Used once."""
+
+    def __init__(self, job: str, spec: TranscodeSpec, pool: Pool, channel: EventChannel) -> None:
+        self._job = job
+        self._spec = spec
+        self._pool = pool
+        self._narrator = Narrator(job, channel)
+        self._late_warnings: list[Warning_] = []
+        self._workers = 1
+        self._stamp = SourceStamp(spec.source, None)
+
+    async def run(self) -> Report:
+        """Do everything; leave either the complete output or nothing.
+
+        Raises:
+            CodecfleetError: the job failed.
+            asyncio.CancelledError: it was cancelled.
+        """
+        spec = self._spec
+        await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        self._stamp = await in_thread(SourceStamp.of, spec.source)
+        await in_thread(check_request, spec)
+        # Workers start while the source is read; whatever is plainly wrong was refused before they were asked for.
+        start = asyncio.create_task(self._pool.start())
+        start.add_done_callback(heard)
+        software = await self._narrator.staged("plan", in_thread(plan_transcode, spec))
+        await self._narrator.staged("startup", asyncio.shield(start))
+        plan, notes = await settle_encoder_kind(software, self._job, self._pool, with_retries)
+        self._late_warnings += notes
+        check_device(settled_demand(plan, self._job), self._pool.never)
+        self._workers = spec.workers or self._pool.slots
+        await self._say_plan(plan)
+        try:
+            return await self._on_nvenc_or_software(plan, software)
+        except Exception:
+            # Whatever else went wrong, a source that changed explains it.
+            await in_thread(self._stamp.check)
+            raise
+
+    async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
+        """Do the work; where an NVENC cannot finish the track and need not, software begins it anew."""
+        try:
+            return await self._spooled(plan)
+        except (DeviceError, SegmentFailed, FleetUnavailable) as error:
+            if not may_restart(plan):
+                raise
+            message = f"software encodes the track from its start: {error.message}"
+        self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message))
+        software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
+        check_device(settled_demand(software, self._job), self._pool.never)
+        return await self._spooled(software)
+
+    async def _spooled(self, plan: Plan) -> Report:
+        spool = Spool(work_folder(plan.spec.output, self._job))
+        try:
+            await to_its_end(spool.open)
+            track = TrackRun(self._job, plan, self._pool, narrator=self._narrator, stamp=self._stamp, spool=spool)
+            return await self._publish(plan, await track.run())
+        finally:
+            # The files must go even while the job is being cancelled.
+            await asyncio.shield(in_thread(spool.remove))
+
+    async def _publish(self, plan: Plan, track: FinishedTrack) -> Report:
+        spec, narrator = self._spec, self._narrator
+        proof = await narrator.staged(
+            "proof", in_thread(prove, track.path, plan.container, track.segments, track.joined)
+        )
+        late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
+        late += [Warning_(code="runtime", message=note) for note in self._pool.notes]
+        for warning in late:
+            await narrator.say(Warned, code=warning.code, message=warning.message)
+        size = await in_thread(lambda: track.path.stat().st_size)
+        await in_thread(self._stamp.check)
+        await narrator.staged("publish", come_what_may(publish, track.path, spec.output, overwrite=spec.overwrite))
+        report = make_report(
+            plan=plan,
+            job=self._job,
+            runs=track.runs,
+            segments=track.segments,
+            proof=proof,
+            warnings=(*plan.warnings, *late),
+            stages_s=narrator.stages_s | {"total": narrator.elapsed_s},
+            output_bytes=size,
+            workers=self._workers,
+        )
+        await narrator.say(Done, report=report)
+        return report
+
+    async def _say_plan(self, plan: Plan) -> None:
+        await self._narrator.say(
+            Planned,
+            segments=len(plan.segments),
+            frames=plan.frames,
+            duration_s=plan.duration_s,
+            codec=plan.encoder.codec.value,
+            encoder=plan.encoder.implementation,
+            workers=self._workers,
+        )
+        for warning in plan.warnings:
+            await self._narrator.say(Warned, code=warning.code, message=warning.message)

@@ -1,0 +1,55 @@
+"""Kernels that scale and convert: on a real GPU they give what the reference gives, bit by bit."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from codecfleet.actors.nvidia.conversion import Conversion
+from codecfleet.actors.nvidia.converting import open_converter
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.scaling import ScaleFilter
+
+from .conversion_cases import FORMATS, Bench, conversions
+
+ROOM_BYTES = 1920 * 1080 * 2 * 3
+
+
+@pytest.fixture(scope="module")
+def bench(cuda: Cuda) -> Iterator[Bench]:
+    """The GPU with its kernels; without NVRTC there is nothing to test, and a GPU machine must have it."""
+    converter, reason = open_converter(cuda)
+    assert converter is not None, reason
+    bench = Bench(cuda, converter, ROOM_BYTES)
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize("filter_", ScaleFilter)
+@pytest.mark.parametrize("source", FORMATS)
+def test_kernels_are_the_reference(bench: Bench, source: str, filter_: ScaleFilter) -> None:
+    """From every format to every format, up, down and by odd ratios: the same bytes."""
+    for seed, conversion in enumerate(conversions(FORMATS[source], filter_)):
+        bench.check(conversion, seed)
+
+
+@pytest.mark.parametrize("filter_", ScaleFilter)
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("yuv420p", (1920, 1080), "yuv420p", (1280, 720)),
+        ("yuv420p10le", (1280, 720), "yuv420p10le", (1920, 1080)),
+        ("yuv420p10le", (1920, 1080), "yuv420p", (1366, 768)),
+        ("yuv420p", (720, 576), "yuv444p10le", (1024, 576)),
+        ("yuv444p12le", (1920, 1080), "yuv422p10le", (426, 240)),
+        ("yuv420p12le", (1920, 1080), "yuv444p12le", (1920, 1080)),
+    ],
+)
+def test_pictures_of_real_sizes(
+    bench: Bench, case: tuple[str, tuple[int, int], str, tuple[int, int]], filter_: ScaleFilter
+) -> None:
+    """Many blocks of threads, and ratios that films meet: the same bytes."""
+    source, size, target, becomes = case
+    conversion = Conversion(
+        source=FORMATS[source], source_size=size, target=FORMATS[target], target_size=becomes, filter=filter_
+    )
+    bench.check(conversion, seed=len(source) + becomes[0])

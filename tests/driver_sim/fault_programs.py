@@ -1,0 +1,409 @@
+"""What the tests of faults run: each library through our own sessions, from opening to closing, step by step.
+
+Run as a program, ``python -m tests.driver_sim.fault_programs CASES``, it imports everything once and forks a child for
+each case of the JSON file CASES: a child loads the simulated driver itself, with the scenario of its case, so that one
+start of the interpreter serves all. Each child runs its library's program as a worker process would, as a piece of
+work of a ``WorkerCore``, and tells what became of each step; this process prints all of it as JSON.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import av
+import numpy as np
+
+from codecfleet.actors.decoding import DecodeTally
+from codecfleet.actors.dla.engine_session import Timing
+from codecfleet.actors.dla.host import open_host
+from codecfleet.actors.dla.layout import pack
+from codecfleet.actors.dla.session import DlaTask
+from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.gpu import open_gpu
+from codecfleet.actors.nvidia.nvenc_device import NvencDevice
+from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
+from codecfleet.actors.nvidia.nvenc_session import NvencSession
+from codecfleet.actors.watchdog import process_watch
+from codecfleet.actors.work import Work, WorkContext
+from codecfleet.actors.worker import WorkerCore
+from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.nvml import probe_nvml
+from codecfleet.cluster.probes.nvml_child import probe_nvml_in_child
+from codecfleet.cluster.probes.nvml_events import watch_events
+from codecfleet.cluster.ray_worker import RayWorker
+from codecfleet.errors import CodecfleetError
+from codecfleet.testing.clips import picture
+
+from .loadable import Loadable, Operation, Tensor
+
+__all__ = ["STEPS"]
+
+Step = tuple[str, Callable[[], object]]
+
+STEPS: Final = ("opening", "first call", "later calls", "closing")
+SIZE: Final = (320, 240)
+PICTURES: Final = 8
+LANES: Final = 3
+TICK: Final = Fraction(1, 1000)
+
+
+def cuda_steps() -> Iterator[Step]:
+    """CUDA as sessions use it: a context, memory, copies, and memory given back."""
+    from cuda.bindings import driver  # noqa: PLC0415 - in the child
+
+    cudas: list[Cuda] = []
+    held: list[int] = []
+    yield "opening", lambda: cudas.append(Cuda(driver))
+    (cuda,) = cudas
+    yield "first call", lambda: held.append(cuda.allocate(4096))
+
+    def later() -> None:
+        held.extend(cuda.allocate(4096) for _ in range(2))
+        host, stream = np.zeros(4096, np.uint8), cuda.stream()
+        cuda.copy_to_host(host.ctypes.data, held[0], 4096, stream)
+        stream.wait()
+        stream.close()
+
+    yield "later calls", later
+    yield "closing", lambda: [cuda.free(address) for address in held]
+
+
+def nvdec_steps(film: Path) -> Iterator[Step]:
+    """NVDEC as a segment uses it: the device is opened, a clip decoded to its end, and the sessions closed."""
+    gpu = open_gpu()
+
+    def decoded() -> None:
+        with av.open(str(film)) as container:
+            stream = container.streams.video[0]
+            packets = enumerate(packet for packet in container.demux(stream) if packet.size)
+            count = sum(1 for _ in gpu.pictures.decode(stream, packets, DecodeTally()))
+            assert count == stream.frames, count
+
+    yield "opening", lambda: None
+    yield "first call", decoded
+    yield "later calls", decoded
+    yield "closing", gpu.pool.close
+
+
+def nvenc_steps(codec: Codec) -> Iterator[Step]:
+    """NVENC as a segment uses it: capabilities, a session, pictures in, packets out, and the session's end."""
+    import PyNvVideoCodec  # noqa: PLC0415 - in the child
+    from cuda.bindings import driver  # noqa: PLC0415 - in the child
+
+    device = NvencDevice(PyNvVideoCodec, free_bytes=Cuda(driver).free_bytes)
+    DEVICES.append(device)
+    sessions: list[NvencSession] = []
+
+    def opened() -> None:
+        shape = VideoFormat(*SIZE, "yuv420p", Fraction(25))
+        capabilities = device.capabilities(codec)
+        settings = settle_nvenc(codec, format=shape, rate=None, preset=1, time_base=TICK, capabilities=capabilities)
+        sessions.append(NvencSession(device, settings))
+
+    def encoded(numbers: range) -> None:
+        for number in numbers:
+            frame = picture(number, *SIZE).reformat(format="yuv420p")
+            frame.pts, frame.time_base = number * 40, TICK
+            sessions[0].encode(frame)
+
+    def rest() -> None:
+        encoded(range(1, PICTURES))
+        sessions[0].finish()
+
+    try:
+        yield "opening", opened
+        yield "first call", lambda: encoded(range(1))
+        yield "later calls", rest
+        yield "closing", sessions[0].close
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def dla_steps(limits: TimeLimits) -> Iterator[Step]:
+    """A DLA beside CUDA: a session, a network, tasks one after the other, and the host's end."""
+    shape = (1, 3, 4, 4)
+    network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
+    host = open_host(Timing(limits=limits))
+    tasks: list[DlaTask] = []
+    sessions: list[Any] = []
+
+    def loaded() -> None:
+        session = sessions[0]
+        module = session.load(network.to_bytes())
+        x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+        session.upload(x, pack(module.inputs[0], np.ones(shape, np.float32)))
+        tasks.append(DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,)))
+        ran(1)
+
+    def ran(count: int) -> None:
+        for _ in range(count):
+            sessions[0].submit(tasks)
+            sessions[0].synchronize()
+
+    try:
+        yield "opening", lambda: sessions.append(host.open(0))
+        yield "first call", loaded
+        yield "later calls", lambda: ran(3)
+        yield "closing", host.close
+    finally:
+        host.close()
+
+
+def nvml_said() -> list[list[str]]:
+    """Return what a probe makes of NVML: the library's problem and each device's, and what it could not say."""
+    import pynvml  # noqa: PLC0415 - in the child
+
+    report = probe_nvml(pynvml, sleep=lambda _: None)
+    first = report.devices[0] if report.devices else None
+    problem = report.library_problem
+    return [
+        ["library", problem.absence.name if problem else "", problem.reason if problem else "", report.mend],
+        ["device", "LOST" if first and first.health.lost else "", first.health.lost if first else "", ""],
+        *(
+            [name, answer.absence.name, answer.reason, ""]
+            for each in report.devices[:1]
+            for name, answer in (("memory", each.memory), ("address", each.pci_bus_id))
+            if isinstance(answer, NotApplicable)
+        ),
+    ]
+
+
+def nvml_child_said(limit_s: float) -> list[list[str]]:
+    """Return what a probe in a child process makes of NVML, whatever happens to that process."""
+    nvml = probe_nvml_in_child(limit_s).nvml
+    return [["library", nvml.absence.name, nvml.reason, ""]] if isinstance(nvml, NotApplicable) else nvml_said()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence(Work[None]):
+    """The steps of a library, each told of as it ends; the first error ends it, but for closing."""
+
+    steps: Callable[[], Iterator[Step]]
+
+    def run(self, context: WorkContext) -> None:
+        """Run them."""
+        context.advance(0)
+        steps = self.steps()
+        while (step := _told("opening", lambda: next(steps, None))) is not None:
+            name, call = step
+            if _told(name, partial(_made_true, call)) is None:
+                steps.close()  # type: ignore[attr-defined]
+                return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside(Sequence):
+    """Work that goes on until it is cancelled, whatever it was given."""
+
+    def run(self, context: WorkContext) -> None:
+        """Go on."""
+        while True:
+            context.advance()
+            time.sleep(0.02)
+
+
+def _made_true(call: Callable[[], object]) -> bool:
+    call()
+    return True
+
+
+def _told(step: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the call returns
+    """Return what a call returns, or None after an error, which is told."""
+    try:
+        found = call()
+    except CodecfleetError as error:
+        _say(step, error)
+        return None
+    if found is True:
+        _say(step, None)
+    return found
+
+
+def _say(step: str, error: CodecfleetError | None) -> None:
+    said = ["", "", "", ""]
+    if error is not None:
+        said = [type(error).__name__, error.retry.name, error.message, error.next_step]
+    os.write(CHANNEL[0], json.dumps([step, *said]).encode() + b"\n")
+
+
+END: Final = b'["end"]\n'
+"""Ends what was told of one fault of a walk."""
+DEVICES: list[NvencDevice] = []
+"""A worker keeps its device as long as it lives."""
+CHANNEL: list[int] = []
+"""Where a child tells its steps; not its standard output, which the worker listens to."""
+
+
+def as_work(steps: Callable[[], Iterator[Step]], limit_s: float) -> None:
+    """Run steps as a worker process runs work, with calls watched."""
+    watch = process_watch()
+    if limit_s:
+        watch.call_s = watch.opening_s = limit_s
+    core = WorkerCore(1)
+    watch.tell(core.give_up)
+    error = core.submit("run", Sequence(job="faults", label="steps", steps=steps)).exception()
+    if isinstance(error, CodecfleetError):
+        _say("work", error)
+    elif error is not None:
+        raise error
+
+
+def as_worker(steps: Callable[[], Iterator[Step]], limit_s: float) -> None:
+    """Have the worker of a cluster run steps, and something beside them that goes on until it is told to stop."""
+    watch = process_watch()
+    watch.call_s = watch.opening_s = limit_s or watch.call_s
+    asyncio.run(_as_worker(steps))
+
+
+async def _as_worker(steps: Callable[[], Iterator[Step]]) -> None:
+    worker = RayWorker(2)
+    pickled = (pickle.dumps(work(job="faults", label="work", steps=steps)) for work in (Sequence, Beside))
+    tasks = [asyncio.create_task(worker.run(str(number), work)) for number, work in enumerate(pickled)]
+    for ended in asyncio.as_completed(tasks):
+        outcome = await ended
+        _say("outcome", outcome.error)
+
+
+def walk(steps: Callable[[], Iterator[Step]], times: int) -> None:
+    """Run steps again and again, each time until the next fault; tell what each of them was."""
+    for _ in range(times):
+        Sequence(job="faults", label="walk", steps=steps).run(WorkContext())
+        os.write(CHANNEL[0], END)
+
+
+def walk_nvml(times: int) -> None:
+    """Probe the machine again and again; tell what each probe said in one line."""
+    for _ in range(times):
+        run_nvml(0)
+        os.write(CHANNEL[0], END)
+
+
+def run_nvml(limit_s: float) -> None:
+    """Probe the machine, in a child where a limit says that it may hang."""
+    for line in nvml_child_said(limit_s) if limit_s else nvml_said():
+        os.write(CHANNEL[0], json.dumps(line).encode() + b"\n")
+
+
+def with_xids(run: Callable[[], None]) -> None:
+    """Run something, and tell of the Xids that NVML's events told of meanwhile."""
+    import pynvml  # noqa: PLC0415 - in the child
+
+    pynvml.nvmlInit()
+    with watch_events(pynvml, {"0": pynvml.nvmlDeviceGetHandleByIndex(0)}) as events:
+        run()
+        told = [event.xid for event in events.poll()]
+    os.write(CHANNEL[0], json.dumps(["xids", "", "", str(told), ""]).encode() + b"\n")
+
+
+def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], None]:
+    """Return what a case runs; ``times`` is for walks, ``limit_s`` for calls that hang (0: as long as ever)."""
+    limits = TimeLimits(task_s=limit_s, grace_s=limit_s, call_s=limit_s) if limit_s else TimeLimits()
+    steps: dict[str, Callable[[], Iterator[Step]]] = {
+        "libcuda": cuda_steps,
+        "nvcuvid": partial(nvdec_steps, film),
+        "nvenc": partial(nvenc_steps, Codec.H264),
+        "nvenc av1": partial(nvenc_steps, Codec.AV1),
+        "cudla": partial(dla_steps, limits),
+    }
+    others: dict[str, Callable[[], None]] = {
+        "nvml": partial(run_nvml, limit_s),
+        "walk nvml": partial(walk_nvml, times),
+    }
+    if name in others:
+        return others[name]
+    if name.startswith("worker "):
+        return partial(as_worker, steps[name.removeprefix("worker ")], limit_s)
+    if name.startswith("walk "):
+        return partial(walk, steps[name.removeprefix("walk ")], times)
+    return partial(as_work, steps[name], limit_s)
+
+
+def run_lane(cases: list[dict[str, Any]], film: Path, channel: int) -> None:
+    """Run cases one after the other in a process of its own, which tells of all of them at the end."""
+    found = [run_case(case, film) for case in cases]
+    with os.fdopen(channel, "w", encoding="utf-8") as out:
+        json.dump(found, out)
+
+
+def run_case(case: dict[str, Any], film: Path) -> dict[str, Any]:
+    """Run one case in a fork of this process; return what it told, its exit code, and whether it had to be killed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _run_child(case, film, writing)
+    os.close(writing)
+    told, is_over = _read(reading, time.monotonic() + case["patience_s"])
+    if not is_over:
+        os.kill(child, 9)
+    _, status = os.waitpid(child, 0)
+    os.close(reading)
+    lines = [json.loads(line) for line in told.splitlines()]
+    return {"told": lines, "exit_code": os.waitstatus_to_exitcode(status) if is_over else None}
+
+
+def _run_child(case: dict[str, Any], film: Path, channel: int) -> None:
+    code = 98
+    try:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        CHANNEL.append(channel)
+        os.environ.update(case["environment"])
+        run = program(case["program"], film, case["limit_s"], case["times"])
+        (partial(with_xids, run) if case["xids"] else run)()
+        code = 0
+    finally:
+        if code:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        os._exit(code)
+
+
+def _read(channel: int, until_s: float) -> tuple[bytes, bool]:
+    """Read until the other end is closed, or until it is too late."""
+    told = b""
+    waiting = select.poll()
+    waiting.register(channel, select.POLLIN)
+    while waiting.poll(max(0.0, until_s - time.monotonic()) * 1000):
+        data = os.read(channel, 1 << 16)
+        if not data:
+            return told, True
+        told += data
+    return told, False
+
+
+def main() -> None:
+    """Run all cases of the file, some at once: many of them only wait."""
+    wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    cases, film = wanted["cases"], Path(wanted["film"])
+    channels = []
+    for lane in range(LANES):
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.close(reading)
+            run_lane(cases[lane::LANES], film, writing)
+            os._exit(0)
+        os.close(writing)
+        channels.append(reading)
+    found: list[Any] = [None] * len(cases)
+    for lane, channel in enumerate(channels):
+        with os.fdopen(channel, encoding="utf-8") as told:
+            found[lane::LANES] = json.load(told)
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""``codecfleet infer`` on a simulated machine with three DLAs: worker processes of a private Ray, one for each."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codecfleet.actors.dla import tensors as dla_tensors
+from codecfleet.actors.dla.pictures import PictureScaler, PixelRule
+from codecfleet.cluster.probes.engines import Engine
+
+from ..integration.ray_cluster import ray_cluster
+from .loadable import DataType, Loadable, Operation, Tensor
+from .scenario import Action, Fault, Scenario, machine
+from .simulated_driver import simulated_environment
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+DLAS = 3
+DATA_MISMATCH = 0x40000007
+NETWORK = Loadable(
+    Operation.BOX_MEAN,
+    (Tensor("x", (2, 3, 36, 64), DataType.HALF),),
+    (Tensor("cells", (2, 3, 9, 16)),),
+    scale=3.0,
+    bias=1.0,
+)
+RULE = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
+OPTIONS = ("--mean", "10,20,30", "--scale", "0.25", "--segment-seconds", "1", "--json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inferred:
+    """How a run of the command ended: its report, what is in its file, and how often each function was called."""
+
+    report: dict[str, Any]
+    tensors: dict[str, NDArray[Any]]
+    calls: Counter[str]
+
+
+def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ()) -> Inferred:
+    """Run the command on a machine with three DLAs, all of whose processes see the same faults."""
+    loadable, output = folder / "net.dla", folder / "tensors.npz"
+    loadable.write_bytes(NETWORK.to_bytes())
+    simulated = simulated_environment(Scenario(machine=_orin(), faults=faults), folder, shared_state=True)
+    command = [sys.executable, "-m", "codecfleet", "infer", str(film), "--loadable", str(loadable)]
+    done = subprocess.run(
+        [*command, "--output", str(output), *OPTIONS, *options],
+        env={**os.environ, **simulated},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with np.load(output, allow_pickle=False) as archive:
+        tensors = {name: archive[name] for name in archive.files}
+    trace = (folder / "trace").read_text(encoding="utf-8").splitlines()
+    calls = Counter(line.split(" ", 1)[0] for line in trace if " call=" in line)
+    return Inferred(report=json.loads(done.stdout), tensors=tensors, calls=calls)
+
+
+def _orin() -> Any:  # noqa: ANN401 - a simulated node
+    orin = machine("orin")
+    devices = [
+        replace(device, engines={**device.engines, Engine.DLA: DLAS}, memory_bytes=8 << 30)
+        if device.engines.get(Engine.DLA)
+        else device
+        for device in orin.devices
+    ]
+    return replace(orin, devices=tuple(devices))
+
+
+@pytest.fixture(scope="module")
+def expected(film: Path) -> tuple[list[int], NDArray[np.float32]]:
+    """Every frame's time, and what a sequential run would say of it."""
+    source = dla_tensors.TensorDescriptor(
+        name="x",
+        size_bytes=0,
+        n=2,
+        c=3,
+        h=36,
+        w=64,
+        data_format=dla_tensors.DataFormat.NCHW,
+        data_type=dla_tensors.DataType.HALF,
+        data_category=dla_tensors.DataCategory.IMAGE,
+        pixel_format=dla_tensors.PixelFormat.R8,
+        pixel_mapping=dla_tensors.PixelMapping.PITCH_LINEAR,
+    )
+    scaler = PictureScaler(source)
+    with av.open(str(film)) as container:
+        frames = sorted(container.decode(video=0), key=lambda frame: frame.pts or 0)
+    numbers = []
+    for frame in frames:
+        picture = RULE.applied(scaler.scaled(frame)[None], np.dtype(np.float16))
+        numbers.append(NETWORK.expected([np.repeat(picture, 2, axis=0)])[0][0])
+    return [frame.pts or 0 for frame in frames], np.stack(numbers)
+
+
+def check(found: Inferred, expected: tuple[list[int], NDArray[np.float32]]) -> None:
+    """Check that the file holds every frame's tensor, in order, at its time."""
+    times, numbers = expected
+    assert found.tensors["pts_ticks"].tolist() == times
+    np.testing.assert_array_equal(found.tensors["cells"], numbers)
+    assert found.report["frames"] == len(times)
+
+
+def dlas_of(found: Inferred) -> dict[int, int]:
+    """Return how many segments each DLA did."""
+    return {int(name.rpartition("/")[2]): count for name, count in found.report["segments_by_device"].items()}
+
+
+def again(found: Inferred) -> str:
+    """Return what the report says of runs that failed."""
+    return next(warning for warning in found.report["warnings"] if "failed and were done again" in warning)
+
+
+def test_three_dlas_give_the_right_tensors_in_order(
+    film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
+) -> None:
+    """Each DLA has a process of its own, all are at work, and each loads the network for its two lanes at most."""
+    found = infer(film, tmp_path)
+    check(found, expected)
+    assert found.report["warnings"] == []
+    assert set(dlas_of(found)) == {0, 1, 2}
+    assert found.calls["cudlaModuleLoadFromMemory"] <= 2 * DLAS
+    assert all(found.calls[f"cudlaTask.dla{number}"] for number in range(DLAS))
+
+
+def test_a_dla_that_breaks_costs_the_job_nothing(
+    film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
+) -> None:
+    """One that fails every task from its tenth on is left to itself; the others do its work."""
+    broken = Fault(function="cudlaTask.dla1", action=Action.STATUS, value=DATA_MISMATCH, call=10, onwards=True)
+    found = infer(film, tmp_path, broken)
+    check(found, expected)
+    assert set(dlas_of(found)) >= {0, 2}
+    assert again(found)
+
+
+def test_a_process_that_dies_costs_the_job_nothing(
+    film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
+) -> None:
+    """What its DLA had under way is done again."""
+    found = infer(film, tmp_path, Fault(function="cudlaTask", action=Action.EXIT, value=9, call=20))
+    check(found, expected)
+    assert "died at work" in again(found)
+
+
+@pytest.mark.parametrize("function", ["cudlaTask.dla2", "cuStreamSynchronize"], ids=["engine", "driver"])
+def test_a_dla_that_hangs_is_given_up(
+    film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]], function: str
+) -> None:
+    """Its process ends, whether cuDLA notices or nothing ever returns, and the segment is done elsewhere."""
+    hang = Fault(function=function, action=Action.HANG, call=8)
+    found = infer(film, tmp_path, hang, options=["--task-seconds", "0.5"])
+    check(found, expected)
+    assert again(found)
+
+
+CLUSTER = """
+import asyncio, json, sys, time
+from dataclasses import replace
+from fractions import Fraction
+from codecfleet.actors.dla.pictures import PixelRule
+from codecfleet.cluster.embedded import connect
+from codecfleet.cluster.placement.inventory import dlas_of
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+from codecfleet.jobs.infer import infer
+from codecfleet.jobs.infer_plan import InferSpec
+
+source, loadable, output = sys.argv[1:]
+rule = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
+spec = InferSpec(source=source, loadable=loadable, output=output, rule=rule, segment_s=Fraction(1))
+
+async def main():
+    connection = await connect()
+    from codecfleet.cluster.leased_pool import LeasedPool
+    from codecfleet.cluster.supervisor.link import LocalLink
+    from codecfleet.cluster.supervisor.ray_hands import ClusterHands, live_nodes
+    from codecfleet.cluster.supervisor.shell import Shell
+
+    async def probe(node, *, again):
+        (ray,) = [each for each in live_nodes() if each.node == node]
+        return replace(ray.unprobed(), dlas=dlas_of(node, 1 if ray.cores else 0))
+
+    hands = ClusterHands(60.0, probe)
+    settings = SupervisorSettings()
+    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    async with LeasedPool(LocalLink(shell)) as pool:
+        report = await infer(spec, pool)
+        workers = [each["worker"] for each in shell.status().to_json()["workers"] if each["state"] == "ready"]
+    await connection.close()
+    print(json.dumps({"workers": workers, **report.to_json()}))
+
+asyncio.run(main())
+"""
+
+
+def test_the_dlas_of_a_cluster_share_the_work(
+    film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
+) -> None:
+    """A worker on each node, in a reservation of Ray's; the loadable travels by itself, and nothing is left behind."""
+    (tmp_path / "net.dla").write_bytes(NETWORK.to_bytes())
+    output = tmp_path / "tensors.npz"
+    simulated = simulated_environment(Scenario(machine=_orin()), tmp_path, shared_state=True)
+    with ray_cluster(2, 2, env={**simulated, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}) as cluster:
+        told = cluster.python(CLUSTER, str(film), str(tmp_path / "net.dla"), str(output), timeout_s=100)
+        left = cluster.python(
+            "import ray; ray.init(log_to_driver=False, logging_level='CRITICAL')\n"
+            "from ray.util.placement_group import placement_group_table\n"
+            "print([group for group in placement_group_table().values() if group['state'] != 'REMOVED'])"
+        )
+    report = json.loads(told)
+    with np.load(output, allow_pickle=False) as archive:
+        tensors = {name: archive[name] for name in archive.files}
+    check(Inferred(report=report, tensors=tensors, calls=Counter()), expected)
+    assert [worker.rpartition("/")[2] for worker in report["workers"]] == ["dla#0", "dla#0"]
+    assert report["warnings"] == []
+    assert left.strip() == "[]"
+
+
+def test_a_cluster_without_a_dla_says_so(film: Path, tmp_path: Path) -> None:
+    """One line and exit code 4, once its nodes were probed."""
+    (tmp_path / "net.dla").write_bytes(b"any")
+    options = ["--loadable", str(tmp_path / "net.dla"), "--output", str(tmp_path / "out.npz")]
+    with ray_cluster(1) as cluster:
+        done = cluster.run("infer", str(film), *options)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "no machine has a DLA" in done.stderr

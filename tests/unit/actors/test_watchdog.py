@@ -1,0 +1,172 @@
+"""Calls that never return: given up by their own thread, or noticed where they are. Time passes when a test says so."""
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from codecfleet.actors.watchdog import CallThread, CallWatch, wait_for
+from codecfleet.errors import EngineHung, Retry
+
+
+def test_calls_run_in_one_thread_in_turn() -> None:
+    """All calls run in the same thread, which is not the caller's; results and errors come back as they are."""
+    thread = CallThread("DLA 0")
+    names = {thread.call("name", lambda: threading.current_thread().name, 10) for _ in range(3)}
+    assert names == {"DLA 0"}
+    with pytest.raises(ZeroDivisionError):
+        thread.call("divide", lambda: 1 // 0, 10)
+    assert thread.stuck_in == ""
+    thread.close()
+
+
+def test_a_call_that_does_not_return_is_given_up() -> None:
+    """The caller gets EngineHung and its thread back; the next call is refused without another wait."""
+    entered, release, waits = threading.Event(), threading.Event(), []
+
+    def patience(future: Future[Any], seconds: float) -> bool:
+        waits.append(seconds)
+        entered.wait()
+        return future.done()
+
+    def hang() -> None:
+        entered.set()
+        release.wait()
+
+    thread = CallThread("DLA 1", patience)
+    with pytest.raises(EngineHung, match=r"DLA 1: cudlaSubmitTask did not return within 3\.5 s"):
+        thread.call("cudlaSubmitTask", hang, 3.5)
+    with pytest.raises(EngineHung, match="cudlaSubmitTask"):
+        thread.call("cudlaGetLastError", int, 1)
+    assert waits == [3.5]
+    release.set()
+    thread.close()
+
+
+def test_real_patience_ends_with_the_call() -> None:
+    """Waiting in real time returns as soon as the call has ended, and at the limit if it has not."""
+    ended: Future[None] = Future()
+    assert not wait_for(ended, 0)
+    ended.set_result(None)
+    assert wait_for(ended, 3600)
+
+
+class Time:
+    """A clock and a wait for a ``CallWatch``: its thread sleeps until the test lets time pass."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waits: list[float | None] = []
+        self._asleep = threading.Semaphore(0)
+        self._passed = 0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return self.now_s
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> None:
+        """Sleep until time passes, or somebody has something to say."""
+        self.waits.append(seconds)
+        self._asleep.release()
+        condition.wait()
+
+    def is_slept(self) -> bool:
+        """Wait until the watch's thread sleeps once more."""
+        return self._asleep.acquire(timeout=10)
+
+    def watch(self, call_s: float = 10, opening_s: float = 30) -> CallWatch:
+        """Return a watch that lives in this time."""
+        return CallWatch(call_s, opening_s, clock=self, wait=self.wait)
+
+    def passes_once_slept(self, watch: CallWatch, seconds: float) -> None:
+        """Let time pass as soon as the watch's thread sleeps."""
+        assert self.is_slept()
+        self.passes(watch, seconds)
+
+    def passes(self, watch: CallWatch, seconds: float) -> None:
+        """Let time pass, and wake whoever slept."""
+        with watch._changed:
+            self.now_s += seconds
+            watch._changed.notify()
+
+
+def test_an_overdue_call_is_told_of_once() -> None:
+    """Whoever asked hears of a call that does not return, as EngineHung, once; of one that returned, nobody does."""
+    time, told = Time(), []
+    watch = time.watch()
+    watch.tell(told.append)
+    with watch.calling("NVDEC", "Decode"):
+        pass
+
+    def never_returns() -> None:
+        with watch.calling("NVENC", "Encode"):
+            time.passes_once_slept(watch, 9.5)
+            assert time.is_slept()
+            assert told == []
+            time.passes(watch, 0.5)
+            time.passes_once_slept(watch, 100)
+            assert time.is_slept()
+
+    with pytest.raises(EngineHung):
+        never_returns()
+    (error,) = told
+    assert (type(error), error.retry) == (EngineHung, Retry.ELSEWHERE)
+    assert error.message == "NVENC: Encode did not return within 10.0 s"
+    assert error.next_step
+
+
+def test_a_call_that_comes_back_too_late_raises_what_was_told() -> None:
+    """Who gave a call up has gone on without it; so must whoever made it, whatever it came back with."""
+    time = Time()
+    watch = time.watch()
+
+    def returns_late() -> None:
+        with watch.opening("CUDA", "cuInit"):
+            time.passes_once_slept(watch, 30)
+            assert time.is_slept()
+            raise ZeroDivisionError
+
+    with pytest.raises(EngineHung, match="CUDA: cuInit did not return within 30") as caught:
+        returns_late()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_an_error_of_a_call_in_time_passes() -> None:
+    """What a call raises in time is its own business."""
+    with pytest.raises(ZeroDivisionError), CallWatch().calling("CUDA", "cuInit"):
+        raise ZeroDivisionError
+
+
+def test_the_thread_sleeps_while_nothing_is_under_way() -> None:
+    """It waits without end where nothing runs, and is not woken by calls that end long before it would look."""
+    time = Time()
+    watch = time.watch()
+    with watch.calling("NVDEC", "Decode"):
+        assert time.is_slept()
+    for _ in range(100):
+        with watch.calling("NVDEC", "Decode"):
+            pass
+    assert time.waits == [10]
+    time.passes(watch, 10)
+    assert time.is_slept()
+    assert time.waits == [10, None]
+
+
+def test_a_shorter_limit_is_noticed_beside_a_longer_one() -> None:
+    """A call that is due before the one that the thread waits for is told of in its own time."""
+    time, told = Time(), []
+    watch = time.watch()
+    watch.tell(told.append)
+
+    def decodes() -> None:
+        with watch.calling("NVDEC", "Decode"):
+            time.passes_once_slept(watch, 10)
+            assert time.is_slept()
+
+    with watch.opening("NVDEC", "CreateDecoder"):
+        assert time.is_slept()
+        with pytest.raises(EngineHung):
+            decodes()
+    assert time.waits == [30, 10, 20]
+    assert [error.message for error in told] == ["NVDEC: Decode did not return within 10.0 s"]
