@@ -117,7 +117,7 @@ class EncodeSegment(Work[EncodedSegment]):
         if gave_up is not None:
             raise gave_up.error
         message = f"no way is open to segment {self.segment}"
-        raise WorkError(message)
+        raise WorkError(message, "Please report it, with the input and the options.")
 
     def holds(self, ticks: int) -> bool:
         """Tell whether a frame presented at ``ticks`` belongs to this segment."""

@@ -33,6 +33,7 @@ CALL_S: Final = 60.0
 """A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
 OPENING_S: Final = 180.0
 """Drivers open one session after the other on a whole host, and a machine of many GPUs may take a minute to start."""
+_GIVEN_UP: Final = object()
 _ADVICE: Final = "Its process has to be ended; codecfleet doctor shows whether the device is well."
 
 
@@ -115,7 +116,7 @@ class WatchedCall:
         EngineHung: at the end, where the call came back after it had been given up: so did whoever waited for it.
     """
 
-    __slots__ = ("_due_s", "_limit_s", "_watch", "_what", "_who", "given_up")
+    __slots__ = ("_due_s", "_limit_s", "_watch", "_what", "_who")
 
     def __init__(self, watch: "CallWatch", who: str, what: str, limit_s: float) -> None:
         self._watch = watch
@@ -123,7 +124,6 @@ class WatchedCall:
         self._what = what
         self._limit_s = limit_s
         self._due_s = math.inf
-        self.given_up = False
 
     @property
     def due_s(self) -> float:
@@ -143,19 +143,22 @@ class WatchedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._watch.end(self)
-        if self.given_up:
+        if not self._watch.end(self):
             raise self.error from error
 
 
 class CallWatch:
     """Notices calls that do not return, wherever they are made, and tells of each once. Safe from any thread.
 
+    Calls come by the ten thousand a second, from a dozen threads, so beginning and ending one takes no lock: it is one
+    operation on a dictionary, which the interpreter does at once. Nor is anybody woken: the watch's thread looks as
+    often as the shortest limit is long, and whatever begins in between is due after its next look.
+
     Args:
         call_s: how long any call may take.
         opening_s: how long one may take that opens a device or a session.
         clock: tells the time in seconds.
-        wait: waits on a condition, whose lock is held, for so many seconds at most; None is without end.
+        wait: waits on a condition, whose lock is held, for so many seconds at most.
     """
 
     def __init__(
@@ -164,22 +167,20 @@ class CallWatch:
         opening_s: float = OPENING_S,
         *,
         clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[threading.Condition, float | None], object] = threading.Condition.wait,
+        wait: Callable[[threading.Condition, float], object] = threading.Condition.wait,
     ) -> None:
         self.call_s = call_s
         self.opening_s = opening_s
         self.clock = clock
         self._wait = wait
-        self._changed = threading.Condition()
-        self._calls: set[WatchedCall] = set()
+        self._rest = threading.Condition()
+        self._calls: dict[WatchedCall, None] = {}
         self._told: list[Callable[[EngineHung], None]] = []
-        self._looks_at_s = math.inf
         self._thread: threading.Thread | None = None
 
     def tell(self, told: Callable[[EngineHung], None]) -> None:
         """Have ``told`` called, in a thread of the watch's own, with the error of each call that is overdue."""
-        with self._changed:
-            self._told.append(told)
+        self._told.append(told)
 
     def calling(self, who: str, what: str) -> WatchedCall:
         """Return what watches a call of a driver while it is entered; ``who`` and ``what`` begin its error."""
@@ -191,42 +192,37 @@ class CallWatch:
 
     def begin(self, call: WatchedCall) -> None:
         """Watch a call from now on."""
-        with self._changed:
-            self._calls.add(call)
+        self._calls[call] = None
+        if self._thread is None:
+            self._start()
+
+    def end(self, call: WatchedCall) -> bool:
+        """Watch it no more; tell whether it has ended in time: not whether it was, but whether nobody gave it up."""
+        return self._calls.pop(call, _GIVEN_UP) is None
+
+    def _start(self) -> None:
+        with self._rest:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._look_for_ever, name="codecfleet-watch", daemon=True)
                 self._thread.start()
-            # Calls come by the thousand; the thread is woken only where it would look too late.
-            if call.due_s < self._looks_at_s:
-                self._changed.notify()
-
-    def end(self, call: WatchedCall) -> None:
-        """Watch it no more."""
-        with self._changed:
-            self._calls.discard(call)
 
     def _look_for_ever(self) -> None:
         while True:
-            with self._changed:
-                overdue = self._give_up()
-                told = tuple(self._told)
-                if not overdue:
-                    self._rest()
-            for call in overdue:
-                for tell in told:
+            for call in self._overdue():
+                for tell in tuple(self._told):
                     tell(call.error)
+            with self._rest:
+                self._wait(self._rest, self._rest_s())
 
-    def _give_up(self) -> list[WatchedCall]:
+    def _overdue(self) -> list[WatchedCall]:
+        """Return the calls that are overdue, which are watched no more. One that ends just now is not among them."""
         now_s = self.clock()
-        overdue = [call for call in self._calls if call.due_s <= now_s]
-        for call in overdue:
-            call.given_up = True
-            self._calls.remove(call)
-        return overdue
+        late = [call for call in list(self._calls) if call.due_s <= now_s]
+        return [call for call in late if self._calls.pop(call, _GIVEN_UP) is None]
 
-    def _rest(self) -> None:
-        self._looks_at_s = min((call.due_s for call in self._calls), default=math.inf)
-        self._wait(self._changed, None if math.isinf(self._looks_at_s) else self._looks_at_s - self.clock())
+    def _rest_s(self) -> float:
+        now_s, shortest_s = self.clock(), min(self.call_s, self.opening_s)
+        return max(0.0, min([shortest_s, *(call.due_s - now_s for call in list(self._calls))]))
 
 
 @cache

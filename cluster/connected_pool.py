@@ -91,6 +91,10 @@ class ConnectedPool(Pool):
         """Return the kind of encoder that would finish this demand soonest; None: software."""
         return await self._started().encoder_kind(demand)
 
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for this demand."""
+        return await self._started().gpu_refusal(demand)
+
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
         self._started().expect(demand)

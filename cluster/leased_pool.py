@@ -107,7 +107,7 @@ class LeasedPool(Pool):
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
-        self._parcels = ParcelPost()
+        self._parcels = ParcelPost(link.send)
         self._running: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
@@ -166,6 +166,13 @@ class LeasedPool(Pool):
         except Exception as error:
             message = f"the supervisor does not say which encoder to use: {first_line(error)}"
             raise FleetUnavailable(message, "Use --encoder software, or try again.") from error
+
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for this demand."""
+        try:
+            return await asyncio.wait_for(self._link.gpu_refusal(demand), ANSWER_S)
+        except Exception:  # noqa: BLE001 - an explanation is never worth an error
+            return ""
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""

@@ -2,7 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..actors.parcel import Parcel
@@ -13,9 +13,14 @@ __all__ = ["ParcelPost", "unpack"]
 
 
 class ParcelPost:
-    """Packs the work of one client, and sends each parcel ahead once; it is kept until the client is gone."""
+    """Packs the work of one client, and sends each parcel ahead once; it is kept until the client is gone.
 
-    def __init__(self) -> None:
+    Args:
+        send: puts bytes where every machine can fetch them, and returns what stands for them in a call of a worker.
+    """
+
+    def __init__(self, send: Callable[[bytes], Any]) -> None:
+        self._send = send
         self._sent: dict[str, Any] = {}
 
     def pack(self, work: Work[Any]) -> tuple[bytes, tuple[Any, ...]]:
@@ -31,14 +36,11 @@ class ParcelPost:
         except Exception as error:
             message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
             raise UsageError(message, "Work must be a value of importable classes.") from error
-        return file.getvalue(), tuple(map(self._send, packer.parcels.values()))
+        return file.getvalue(), tuple(map(self._address, packer.parcels.values()))
 
-    def _send(self, parcel: Parcel) -> Any:  # noqa: ANN401 - Ray's reference, or the bytes themselves
-        import ray  # noqa: PLC0415 - workers, who only unpack, read Ray's environment first
-
+    def _address(self, parcel: Parcel) -> Any:  # noqa: ANN401 - whatever ``send`` returned
         if parcel.digest not in self._sent:
-            # A worker that is no actor of Ray's takes them as they are.
-            self._sent[parcel.digest] = ray.put(parcel.content) if ray.is_initialized() else parcel.content
+            self._sent[parcel.digest] = self._send(parcel.content)
         return self._sent[parcel.digest]
 
 

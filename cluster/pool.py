@@ -64,6 +64,11 @@ class Pool(ABC):
         del demand
         return None
 
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for this demand; "" where one may, where there is none, or nobody can say."""
+        del demand
+        return ""
+
     def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
 

@@ -126,11 +126,11 @@ def _output_text(report: Report) -> str:
 
 
 def _engines_text(report: Report) -> str:
-    """Say what decoded and what encoded; "" where software did both."""
+    """Say what decoded and what encoded; "" where software did both and nobody would ask why."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
-    if not on_device:
-        return ""
     encoder = report.encoder_kind.partition(" ")[0]
+    if not on_device and not encoder.endswith("_nvenc"):
+        return f"no GPU: {report.gpu_refusal}" if report.gpu_refusal else ""
     return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
 
 

@@ -140,8 +140,8 @@ class Fleet:
             end_s: frames before this time alone.
             video_track: counted among the video tracks, from 0.
             every: take the frames 0, ``every``, 2 ``every`` ... of that part.
-            size: (width, height) of frames on the host; None is the source's.
-            pix_fmt: FFmpeg's pixel format of frames on the host, such as ``rgb24``; None is the source's.
+            size: (width, height) that frames get; None is the source's.
+            pix_fmt: FFmpeg's pixel format that frames get, such as ``rgb24`` on the host; None is the source's.
             threads: how many segments are decoded at once.
             memory_bytes: how much may be decoded ahead: 2 GiB on the host, a quarter of what is free on the GPU.
             strict: raise ``InputDamaged`` where decoding meets damage, rather than count it.

@@ -160,7 +160,7 @@ class FrameEncoder:
         opened = self._opened
         if opened is None:
             message = "nothing was encoded"
-            raise ProofFailed(message)
+            raise ProofFailed(message, "Give at least one frame.")
         picture = opened.settings.format
         shown = shown_frames(self._path, self._container, opened.file.joined, opened.taken)
         return EncodeReport(

@@ -13,6 +13,7 @@ from ..actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_rang
 from ..actors.device import WorkerDevice
 from ..actors.filtering import FilterChain, FilterSettings
 from ..actors.frames import Frame, frame_bytes
+from ..actors.nvidia.device_chain import DeviceChain
 from ..actors.nvidia.device_frame import DevicePicture
 from ..actors.segment import SEAM_FRAMES
 from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, SessionLimit
@@ -142,7 +143,7 @@ class _Run:
         self._after: list[PictureHash] = []
         self._sound_at: int | None = None
         self._time_base = source.ranges.index.time_base
-        self._chain = None if source.output is None else FilterChain(FilterSettings(source.output), self._time_base)
+        self._chain = _opened_chain(source)
 
     def decode(self, range_: DecodeRange, fallback: str) -> None:
         """Decode the range into the slot.
@@ -155,6 +156,8 @@ class _Run:
         self._slots.begin(self._task, whole=self._way.whole)
         with ExitStack() as stack:
             hashed = stack.enter_context(closing(_Hasher(self._source.device)))
+            if isinstance(self._chain, DeviceChain):
+                stack.enter_context(closing(self._chain))
             decoded = stack.enter_context(closing(decode_range(range_, self._tally, self._way.decoder)))
             numbers = self._numbers()
             for ticks, picture in decoded:
@@ -242,6 +245,15 @@ class _Run:
             _picture=picture,
             _to_host=None if source.device is None else partial(_to_host, source.device),
         )
+
+
+def _opened_chain(source: FrameSource) -> FilterChain | DeviceChain | None:
+    """Return what makes pictures into what is asked for, where they lie; None where they are that."""
+    if source.output is None:
+        return None
+    if source.on_device and source.device is not None:
+        return DeviceChain(source.output, source.device)
+    return FilterChain(FilterSettings(source.output), source.ranges.index.time_base)
 
 
 class _Hasher:

@@ -21,8 +21,8 @@ class FrameRequest:
     """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture.
 
     ``every`` N takes the pictures 0, N, 2N ... of that part. ``size`` (width, height) and ``pix_fmt`` are what frames
-    on the host become. ``threads`` is how many segments are decoded at once, and ``memory_bytes`` bounds what is
-    decoded ahead; None chooses. ``strict`` makes damage an error.
+    become; on the device by its own filters, whose samples are not software's. ``threads`` is how many segments are
+    decoded at once, and ``memory_bytes`` bounds what is decoded ahead; None chooses. ``strict`` makes damage an error.
 
     Raises:
         UsageError: it makes no sense.
@@ -57,9 +57,6 @@ class FrameRequest:
         if self.end_s is not None and self.end_s <= (self.start_s or 0):
             message = f"the end must come after the start: {self.start_s or 0} .. {self.end_s} s"
             raise UsageError(message, "The interval is half-open.")
-        if self.converts and self.place == "device":
-            message = "frames on the device come as the decoder gives them: no other size or pixel format"
-            raise UsageError(message, 'Use place="host", or convert the tensors where they are.')
         if self.size is not None and min(self.size) <= 0:
             message = f"a frame's sides must be positive: {self.size}"
             raise UsageError(message, "Give (width, height).")

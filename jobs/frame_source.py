@@ -10,6 +10,7 @@ from ..actors.decoding import SOFTWARE, PictureDecoder
 from ..actors.describe import StreamExtras
 from ..actors.device import WorkerDevice
 from ..actors.media import VideoFormat
+from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.gpu import Gpu
 from ..actors.nvidia.uploading import UploadingDecoder
 from ..cluster.machine import cores
@@ -92,6 +93,8 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     output = _output(request, format_)
     usable = _usable(request, device)
     on_device = usable and _belongs_on_device(request, extras)
+    if on_device and output is not None:
+        _check_surface(output)
     ways = _ways(request, device, usable=usable, on_device=on_device)
     limit = request.memory_bytes or (_device_bytes(device) if on_device else HOST_BYTES)
     at_once = _at_once(request, ranges, picture_bytes(output or format_), limit, uses_device=ways[0].whole)
@@ -128,6 +131,18 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
         message = f"{pix_fmt} is no pixel format that frames can have"
         raise Unsupported(message, "rgb24, gray and yuv420p are usual ones.")
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
+
+
+def _check_surface(output: VideoFormat) -> None:
+    """Check that the device has a form for such frames.
+
+    Raises:
+        Unsupported: it has none.
+    """
+    surface = surface_format(output.pix_fmt)
+    if surface is None or not surface.holds(output.width, output.height):
+        message = f"no frame on the device is {output.width}x{output.height} {output.pix_fmt}"
+        raise Unsupported(message, 'It has yuv420p, yuv422p and yuv444p, with even sides; or use place="host".')
 
 
 def _usable(request: FrameRequest, device: WorkerDevice) -> bool:

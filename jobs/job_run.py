@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from ..actors.decoding import SOFTWARE
 from ..cluster.pool import Pool
 from ..errors import DeviceError, FleetUnavailable, SegmentFailed
 from .channel import EventChannel
@@ -109,9 +110,17 @@ class JobRun:
             stages_s=narrator.stages_s | {"total": narrator.elapsed_s},
             output_bytes=size,
             workers=self._workers,
+            gpu_refusal=await self._gpu_refusal(plan, track),
         )
         await narrator.say(Done, report=report)
         return report
+
+    async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
+        """Return why no GPU worked, where one might have."""
+        decoders = {segment.facts.decoded_by for segment in track.segments}
+        if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
+            return ""
+        return await self._pool.gpu_refusal(settled_demand(plan, self._job))
 
     async def _say_plan(self, plan: Plan) -> None:
         await self._narrator.say(

@@ -97,3 +97,5 @@ class Report(_Value):
     timings_s: dict[str, float]
     """Wall seconds per stage: startup, index, plan, encode, gather, proof, total."""
     fps: float
+    gpu_refusal: str = ""
+    """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""

@@ -49,6 +49,7 @@ def make_report(
     stages_s: dict[str, float],
     output_bytes: int,
     workers: int,
+    gpu_refusal: str = "",
 ) -> Report:
     """Return the report of a finished job."""
     picture = plan.encoder.format
@@ -74,6 +75,7 @@ def make_report(
         warnings=warnings,
         timings_s=stages_s,
         fps=round(proof.output_frames / encode_s, 2) if encode_s else 0.0,
+        gpu_refusal=gpu_refusal,
     )
 
 

@@ -30,6 +30,8 @@ TakeNotes: TypeAlias = Callable[[VideoStream, int, PictureNotes], None]
 """Takes (track, number of the packet, notes) of each picture, just before the picture is given out."""
 
 _ADVICE: Final = "Software decodes it instead."
+_UNSTATED: Final = (0, 2, 2, 2)
+"""FFmpeg's range, matrix, primaries and transfer where nobody knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         """Yield a range's pictures, stretch by stretch, each on a session of its size."""
         wish = self._asked.wish
         key = self._next_key(range_.next, feeder, facts, stream)
+        colours = _colours(stream)
         while (fed := range_.next) is not None and key is not None:
             with self.pool.lend(key, fed.chunk.payload, wish) as session:
                 while key is not None and session.serves(key):
@@ -131,6 +134,8 @@ class NvdecDecoder(PictureDecoder[PictureT]):
                         reader.dress(found.picture, stream)
                         yield found
                     key = self._next_key(range_.next, feeder, facts, stream)
+                    if not feeder.counts_pictures:
+                        _refuse_blurred(colours, colours := _colours(stream))
             wish = None  # who has begun waits: what was decoded so far would be lost
 
     def _next_key(self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, stream: VideoStream) -> SessionKey | None:
@@ -178,6 +183,19 @@ def _looked_at(fed: Fed, facts: TrackFacts, stream: VideoStream) -> TrackFacts:
     found = replace(facts, pix_fmt=picture.format.name, width=picture.width, height=picture.height)
     sets = [each for each in fed.chunk.headers.sequence or () if isinstance(each, bytes)]
     return replace(found, extradata=annex_b(sets)) if sets and facts.codec in ("h264", "hevc") else found
+
+
+def _colours(stream: VideoStream) -> tuple[int, int, int, int]:
+    """Return how a track's samples mean colours, as far as software knows by now."""
+    context = stream.codec_context
+    return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
+
+
+def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    """Refuse colours where none were stated before: software gives them to the pictures that it still held, too."""
+    if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
+        message = "the pictures' colours are stated from some packet on, and not before"
+        raise EngineUnfit(message, _ADVICE)
 
 
 def _known_sequence(facts: TrackFacts, stream: VideoStream) -> CodedSequence | None:

@@ -128,7 +128,7 @@ class FedRange(Generic[PictureT]):
             self._check(number, packet, data)
             chunk = self._feeder.chunk(number, data)
             if chunk is not None:
-                self._check_sequence(chunk)
+                self._check_sequence(chunk, packet)
                 self._begun = True
                 yield Fed(chunk, packet)
 
@@ -148,11 +148,11 @@ class FedRange(Generic[PictureT]):
                 raise EngineUnfit(message, _ADVICE)
             self._first_pts = packet.pts
 
-    def _check_sequence(self, chunk: Chunk) -> None:
+    def _check_sequence(self, chunk: Chunk, packet: "VideoPacket") -> None:
         if chunk.headers.resizes:
             message = f"the pictures' size changes at packet {chunk.number}, within a sequence"
             raise EngineUnfit(message, _ADVICE)
-        if self._begun and chunk.is_new and not chunk.headers.begins:
+        if self._begun and chunk.is_new and not (chunk.headers.begins and packet.is_keyframe):
             message = f"packet {chunk.number} states other parameters than those before it, and begins nothing"
             raise EngineUnfit(message, _ADVICE)
 

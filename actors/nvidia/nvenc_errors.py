@@ -101,7 +101,7 @@ def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
 
 
 def _encoder_error(code: int, detail: str, evidence: Evidence) -> CodecfleetError:
-    if code == _OUT_OF_MEMORY or (code == _CLIENT_KEY and evidence.own_sessions):
+    if code == _OUT_OF_MEMORY or (code == _CLIENT_KEY and evidence.opening and evidence.own_sessions):
         return _session_or_memory(code, evidence)
     if code == _OLD_INTERFACE:
         return _old_driver(detail)

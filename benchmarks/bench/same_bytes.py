@@ -14,9 +14,11 @@ from typing import Any
 from codecfleet import CodecfleetError, Fleet, Report, TranscodeSpec, plan_transcode
 from codecfleet.actors.decoding import SOFTWARE
 from codecfleet.actors.encoder_settings import Codec
+from codecfleet.cluster.machine import cores
+from codecfleet.cluster.placement.assumed import processor_of
 from codecfleet.cluster.placement.build import documented_devices
 from codecfleet.cluster.placement.demand import Demand
-from codecfleet.cluster.placement.inventory import Device, Inventory, Node
+from codecfleet.cluster.placement.inventory import Device, Inventory
 from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
@@ -124,9 +126,12 @@ def gpu_objection(demand: Demand, gpus: tuple[Device, ...]) -> str:
     """Return why none of these GPUs would be given a demand; "" where one would."""
     if not gpus:
         return "this machine has no GPU"
-    inventory = Inventory(nodes=(Node(node=HERE, name=HERE, devices=gpus),))
+    processor = processor_of(HERE, HERE, cores(), {})
+    inventory = Inventory(nodes=(replace(processor, devices=(*gpus, *processor.devices)),))
     placement = place([replace(demand, needs_gpu=True)], inventory, start_rates(), Policy())
-    return "" if placement.lanes else "; ".join(refusal.reason for refusal in placement.refusals)
+    names = {device.device for device in gpus}
+    reasons = dict.fromkeys(refusal.reason for refusal in placement.refusals if names & set(refusal.devices))
+    return "" if placement.lanes else "; ".join(reasons)
 
 
 def decoding_of(report: Report) -> dict[str, Any]:

@@ -130,7 +130,14 @@ class Catalogue:
         if known is None:
             host = site.host
             known = recipes_of(
-                demand, kinds, site.device, self._rates, self._policy, processor=host.processor, speed=host.node.speed
+                demand,
+                kinds,
+                site.device,
+                self._rates,
+                self._policy,
+                processor=host.processor,
+                speed=host.node.speed,
+                host_cores=host.cores or 0.0,
             )
             if not isinstance(known, Refused) and host.cores is None and not _runs_without_host(known):
                 known = Refused("nothing is known of its host's processor")
@@ -199,7 +206,7 @@ def _device_key(site: Site) -> object:
         device.share,
         host.processor,
         host.node.speed,
-        host.cores is None,
+        host.cores,
     )
 
 
@@ -212,6 +219,7 @@ def _shape(demand: Demand) -> Shape:
         demand.renditions,
         demand.software_decode,
         demand.needs_gpu,
+        demand.about_frames,
         demand.at_node,
         demand.tolerates,
         tuple(sorted(demand.needs_labels.items())),

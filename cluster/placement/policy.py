@@ -55,6 +55,8 @@ class Policy(BaseModel):
     """By how much a session is preferred where a warm one waits: as if it were so much faster."""
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.0
     """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
+    gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
+    """How long it takes until a GPU's worker decodes. A job for which a GPU only decodes must save more than that."""
     weight_most: Annotated[int, Field(ge=1)] = 100
     """The largest weight a job may have against others of its priority."""
 

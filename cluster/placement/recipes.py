@@ -81,12 +81,14 @@ def recipes_of(
     *,
     processor: str = "",
     speed: float = 1.0,
+    host_cores: float = 1.0,
 ) -> tuple[Recipe, ...] | Refused:
     """Return the routes that are open to a demand, with its encoder kinds settled, on a device; the fastest first.
 
-    ``processor`` names the host's, and ``speed`` is that of its cores against the reference core.
+    ``processor`` names the host's, ``speed`` is that of its cores against the reference core, and ``host_cores`` how many
+    it has.
     """
-    return _Asked(demand, kinds, device, processor, speed, rates, policy).answer()
+    return _Asked(demand, kinds, device, processor, speed, host_cores, rates, policy).answer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class _Asked:
     device: Device
     processor: str
     speed: float
+    host_cores: float
     rates: Rates
     policy: Policy
 
@@ -113,10 +116,22 @@ class _Asked:
         if not usable:
             return Refused(decoding or "nothing is known of how fast its engines are")
         if usable[0].route is Route.HYBRID and not self.demand.needs_gpu:
-            gain = usable[0].fps / self._recipe(Engine.CPU).fps - 1
-            if gain <= 0 or gain < self.policy.hybrid_gain:
-                return Refused(f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU")
+            refusal = self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps)
+            if refusal:
+                return Refused(refusal)
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
+
+    def _hybrid_refusal(self, fps: float, software_fps_: float) -> str:
+        """Return why decoding alone is not worth a GPU; "" where it is."""
+        gain = fps / software_fps_ - 1
+        if gain <= 0 or gain < self.policy.hybrid_gain:
+            return f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU"
+        # A session has a core to itself, so this is what a frame takes of one less.
+        saved_s = self.demand.about_frames * (1 / software_fps_ - 1 / fps) / max(self.host_cores, 1)
+        if 0 < saved_s <= self.policy.gpu_start_s:
+            start_s = self.policy.gpu_start_s
+            return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
+        return ""
 
     def _on_processor(self) -> tuple[Recipe, ...] | Refused:
         if Engine.CPU not in self.policy.engines:

@@ -66,6 +66,10 @@ class SupervisorActor:
         """Return the kind of encoder that would finish a demand soonest; None: software."""
         return (await self._shell()).encoder_kind(demand)
 
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for a demand; "" where one does, or there is none."""
+        return (await self._shell()).gpu_refusal(demand)
+
     async def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or open a node as a user asks; False if no node, or several, answer to that name."""
         return (await self._shell()).ask(order, node)

@@ -129,6 +129,17 @@ def _give_back_unused(state: State, now_s: float) -> list[Effect]:
 
 def _patience_s(state: State, book: SeatBook) -> float | None:
     node = state.nodes.get(book.seat.node)
-    if book.outgoing or (node is not None and node.state is DeviceState.DRAINING):
+    if book.outgoing or (node is not None and node.state is DeviceState.DRAINING) or _holds_wanted_cores(state, book):
         return 0.0
     return state.settings.idle_release_s
+
+
+def _holds_wanted_cores(state: State, book: SeatBook) -> bool:
+    """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
+    if not (book.seat.takes_gpu and book.reserved_cores):
+        return False
+    waiting = (other for name in state.targets if (other := state.seats[name]).state in _WAITING)
+    return any(other.seat.is_processor and other.seat.node == book.seat.node for other in waiting)
+
+
+_WAITING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING})

@@ -123,6 +123,16 @@ class Core:
         kinds = next((lane.kinds for lane in placement.lanes if lane.job == demand.job), ())
         return next((kind for kind in kinds if is_nvenc(kind)), None)
 
+    def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for a demand that is placed alone; "" where one does, or there is none."""
+        inventory = Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats)))
+        devices = [device for node in inventory.nodes for device in node.devices]
+        gpus = {device.device for device in devices if device.kind is not DeviceKind.CPU}
+        placement = self._planner.place((demand,), inventory)
+        if any(lane.device in gpus for lane in placement.lanes):
+            return ""
+        return next((refusal.reason for refusal in placement.refusals if gpus & set(refusal.devices)), "")
+
     # What is told about nodes
 
     def _nodes_seen(self, event: NodesSeen, now_s: float) -> list[Effect]:

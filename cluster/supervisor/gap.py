@@ -28,9 +28,31 @@ def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) ->
         known = node.node
         yield replace(
             known,
-            devices=tuple(_effective(device, here, free) for device in known.devices),
+            devices=tuple(_effective(device, here, free) for device in _served(known.devices, here)),
             dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
         )
+
+
+def _served(devices: tuple[Device, ...], seats: list[SeatBook]) -> Iterator[Device]:
+    """Yield a node's devices, those of them marked that no worker of ours can get.
+
+    Which GPU a worker gets is Ray's choice, and known once it has taken one. So each seat that has not had any yet may
+    stand for one that nobody has; what is left then has no seat, because Ray has fewer GPUs to give than there are, or
+    because workers in such seats do not even start.
+    """
+    seats = [book for book in seats if book.seat.takes_gpu]
+    taken = {book.device for book in seats if book.device}
+    open_seats = sum(not book.device and book.state is not SeatState.QUARANTINED for book in seats)
+    broken = next((book.reason for book in seats if not book.device and book.state is SeatState.QUARANTINED), "")
+    reason = broken or "Ray has fewer GPUs to give to workers there"
+    for device in devices:
+        if device.kind is DeviceKind.CPU or device.device in taken or not seats:
+            yield device
+        elif open_seats > 0:
+            open_seats -= 1
+            yield device
+        else:
+            yield replace(device, state=DeviceState.QUARANTINED, state_reason=reason)
 
 
 def _effective_dla(dla: Dla, seats: list[SeatBook]) -> Dla:

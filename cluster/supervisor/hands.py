@@ -62,6 +62,10 @@ class Hands(ABC):
         """Return what a client calls a worker by."""
 
     @abstractmethod
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+
+    @abstractmethod
     async def remember(self, orders: dict[str, Order]) -> None:
         """Keep what users asked about nodes, so that it outlives this supervisor: {node: order}."""
 

@@ -33,6 +33,10 @@ class Link(ABC):
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what to call a worker by."""
 
+    @abstractmethod
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+
     def never(self, demand: Demand) -> str:
         """Say why a job that wants this can never be placed; "" where it can, or a node may come that can."""
         del demand
@@ -41,6 +45,10 @@ class Link(ABC):
     @abstractmethod
     async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
         """Ask which kind of encoder would finish a demand soonest; None: software, or nobody can say."""
+
+    @abstractmethod
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Ask why no GPU works for a demand; "" where one does, or there is none."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -72,6 +80,10 @@ class LocalLink(Link):
         """Return what to call a worker by."""
         return self._shell.handle(worker)
 
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Leave it to whoever has the workers."""
+        return self._shell.send(content)
+
     def never(self, demand: Demand) -> str:
         """Ask it: no node joins a supervisor of this process's own."""
         return self._shell.never(demand)
@@ -79,6 +91,10 @@ class LocalLink(Link):
     async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
         """Ask it."""
         return self._shell.encoder_kind(demand)
+
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Ask it."""
+        return self._shell.gpu_refusal(demand)
 
     async def close(self) -> None:
         """End it, and all its workers."""
@@ -112,10 +128,21 @@ class ActorLink(Link):
 
         return await asyncio.to_thread(worker_handle, worker)
 
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put them into Ray's object store."""
+        import ray  # noqa: PLC0415 - never before it is needed
+
+        return ray.put(content)
+
     async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
         """Ask it."""
         kind: EncoderKind | None = await self._actor.encoder_kind.remote(demand)
         return kind
+
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Ask it."""
+        refusal: str = await self._actor.gpu_refusal.remote(demand)
+        return refusal
 
     async def close(self) -> None:
         """Leave it running: others use it too."""

@@ -213,6 +213,10 @@ class Shell:
             for wait in waits:
                 wait.cancel()
 
+    def gpu_refusal(self, demand: Demand) -> str:
+        """Say why no GPU works for a demand; "" where one does, or there is none."""
+        return self._core.gpu_refusal(demand)
+
     def encoder_kind(self, demand: Demand) -> EncoderKind | None:
         """Return the kind of encoder that would finish a demand soonest; None: software."""
         return self._core.encoder_kind(demand)
@@ -242,6 +246,10 @@ class Shell:
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what a client calls a worker by."""
         return self._hands.handle(worker)
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+        return self._hands.send(content)
 
     @property
     def idle_s(self) -> float:

@@ -2,12 +2,13 @@
 
     driver = FakeCudaDriver()
     cuda = Cuda(driver)
-    session = NvdecSession(FakeNvdec(driver), cuda, key, PinnedMemory(cuda), None)
+    session = NvdecSession(FakeNvdec(driver), cuda, key)
 
-It is as unhelpful as the real thing: a surface holds noise until a stream was told to
-wait for the decoder; frames are overwritten by the next call; timestamps are handed out in their own order, whichever
-picture they were fed with, and one late with VP9; all that was fed is shown, as noise where references are missing;
-after a flush the parameter sets are forgotten. Nothing here proves how a driver behaves.
+It is as unhelpful as the real thing: a surface holds noise until a stream was told to wait for the decoder; frames are
+overwritten by the next call; timestamps are handed out in their own order, whichever picture they were fed with, one
+late with VP9, and none without latency; all that was fed is shown, as noise where references are missing; after a flush
+the parameter sets are forgotten; a picture of another size is scaled to the first one's, which is noise here, unless
+``setReconfigParams`` was called before. Nothing here proves how a driver behaves.
 
 Source: PyNvVideoCodec 2.2.4, as it was seen to behave.
 """
@@ -16,6 +17,7 @@ import ctypes
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -33,6 +35,23 @@ from .surface_decoder import surface_of
 __all__ = ["FakeNvdec"]
 
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
+_NOT_SUPPORTED: Final = 801
+_DECODERS: Final = {"av1": "libdav1d"}
+"""Of codecs whose decoder by the same name is none of software's."""
+
+
+class _Latency(IntEnum):
+    """``DisplayDecodeLatencyType``."""
+
+    NATIVE = 0
+    LOW = 1
+    ZERO = 2
+
+
+class _PacketFlag(IntEnum):
+    """``VideoPacketFlag``, as far as anybody sets it."""
+
+    ENDOFPICTURE = 8
 
 
 @dataclass
@@ -42,6 +61,7 @@ class _PacketData:
     bsl: int = 0
     bsl_data: int = 0
     pts: int = 0
+    decode_flag: int = 0
 
 
 @dataclass
@@ -51,7 +71,9 @@ class FakeNvdec:
     ``supported`` are FFmpeg's names of codecs that the device decodes; ``sides`` the least and most of a picture's.
     ``create_code`` and ``decode_code`` are what the driver answers, 0 for success. ``left_out`` and ``wrong`` are
     pictures, counted over all sessions from 0: one never comes, the other comes as noise, which is said in
-    ``wrong_pictures``. ``spare_bytes`` is added to the size that each frame claims.
+    ``wrong_pictures``. ``spare_bytes`` is added to the size that each frame claims. ``sei_messages`` are (type,
+    payload) of every picture, and ``statistics`` is what is known of how each was decoded, for decoders that were made
+    to tell; a driver that knows nothing has None. ``options`` are those of the decoders made.
     """
 
     driver: FakeCudaDriver
@@ -63,6 +85,9 @@ class FakeNvdec:
     left_out: frozenset[int] = frozenset()
     wrong: frozenset[int] = frozenset()
     spare_bytes: int = 0
+    sei_messages: tuple[tuple[int, bytes], ...] = ()
+    statistics: dict[str, list[int]] | None = None
+    options: list[dict[str, object]] = field(default_factory=list)
     pictures: int = 0
     wrong_pictures: int = 0
     decoders_made: int = 0
@@ -71,6 +96,8 @@ class FakeNvdec:
     cudaVideoCodec: Callable[[int], int] = int  # noqa: N815 - the package's own name
     cudaVideoChromaFormat: Callable[[int], int] = int  # noqa: N815 - likewise
     PacketData: type[_PacketData] = _PacketData
+    DisplayDecodeLatencyType: type[_Latency] = _Latency
+    VideoPacketFlag: type[_PacketFlag] = _PacketFlag
 
     def GetDecoderCaps(self, *, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:  # noqa: N802
         """Return what the driver says of a sample format.
@@ -86,7 +113,18 @@ class FakeNvdec:
         return {"supported": int(supported), "num_decoder_engines": 7 * supported, **sides}
 
     def CreateDecoder(  # noqa: N802
-        self, *, gpuid: int, codec: int, cudacontext: int, cudastream: int, usedevicememory: bool
+        self,
+        *,
+        gpuid: int,
+        codec: int,
+        cudacontext: int,
+        cudastream: int,
+        usedevicememory: bool,
+        maxwidth: int = 0,
+        maxheight: int = 0,
+        latency: int = _Latency.NATIVE,
+        enableSEIMessage: bool = False,  # noqa: N803 - the package's own name
+        enableDecodeStats: bool = False,  # noqa: N803 - likewise
     ) -> "_Decoder":
         """Return a decoder; the driver makes the real one with its first packet.
 
@@ -97,7 +135,13 @@ class FakeNvdec:
             raise ValueError(gpuid, cudacontext, cudastream, usedevicememory)
         _raise(self.create_code, "cuvidCreateDecoder")
         self.decoders_made += 1
-        return _Decoder(self, _codec_name(codec))
+        most = maxwidth, maxheight
+        self.options.append(
+            {"most": most, "latency": latency, "sei": enableSEIMessage, "statistics": enableDecodeStats}
+        )
+        told = self.sei_messages if enableSEIMessage else ()
+        statistics = self.statistics if enableDecodeStats else None
+        return _Decoder(self, _codec_name(codec), most, _Latency(latency), told, statistics)
 
 
 def _raise(code: int, what: str) -> None:
@@ -112,11 +156,26 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame: where it lies, how large it is, and a timestamp."""
+    """A decoded frame: where it lies, how large it is, a timestamp, and what is told of it."""
 
     address: int
     size_bytes: int
     timestamp: int
+    sei_messages: tuple[tuple[int, bytes], ...] = ()
+    statistics: dict[str, list[int]] | None = None
+
+    @property
+    def decode_stats_size(self) -> int:
+        """Return how many bytes of statistics there are."""
+        return 0 if self.statistics is None else 4 * sum(map(len, self.statistics.values()))
+
+    def getSEIMessage(self) -> list[tuple[dict[str, int], list[int]]]:  # noqa: N802 - the package's own names
+        """Return the messages."""
+        return [({"sei_type": kind, "sei_uncompressed": 0}, list(payload)) for kind, payload in self.sei_messages]
+
+    def ParseDecodeStats(self) -> dict[str, list[int]]:  # noqa: N802
+        """Return the statistics, all lists empty where there are none."""
+        return self.statistics or {key: [] for key in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
 
     def GetPtrToPlane(self, plane: int) -> int:  # noqa: N802 - the package's own names, here and below
         """Return where the surface begins."""
@@ -136,16 +195,28 @@ class _Frame:
 class _Decoder:
     """One decoder; its surfaces are its own until its next call."""
 
-    def __init__(self, device: FakeNvdec, codec: str) -> None:
+    def __init__(  # noqa: PLR0917 - what the package's own is made with
+        self,
+        device: FakeNvdec,
+        codec: str,
+        most: tuple[int, int],
+        latency: _Latency,
+        sei_messages: tuple[tuple[int, bytes], ...],
+        statistics: dict[str, list[int]] | None,
+    ) -> None:
         self._device = device
         self._codec = codec
+        self._most = most
+        self._latency = latency
+        self._told = (sei_messages, statistics)
+        self._size: tuple[int, int] | None = None
+        self._wanted: tuple[int, int] | None = None
         self._surfaces: list[int] = []
         self._fills: list[tuple[int, NDArray[np.uint8]]] = []
         self._begin()
 
     def __del__(self) -> None:
-        for address in self._surfaces:
-            self._device.driver.forget(address)
+        self._forget_surfaces()
 
     def Decode(self, packet: _PacketData) -> list[_Frame]:  # noqa: N802
         """Take a packet and return the frames that are ready; an empty one flushes.
@@ -163,13 +234,30 @@ class _Decoder:
             self._begin()
         return frames
 
+    def setReconfigParams(self, width: int, height: int) -> int:  # noqa: N802
+        """Have what comes with the next other size be of this one.
+
+        Raises:
+            FakeNvCodecError: it is larger than the decoder was made for.
+        """
+        if self._size is not None and (width > self._most[0] or height > self._most[1]):
+            _raise(_NOT_SUPPORTED, "Resize dimensions must be lower than max width and height")
+        self._wanted = width, height
+        self._forget_surfaces()
+        return 1
+
     def WaitOnCUStream(self, stream: int) -> None:  # noqa: N802
         """Make a stream wait until the frames of the last call are there."""
         fills = list(self._fills)
         self._device.driver.put(stream, lambda: _fill(fills))
 
+    def _forget_surfaces(self) -> None:
+        for address in self._surfaces:
+            self._device.driver.forget(address)
+        self._surfaces.clear()
+
     def _begin(self) -> None:
-        context = CodecContext.create(self._codec, "r")
+        context = CodecContext.create(_DECODERS.get(self._codec, self._codec), "r")
         if not isinstance(context, VideoCodecContext):
             raise TypeError(self._codec)
         context.thread_count = 1
@@ -203,11 +291,15 @@ class _Decoder:
         self._fed = self._fed[place + 1 :]
         return place
 
-    @staticmethod
-    def _surface(picture: VideoFrame) -> NDArray[np.uint8]:
+    def _surface(self, picture: VideoFrame) -> NDArray[np.uint8]:
         format_ = surface_format(picture.format.name)
         if format_ is None:
             raise FakeNvCodecError(picture.format.name)
+        size = picture.width, picture.height
+        if self._size is None or (self._wanted is not None and size != self._size):
+            self._size, self._wanted = self._wanted or size, None
+        if size != self._size:
+            return np.full(format_.size_bytes(*self._size), NOISE, dtype=np.uint8)
         return surface_of(picture, format_)
 
     def _frame(self, surface: NDArray[np.uint8]) -> list[_Frame]:
@@ -222,9 +314,11 @@ class _Decoder:
         if used == len(self._surfaces):
             self._surfaces.append(int(device.driver.cuMemAlloc(len(surface))[1]))
         self._fills.append((self._surfaces[used], surface))
-        return [_Frame(self._surfaces[used], len(surface) + device.spare_bytes, self._timestamp())]
+        return [_Frame(self._surfaces[used], len(surface) + device.spare_bytes, self._timestamp(), *self._told)]
 
     def _timestamp(self) -> int:
+        if self._latency is _Latency.ZERO:
+            return 0
         timestamp = self._timestamps.pop(0) if self._timestamps else -1
         if self._codec != "vp9":
             return timestamp

@@ -172,6 +172,10 @@ class FaultyPool(Pool):
         """Ask the inner pool."""
         return await self._inner.encoder_kind(demand)
 
+    async def gpu_refusal(self, demand: Demand) -> str:
+        """Ask the inner pool."""
+        return await self._inner.gpu_refusal(demand)
+
     async def start(self) -> None:
         """Start the inner pool."""
         await self._inner.start()

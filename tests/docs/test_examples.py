@@ -9,6 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARGUMENTS = {
     "encoder_options.py": ["film.mkv", "film.mp4"],
+    "frames.py": ["film.mkv", "film.mp4"],
     "many_files.py": ["inbox", "outbox"],
     "progress.py": ["film.mkv", "film.mp4"],
     "ray_job.py": ["film.mkv", "film.mp4", "--workers", "2"],

@@ -52,13 +52,21 @@ def film_packets(path: Path, count: int) -> Clip:
     return Clip("h264", tuple(packets[:count]))
 
 
-def encoded(encoder: str, codec: str, frames: int, options: dict[str, str], pixel_format: str = "yuv420p") -> Clip:
-    """Return a clip of moving noise, encoded by libavcodec."""
+def encoded(
+    encoder: str,
+    codec: str,
+    frames: int,
+    options: dict[str, str],
+    pixel_format: str = "yuv420p",
+    *,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+) -> Clip:
+    """Return a clip of moving noise of that (width, height), encoded by libavcodec."""
     context = cast("av.VideoCodecContext", av.CodecContext.create(encoder, "w"))
-    context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, pixel_format
+    (context.width, context.height), context.pix_fmt = size, pixel_format
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
     context.options = options
-    packets = [_packet(packet) for frame in _moving(frames, pixel_format) for packet in context.encode(frame)]
+    packets = [_packet(packet) for frame in _moving(frames, pixel_format, size) for packet in context.encode(frame)]
     packets += [_packet(packet) for packet in context.encode(None)]
     return Clip(codec, tuple(packets))
 
@@ -94,12 +102,13 @@ def _packet(packet: "av.Packet[av.VideoStream]") -> Packet:
     return Packet(bytes(packet), packet.pts or 0, packet.is_keyframe)
 
 
-def _moving(count: int, pixel_format: str) -> Iterator[av.VideoFrame]:
+def _moving(count: int, pixel_format: str, size: tuple[int, int]) -> Iterator[av.VideoFrame]:
+    width, height = size
     generator = np.random.default_rng(7)
-    noise = generator.integers(0, 255, (HEIGHT * 2, WIDTH * 2, 3), dtype=np.uint8)
+    noise = generator.integers(0, 255, (height * 2, width * 2, 3), dtype=np.uint8)
     blurred = noise // 4 + np.roll(noise, 1, 0) // 4 + np.roll(noise, 1, 1) // 4 + np.roll(noise, 2, 1) // 4
     for number in range(count):
-        shown = blurred[number : number + HEIGHT, 2 * number : 2 * number + WIDTH]
+        shown = blurred[number : number + height, 2 * number : 2 * number + width]
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(shown), format="rgb24").reformat(format=pixel_format)
         frame.pts = number
         yield frame

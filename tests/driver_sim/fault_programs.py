@@ -13,7 +13,8 @@ import pickle
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -56,11 +57,11 @@ Step = tuple[str, Callable[[], object]]
 STEPS: Final = ("opening", "first call", "later calls", "closing")
 SIZE: Final = (320, 240)
 PICTURES: Final = 8
-LANES: Final = 3
+LANES: Final = 4
 TICK: Final = Fraction(1, 1000)
 
 
-def cuda_steps() -> Iterator[Step]:
+def cuda_steps() -> Generator[Step]:
     """CUDA as sessions use it: a context, memory, copies, and memory given back."""
     from cuda.bindings import driver  # noqa: PLC0415 - in the child
 
@@ -81,7 +82,7 @@ def cuda_steps() -> Iterator[Step]:
     yield "closing", lambda: [cuda.free(address) for address in held]
 
 
-def nvdec_steps(film: Path) -> Iterator[Step]:
+def nvdec_steps(film: Path) -> Generator[Step]:
     """NVDEC as a segment uses it: the device is opened, a clip decoded to its end, and the sessions closed."""
     gpu = open_gpu()
 
@@ -98,7 +99,7 @@ def nvdec_steps(film: Path) -> Iterator[Step]:
     yield "closing", gpu.pool.close
 
 
-def nvenc_steps(codec: Codec) -> Iterator[Step]:
+def nvenc_steps(codec: Codec) -> Generator[Step]:
     """NVENC as a segment uses it: capabilities, a session, pictures in, packets out, and the session's end."""
     import PyNvVideoCodec  # noqa: PLC0415 - in the child
     from cuda.bindings import driver  # noqa: PLC0415 - in the child
@@ -133,7 +134,7 @@ def nvenc_steps(codec: Codec) -> Iterator[Step]:
             session.close()
 
 
-def dla_steps(limits: TimeLimits) -> Iterator[Step]:
+def dla_steps(limits: TimeLimits) -> Generator[Step]:
     """A DLA beside CUDA: a session, a network, tasks one after the other, and the host's end."""
     shape = (1, 3, 4, 4)
     network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
@@ -192,17 +193,20 @@ def nvml_child_said(limit_s: float) -> list[list[str]]:
 class Sequence(Work[None]):
     """The steps of a library, each told of as it ends; the first error ends it, but for closing."""
 
-    steps: Callable[[], Iterator[Step]]
+    steps: Callable[[], Generator[Step]]
 
     def run(self, context: WorkContext) -> None:
         """Run them."""
         context.advance(0)
-        steps = self.steps()
-        while (step := _told("opening", lambda: next(steps, None))) is not None:
-            name, call = step
-            if _told(name, partial(_made_true, call)) is None:
-                steps.close()  # type: ignore[attr-defined]
-                return
+        step, steps = STEPS[0], self.steps()
+        try:
+            for step, call in steps:
+                call()
+                _say(step, None)
+        except CodecfleetError as error:
+            _say(step, error)
+            steps.close()
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,23 +218,6 @@ class Beside(Sequence):
         while True:
             context.advance()
             time.sleep(0.02)
-
-
-def _made_true(call: Callable[[], object]) -> bool:
-    call()
-    return True
-
-
-def _told(step: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the call returns
-    """Return what a call returns, or None after an error, which is told."""
-    try:
-        found = call()
-    except CodecfleetError as error:
-        _say(step, error)
-        return None
-    if found is True:
-        _say(step, None)
-    return found
 
 
 def _say(step: str, error: CodecfleetError | None) -> None:
@@ -248,7 +235,7 @@ CHANNEL: list[int] = []
 """Where a child tells its steps; not its standard output, which the worker listens to."""
 
 
-def as_work(steps: Callable[[], Iterator[Step]], limit_s: float) -> None:
+def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
     """Run steps as a worker process runs work, with calls watched."""
     watch = process_watch()
     if limit_s:
@@ -262,26 +249,29 @@ def as_work(steps: Callable[[], Iterator[Step]], limit_s: float) -> None:
         raise error
 
 
-def as_worker(steps: Callable[[], Iterator[Step]], limit_s: float) -> None:
+def as_worker(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
     """Have the worker of a cluster run steps, and something beside them that goes on until it is told to stop."""
     watch = process_watch()
     watch.call_s = watch.opening_s = limit_s or watch.call_s
     asyncio.run(_as_worker(steps))
 
 
-async def _as_worker(steps: Callable[[], Iterator[Step]]) -> None:
+async def _as_worker(steps: Callable[[], Generator[Step]]) -> None:
     worker = RayWorker(2)
     pickled = (pickle.dumps(work(job="faults", label="work", steps=steps)) for work in (Sequence, Beside))
     tasks = [asyncio.create_task(worker.run(str(number), work)) for number, work in enumerate(pickled)]
+    # Work that is not to blame has no outcome: the process ends first.
     for ended in asyncio.as_completed(tasks):
         outcome = await ended
         _say("outcome", outcome.error)
+    await worker.watch()
 
 
-def walk(steps: Callable[[], Iterator[Step]], times: int) -> None:
+def walk(steps: Callable[[], Generator[Step]], times: int) -> None:
     """Run steps again and again, each time until the next fault; tell what each of them was."""
     for _ in range(times):
-        Sequence(job="faults", label="walk", steps=steps).run(WorkContext())
+        with suppress(CodecfleetError):  # it was told
+            Sequence(job="faults", label="walk", steps=steps).run(WorkContext())
         os.write(CHANNEL[0], END)
 
 
@@ -312,7 +302,7 @@ def with_xids(run: Callable[[], None]) -> None:
 def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], None]:
     """Return what a case runs; ``times`` is for walks, ``limit_s`` for calls that hang (0: as long as ever)."""
     limits = TimeLimits(task_s=limit_s, grace_s=limit_s, call_s=limit_s) if limit_s else TimeLimits()
-    steps: dict[str, Callable[[], Iterator[Step]]] = {
+    steps: dict[str, Callable[[], Generator[Step]]] = {
         "libcuda": cuda_steps,
         "nvcuvid": partial(nvdec_steps, film),
         "nvenc": partial(nvenc_steps, Codec.H264),
@@ -389,10 +379,11 @@ def main() -> None:
     """Run all cases of the file, some at once: many of them only wait."""
     wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     cases, film = wanted["cases"], Path(wanted["film"])
-    channels = []
+    lanes, channels = [], []
     for lane in range(LANES):
         reading, writing = os.pipe()
-        if os.fork() == 0:
+        lanes.append(os.fork())
+        if lanes[-1] == 0:
             os.close(reading)
             run_lane(cases[lane::LANES], film, writing)
             os._exit(0)
@@ -402,6 +393,7 @@ def main() -> None:
     for lane, channel in enumerate(channels):
         with os.fdopen(channel, encoding="utf-8") as told:
             found[lane::LANES] = json.load(told)
+        os.waitpid(lanes[lane], 0)
     sys.stdout.write(json.dumps(found))
 
 

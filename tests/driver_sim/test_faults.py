@@ -47,10 +47,12 @@ pytestmark = pytest.mark.skipif(
 
 PATIENCE_S: Final = 10.0
 SILENT_AFTER_S: Final = 2.0
-HUNG_AFTER_S: Final = 0.3
+HUNG_AFTER_S: Final = 1.0
 EXIT_CODE: Final = 41
 XID: Final = 31
 RENEWED: Final = 75
+MORE: Final = 17
+"""NV_ENC_ERR_NEED_MORE_INPUT, which is no fault: the picture's packet comes later."""
 
 
 class Ends(Enum):
@@ -189,6 +191,8 @@ def stage_rows() -> list[Row]:
     for (library, action), outcomes in TABLE.items():
         value = STATUSES[library] if action is Action.STATUS else VALUES.get(action)
         for step, (function, call), outcome in zip(STEPS, PLACES[library], outcomes, strict=True):
+            if action in (Action.SHORT, Action.CORRUPT) and outcomes == everywhere(NOTHING) and step != "later calls":
+                continue  # it means nothing to this library: one place is enough to see that
             # NVDEC opens its decoder with the first picture of the first range.
             told = "first call" if library == "nvcuvid" and step != "closing" else step
             limit_s = HUNG_AFTER_S if action is Action.HANG else 0.0
@@ -203,17 +207,20 @@ EXTRAS: Final = (
     Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "cut short"),
     Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "what it can"),
     Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "no session"),
-    Row("nvcuvid", fault("cuStreamWaitEvent", Action.STATUS, 2, 700), "first call", DeviceLost, "NVDEC"),
     Row("nvcuvid", fault("cuvidMapVideoFrame", Action.HANG, 3), "first call", EngineHung, "Decode", HUNG_AFTER_S),
     Row("nvcuvid", fault("cuvidParseVideoData", Action.HANG, 5), "first call", EngineHung, "Decode", HUNG_AFTER_S),
     Row("nvcuvid", fault("cuStreamSynchronize", Action.HANG, 2), "first call", EngineHung, "", HUNG_AFTER_S),
     Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.HANG, 1), "first call", SILENCE, "", HUNG_AFTER_S),
+    # The picture's packet is said to come later, and is not there then.
+    Row(
+        "nvenc", fault("NvEncEncodePicture", Action.STATUS, 4, MORE), "later calls", EngineFailed, "nvEncLockBitstream"
+    ),
     Row("nvenc", fault("NvEncGetEncodeCaps", Action.HANG, 1), "opening", SILENCE, "", HUNG_AFTER_S),
     Row("nvenc", fault("NvEncOpenEncodeSessionEx", Action.HANG, 2), "opening", EngineHung, "", HUNG_AFTER_S),
     Row("nvenc", fault("NvEncLockBitstream", Action.HANG, 2), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
     # A call that comes back too late was given up before.
-    Row("libcuda", fault("cuMemAlloc", Action.SLOW, 3, 500), "later calls", EngineHung, "cuMemAlloc", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncEncodePicture", Action.SLOW, 3, 500), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    Row("libcuda", fault("cuMemAlloc", Action.SLOW, 3, 1500), "later calls", EngineHung, "cuMemAlloc", HUNG_AFTER_S),
+    Row("nvenc", fault("NvEncEncodePicture", Action.SLOW, 3, 1500), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
@@ -373,8 +380,6 @@ NVENC_RUNNING: Final[dict[int, type[DeviceError]]] = {
     **dict.fromkeys((3, 4, 5), DeviceLost),
     10: DeviceMemory,
 }
-MORE: Final = 17
-"""NV_ENC_ERR_NEED_MORE_INPUT, which is no fault: the picture's packet comes later."""
 CUDLA_KINDS: Final[dict[int, type[Exception]]] = {
     Status.MEMORY_REGISTERED: UsageError,
     Status.INCOMPATIBLE_DLA_SW_VERSION: Unsupported,
@@ -427,11 +432,12 @@ def nvml_statuses() -> list[int]:
     return sorted({value for name in names if isinstance(value := getattr(pynvml, name), int)})
 
 
+DECODING, ENCODING = TWICE = ("NVDEC decoding", "NVENC encoding")
 WALKS: Final = {
     "CUDA": ("walk libcuda", "cuMemAlloc", cuda_statuses),
-    "NVDEC": ("walk nvcuvid", "cuvidGetDecoderCaps", cuda_statuses),
+    DECODING: ("walk nvcuvid", "cuvidDecodePicture", cuda_statuses),
     "NVENC opening": ("walk nvenc", "NvEncOpenEncodeSessionEx", nvenc_statuses),
-    "NVENC encoding": ("walk nvenc", "NvEncEncodePicture", lambda: [code for code in nvenc_statuses() if code != MORE]),
+    ENCODING: ("walk nvenc", "NvEncEncodePicture", lambda: [code for code in nvenc_statuses() if code != MORE]),
     "cuDLA": ("walk cudla", "cudlaCreateDevice", cudla_statuses),
     "NVML device": ("walk nvml", "nvmlDeviceGetMemoryInfo", nvml_statuses),
     "NVML": ("walk nvml", "nvmlInit", nvml_statuses),
@@ -446,13 +452,18 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walks:
     cases, statuses = [], {}
     for name, (program, function, listed) in WALKS.items():
         statuses[name] = listed()
+        # What closes a session that failed may call the function once more, which nobody hears: that takes a fault too.
+        met = [status for status in statuses[name] for _ in range(2 if name in TWICE else 1)]
         faults = tuple(
             Fault(function=function, action=Action.STATUS, value=value, call=call)
-            for call, value in enumerate(statuses[name], start=1)
+            for call, value in enumerate(met, start=1)
         )
         cases.append(Case(program, faults, times=len(faults), patience_s=60))
     found = told_by(tmp_path_factory.mktemp("walks"), cases)
     walks = {name: by_fault(answer["told"]) for name, answer in zip(WALKS, found, strict=True)}
+    for name in TWICE:
+        failed = (lines for lines in walks[name] if any(line[1] for line in lines))
+        walks[name] = list({first_error(lines)[2]: lines for lines in failed}.values())
     return {name: dict(zip(statuses[name], told, strict=True)) for name, told in walks.items()}
 
 
@@ -472,18 +483,18 @@ def first_error(lines: list[list[str]]) -> list[str]:
     return next(line[1:] for line in lines if line[1])
 
 
-@pytest.mark.parametrize("name", ["CUDA", "NVDEC"])
+@pytest.mark.parametrize("name", ["CUDA", DECODING])
 def test_every_result_of_cuda_is_an_error_of_ours(name: str, walked: Walks) -> None:
     """Each CUresult, from CUDA itself and from NVDEC through the package, is the error that the table has for it."""
     for code, lines in walked[name].items():
         kind, retry, message, next_step = first_error(lines)
         expected = CUDA_KINDS.get(code, DeviceError)
-        assert (kind, retry) == (expected.__name__, RETRIES[expected].name), message
+        assert (code, kind, retry) == (code, expected.__name__, RETRIES[expected].name), message
         assert f"CUDA error {code}" in message
         assert_clear(message, next_step)
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("NVENC opening", NVENC_OPENING), ("NVENC encoding", NVENC_RUNNING)])
+@pytest.mark.parametrize(("name", "kinds"), [("NVENC opening", NVENC_OPENING), (ENCODING, NVENC_RUNNING)])
 def test_every_status_of_nvenc_is_an_error_of_ours(
     name: str, kinds: dict[int, type[DeviceError]], walked: Walks
 ) -> None:

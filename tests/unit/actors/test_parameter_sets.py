@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
-from codecfleet.actors.parameter_sets import annex_b_headers, has_whole_frames_only, max_reorder_frames
+from codecfleet.actors.parameter_sets import (
+    annex_b_headers,
+    crops_left_or_top,
+    has_whole_frames_only,
+    is_sequence_set,
+    max_reorder_frames,
+    sequence_sets,
+)
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 HEVC_OPTIONS = "keyint=8:min-keyint=8:scenecut=0:log-level=none:pools=1:frame-threads=1"
@@ -139,3 +146,20 @@ def test_avcc_gives_back_its_units(units: list[bytes]) -> None:
     box += b"".join(len(unit).to_bytes(2, "big") + unit for unit in first) + bytes([len(rest)])
     box += b"".join(len(unit).to_bytes(2, "big") + unit for unit in rest)
     assert _units(annex_b_headers(box, hevc=False)) == [unit for unit in units if unit.strip(b"\x00")]
+
+
+@pytest.mark.parametrize(("side", "expected"), [("left", True), ("top", True), ("right", False), ("bottom", False)])
+@pytest.mark.parametrize(
+    ("encoder", "params", "codec"), [("libx264", "", "h264"), ("libx265", f"{HEVC_OPTIONS}:repeat-headers=1", "hevc")]
+)
+def test_cropping_is_told_where_it_moves_pictures(
+    tmp_path: Path, encoder: str, params: str, codec: str, side: str, *, expected: bool
+) -> None:
+    """Only what is cut off on the left or at the top moves the rest; FFmpeg's own filter has written it."""
+    path = _clip(tmp_path, encoder, ".ts", params)
+    first = next(_filtered(path, f"{codec}_metadata=crop_{side}=4"))
+    sets = b"".join(b"\0\0\0\1" + unit for unit in _units(first) if is_sequence_set(unit, hevc=codec == "hevc"))
+    assert list(sequence_sets(sets, hevc=codec == "hevc"))
+    assert crops_left_or_top(codec, sets) is expected
+    assert not crops_left_or_top(codec, _extradata(path))
+    assert not crops_left_or_top("vp9", sets)

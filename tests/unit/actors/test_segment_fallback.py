@@ -1,11 +1,16 @@
 """A segment on a device's decoder: the same bytes as in software, and software's where the device fails."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from av.video.frame import VideoFrame
 
+from codecfleet.actors.decoding import PictureDecoder
+from codecfleet.actors.device import SESSIONS_OPENING
+from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment import EncodedSegment, EncodeSegment
 from codecfleet.actors.work import WorkContext
 from codecfleet.errors import (
@@ -13,6 +18,7 @@ from codecfleet.errors import (
     DeviceError,
     DeviceLost,
     DeviceMemory,
+    EngineBusy,
     EngineFailed,
     EngineHung,
     EngineUnfit,
@@ -26,7 +32,7 @@ from codecfleet.testing.surface_decoder import SurfaceDecoder
 
 FRAMES = 48
 GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
-FALLS_BACK = (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit)
+FALLS_BACK = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
 PASSES = (DeviceError, DeviceLost, EngineHung)
 
 
@@ -136,6 +142,30 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
     assert found.decoded_by == "software"
     assert found.fallback == "Dolby Vision's metadata comes with software's pictures alone"
     assert device.pictures == 0
+
+
+class _BusyGpu(Gpu):
+    """A GPU that has a session for who waits, and none for who does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pictures = SurfaceDecoder()
+
+    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+        """Lend a decoder that has no session."""
+        return nullcontext(SurfaceDecoder(EngineBusy(SESSIONS_OPENING)))
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("auto", ("software", SESSIONS_OPENING)), ("gpu", ("nvdec", "")), ("cpu", ("software", ""))]
+)
+def test_who_insists_on_a_gpu_waits_for_it(source: Path, device: str, told: tuple[str, str]) -> None:
+    """Where sessions are still being opened, a job goes on in software unless it asks for a GPU by name."""
+    work = segments(source, device=device)[1]
+    wanted = work.run(WorkContext())
+    found = work.run(WorkContext(device=None if device == "cpu" else _BusyGpu()))
+    assert content(found) == content(wanted)
+    assert (found.decoded_by, found.fallback) == told
 
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:

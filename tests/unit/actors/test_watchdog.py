@@ -57,7 +57,7 @@ class Time:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.waits: list[float | None] = []
+        self.waits: list[float] = []
         self._asleep = threading.Semaphore(0)
         self._passed = 0
 
@@ -65,8 +65,8 @@ class Time:
         """Tell the time."""
         return self.now_s
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Sleep until time passes, or somebody has something to say."""
+    def wait(self, condition: threading.Condition, seconds: float) -> None:
+        """Sleep until time passes."""
         self.waits.append(seconds)
         self._asleep.release()
         condition.wait()
@@ -86,9 +86,9 @@ class Time:
 
     def passes(self, watch: CallWatch, seconds: float) -> None:
         """Let time pass, and wake whoever slept."""
-        with watch._changed:
+        with watch._rest:
             self.now_s += seconds
-            watch._changed.notify()
+            watch._rest.notify()
 
 
 def test_an_overdue_call_is_told_of_once() -> None:
@@ -138,8 +138,8 @@ def test_an_error_of_a_call_in_time_passes() -> None:
         raise ZeroDivisionError
 
 
-def test_the_thread_sleeps_while_nothing_is_under_way() -> None:
-    """It waits without end where nothing runs, and is not woken by calls that end long before it would look."""
+def test_the_thread_sleeps_whatever_is_called() -> None:
+    """It looks as often as the shortest limit is long; no call wakes it, however many begin and end."""
     time = Time()
     watch = time.watch()
     with watch.calling("NVDEC", "Decode"):
@@ -150,23 +150,27 @@ def test_the_thread_sleeps_while_nothing_is_under_way() -> None:
     assert time.waits == [10]
     time.passes(watch, 10)
     assert time.is_slept()
-    assert time.waits == [10, None]
+    assert time.waits == [10, 10]
 
 
-def test_a_shorter_limit_is_noticed_beside_a_longer_one() -> None:
-    """A call that is due before the one that the thread waits for is told of in its own time."""
+def test_a_call_that_begins_while_the_thread_sleeps_is_told_of_in_time() -> None:
+    """Whatever begins between two looks is due after the second, and the thread sleeps exactly until then."""
     time, told = Time(), []
     watch = time.watch()
     watch.tell(told.append)
 
     def decodes() -> None:
         with watch.calling("NVDEC", "Decode"):
-            time.passes_once_slept(watch, 10)
+            time.passes(watch, 6)
+            assert time.is_slept()
+            assert told == []
+            time.passes(watch, 4)
             assert time.is_slept()
 
     with watch.opening("NVDEC", "CreateDecoder"):
         assert time.is_slept()
+        time.now_s = 4
         with pytest.raises(EngineHung):
             decodes()
-    assert time.waits == [30, 10, 20]
+    assert time.waits == [10, 4, 10]
     assert [error.message for error in told] == ["NVDEC: Decode did not return within 10.0 s"]

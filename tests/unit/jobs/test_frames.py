@@ -3,10 +3,10 @@
 import asyncio
 import gc
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from codecfleet import Fleet, Frame
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, decode_range, picture_hash
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, decode_range
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.gpu import Gpu
@@ -29,12 +29,14 @@ from codecfleet.errors import (
     InputNotFound,
     NoVideoTrack,
     ProofFailed,
+    Unsupported,
     UsageError,
 )
 from codecfleet.jobs.frame_request import FrameRequest, FramesReport
 from codecfleet.jobs.frame_slots import FramesEnd, FrameSlots, FrameTask, Superseded
 from codecfleet.jobs.frame_stream import FrameStream
 from codecfleet.jobs.index import index_track
+from codecfleet.jobs.own_gpu import Listening
 from codecfleet.jobs.track_ranges import TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 from codecfleet.testing.fake_device import FakeDevice, device_with
@@ -150,6 +152,19 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
     assert [plane.shape for plane in grey[0].planes] == [(48, 64)]
 
 
+def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> None:
+    """Scaled where they lie, the same whoever decoded them; what no surface holds is refused by name."""
+    found = taken(stream(source, place="device", size=(48, 32)))
+    assert {(frame.width, frame.height, frame.pix_fmt, frame.on_device) for frame in found} == {
+        (48, 32, "yuv420p", True)
+    }
+    assert {frame.__cuda_array_interface__["shape"] for frame in found} == {(48, 48)}
+    assert told(found) == told(taken(stream(source, place="device", decoder="software", size=(48, 32))))
+    for options in ({"pix_fmt": "rgb24"}, {"size": (31, 20)}):
+        with pytest.raises(Unsupported, match="no frame on the device"):
+            taken(stream(source, place="device", **options))
+
+
 class Doubtful(PictureDecoder[VideoFrame]):
     """Software that spoils the first pictures of ranges that begin at ``packets``, as an unclean access point does."""
 
@@ -202,7 +217,7 @@ def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> 
     assert frames.report.decoded_by == {"software": frames.report.segments}
     assert "too long to be held in memory" in frames.report.fallbacks[0]
     assert frames.report.held_bytes_max <= 20_000
-    with pytest.raises(Exception, match="do not fit into the memory"):
+    with pytest.raises(Unsupported, match="do not fit into the memory"):
         taken(stream(source, memory_bytes=20_000, decoder="nvdec"))
 
 
@@ -218,12 +233,14 @@ def damaged(source: Path, tmp_path: Path) -> Path:
 
 
 def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
-    """What decodes is what a sequential decode gives; ``strict`` makes damage an error."""
+    """What decodes comes, at its times and the same with any number of threads; ``strict`` makes damage an error."""
     path = damaged(source, tmp_path)
     frames = stream(path, decoder="software")
     found = taken(frames)
-    assert told(found) == truth(path)
-    assert told(found) != truth(source)
+    assert [frame.ticks for frame in found] == [ticks for ticks, _ in truth(path)]
+    assert len(found) < 48
+    assert told(found)[:16] == truth(source)[:16]
+    assert told(found) == told(taken(stream(path, decoder="software", threads=1)))
     assert frames.report.failed_packets + frames.report.corrupt_frames > 0
     assert [frame.index for frame in found] == sorted({frame.index for frame in found})
     with pytest.raises(InputDamaged):
@@ -261,7 +278,6 @@ def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
         {"start_s": Fraction(2), "end_s": Fraction(1)},
         {"start_s": Fraction(-1)},
         {"size": (0, 2)},
-        {"place": "device", "pix_fmt": "rgb24"},
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None:
@@ -422,6 +438,28 @@ def test_what_dlpack_cannot_have_is_refused(source: Path) -> None:
     assert frame.__dlpack__(copy=False, dl_device=(2, 0), stream=-1)
 
 
+def test_a_program_s_output_is_listened_to_only_while_somebody_decodes(tmp_path: Path) -> None:
+    """Wrong pictures are counted over all times of listening; what is said passes on, and in between at once."""
+    said = tmp_path / "said"
+    descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    listening = Listening(descriptor)
+    with listening, listening:
+        assert listening.count() == 0
+        os.write(descriptor, b"Decode Error occurred for picture 3\n")
+        assert said.read_bytes() == b""
+        assert listening.count() == 1
+    os.write(descriptor, b"between\n")
+    assert said.read_bytes() == b"Decode Error occurred for picture 3\nbetween\n"
+    with listening:
+        assert listening.count() == 1
+        os.write(descriptor, b"Decode Error occurred for picture 4\n")
+    assert listening.count() == 2
+    with listening:
+        pass
+    assert said.read_bytes().endswith(b"picture 4\n")
+    os.close(descriptor)
+
+
 # The order of segments by itself, with nothing decoded.
 
 
@@ -434,7 +472,7 @@ def blank(index: int) -> Frame:
 
 def seam(*ticks: int) -> tuple[PictureHash, ...]:
     """Return hashes of pictures that are told by their times."""
-    return tuple(replace(picture_hash(each, VideoFrame(16, 16, "gray"))) for each in ticks)
+    return tuple(PictureHash(each, b"") for each in ticks)
 
 
 def slots(segments: int, wake: Callable[[], None] = lambda: None, **options: int) -> FrameSlots:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.device import SESSIONS_OPENING
 from codecfleet.actors.segment import EncodedSegment
 from codecfleet.actors.work import WorkContext
 from codecfleet.console_text import proof_lines
@@ -98,6 +99,15 @@ def test_a_job_without_a_fallback_says_nothing_of_it(plan: Plan, encoded: Encode
     for told in (NVDEC, SOFTWARE):
         segments = spooled(encoded, *[told] * len(plan.segments))
         assert not [each for each in damage_warnings(plan, segments) if each.code == "fallback"]
+
+
+def test_a_new_worker_is_no_warning(plan: Plan, encoded: EncodedSegment) -> None:
+    """What software decodes while sessions are opened is in its segment's row, and nothing to warn of."""
+    told = [("software", SESSIONS_OPENING), NVDEC, ("software", "it broke off")]
+    segments = spooled(encoded, *told)
+    assert report_of(plan, segments).segments[0].fallback == SESSIONS_OPENING
+    (warning,) = [each for each in damage_warnings(plan, segments) if each.code == "fallback"]
+    assert warning.message == "software decoded 1 of 3 segments: it broke off"
 
 
 def test_a_real_fallback_reaches_the_report(plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
-from codecfleet.actors.nvidia.feeding import Feeder, carries_captions, changes_size, shown_frames
+from codecfleet.actors.bitstream import annex_b
+from codecfleet.actors.nvidia.feeding import Feeder, carries_captions
+from codecfleet.actors.nvidia.packet_headers import CodedSequence, av1_headers, vp8_headers, vp9_headers
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 START_CODE = re.compile(rb"\x00*\x00\x00\x01")
@@ -47,8 +50,8 @@ class _Track:
     def fed(self, first: int = 0) -> dict[int, bytes]:
         """Return what a feeder gives for the packets from ``first`` on, by their numbers."""
         feeder = Feeder(self.codec, self.extradata)
-        chunks = (feeder.chunks(number, self.packets[number]) for number in range(first, len(self.packets)))
-        return {chunk.number: chunk.payload for each in chunks for chunk in each}
+        chunks = (feeder.chunk(number, self.packets[number]) for number in range(first, len(self.packets)))
+        return {chunk.number: chunk.payload for chunk in chunks if chunk is not None}
 
 
 def _track(folder: Path, encoder: str, params: str, suffix: str = ".mp4", *, filtered: bool = False) -> _Track:
@@ -78,8 +81,10 @@ def test_units_are_those_of_ffmpegs_filter(tmp_path: Path, encoder: str, quiet: 
 def _without_headers(track: _Track) -> bytes:
     """Return the first packet as a feeder gives it that has begun before."""
     feeder = Feeder(track.codec, track.extradata)
-    list(feeder.chunks(0, track.packets[0]))
-    return b"".join(chunk.payload for chunk in feeder.chunks(1, track.packets[0]))
+    feeder.chunk(0, track.packets[0])
+    again = feeder.chunk(1, track.packets[0])
+    assert again is not None
+    return again.payload
 
 
 @pytest.mark.parametrize(("encoder", "quiet"), [("libx264", ""), ("libx265", QUIET)])
@@ -127,7 +132,8 @@ def _packet(*kinds: int) -> bytes:
 
 def _kept(packets: Sequence[Sequence[int]]) -> list[int]:
     feeder = Feeder("hevc", EXTRADATA["hevc"])
-    return [chunk.number for number, kinds in enumerate(packets) for chunk in feeder.chunks(number, _packet(*kinds))]
+    chunks = [feeder.chunk(number, _packet(*kinds)) for number, kinds in enumerate(packets)]
+    return [chunk.number for chunk in chunks if chunk is not None]
 
 
 @given(
@@ -168,8 +174,8 @@ def test_an_end_of_sequence_counts_wherever_it_lies() -> None:
 def test_other_codecs_are_fed_as_they_are(codec: str) -> None:
     """Nothing is added to packets that know no parameter sets outside."""
     feeder = Feeder(codec, b"\x01\x02\x03\x04")
-    chunks = [chunk for number in range(2) for chunk in feeder.chunks(number, b"\x10\x20\x30")]
-    assert [chunk.payload for chunk in chunks] == [b"\x10\x20\x30"] * 2
+    chunks = [feeder.chunk(number, b"\x10\x20\x30") for number in range(2)]
+    assert [chunk.payload for chunk in chunks if chunk is not None] == [b"\x10\x20\x30"] * 2
     assert feeder.counts_pictures is (codec != "mpeg2video")
 
 
@@ -187,10 +193,10 @@ def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
         stream.codec_context.thread_count = 1
         for packet in container.demux(stream):
             if packet.size:
-                assert shown_frames("vp8", bytes(packet)) == len(stream.codec_context.decode(packet))
-    assert shown_frames("vp8", b"") == 0
-    assert shown_frames("vp8", b"\x10") == 1
-    assert shown_frames("vp8", b"\x00") == 0
+                assert vp8_headers(bytes(packet)).shown == len(stream.codec_context.decode(packet))
+    assert vp8_headers(b"").shown == 0
+    assert vp8_headers(b"\x10").shown == 1
+    assert vp8_headers(b"\x00").shown == 0
 
 
 @given(
@@ -200,20 +206,84 @@ def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
 def test_noise_is_fed_without_an_exception(codec: str, packets: list[bytes]) -> None:
     """Damage passes through, packet by packet: what it is worth, the decoder tells."""
     feeder = Feeder(codec, EXTRADATA.get(codec, b""))
-    chunks = [chunk for number, data in enumerate(packets) for chunk in feeder.chunks(number, data)]
+    given_ = [feeder.chunk(number, data) for number, data in enumerate(packets)]
+    chunks = [chunk for chunk in given_ if chunk is not None]
     assert all(one.number < other.number for one, other in pairwise(chunks))
-    assert all(chunk.shown >= 0 for chunk in chunks)
+    assert all(chunk.headers.shown >= 0 for chunk in chunks)
 
 
-def test_a_change_of_size_is_seen_where_packets_show_it(tmp_path: Path) -> None:
-    """VP9 states sizes in its packets; the other codecs' packets are not read for them."""
+SEQUENCES = {
+    "h264.ts": ("libx264", (("x264-params", f"{GOP}:open-gop=0"),)),
+    "h264.mp4": ("libx264", (("x264-params", f"{GOP}:open-gop=0"),)),
+    "hevc.mkv": ("libx265", (("x265-params", f"{GOP}:open-gop=0:repeat-headers=1:{QUIET}"),)),
+    "vp8.webm": ("libvpx", (("deadline", "realtime"),)),
+    "vp9.webm": ("libvpx-vp9", (("deadline", "realtime"),)),
+    "av1.mkv": ("libsvtav1", (("preset", "12"), ("svtav1-params", "lp=1"))),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_new_is_what_was_not_stated_before(tmp_path: Path, name: str) -> None:
+    """A stream that goes on as it began says nothing new; one of another size does, with its first packet."""
+    encoder, options = SEQUENCES[name]
+    plain = Clip(times=constant_times(18), encoder=encoder, options=options, width=64, height=64)
+    track, other = (
+        _Track(make_clip(tmp_path / f"{clip.width}-{name}", clip)) for clip in (plain, replace(plain, width=96))
+    )
+    feeder = Feeder(track.codec, track.extradata, (64, 64), _stated(track))
+    again = feeder.chunk(0, track.packets[0])
+    assert again is not None
+    # VP8 has no configuration, and SVT-AV1 writes its own before it has settled everything.
+    assert again.is_new is (track.codec in ("vp8", "av1"))
+    for number, data in enumerate([*track.packets[1:], *track.packets]):
+        chunk = feeder.chunk(number, data)
+        assert chunk is not None
+        assert not chunk.is_new, number
+    if name == "h264.mp4":
+        return  # its parameter sets lie beside the packets
+    for each, packets in ((other, other.packets), (track, track.packets)):
+        news = [chunk for chunk in map(feeder.chunk, range(len(packets)), packets) if chunk and chunk.is_new]
+        assert [(chunk.number, chunk.headers.begins) for chunk in news] == [(0, True)], each.codec
+        feeder.resize((96, 64) if each is other else (64, 64))
+
+
+def _stated(track: _Track) -> CodedSequence | None:
+    """Return what a decoder knows of VP9 from elsewhere."""
+    return vp9_headers(track.packets[0], (64, 64)).sequence if track.codec == "vp9" else None
+
+
+def test_a_size_within_a_sequence_is_told(tmp_path: Path) -> None:
+    """A VP9 frame of another size that is no key frame scales its references: that is no new sequence."""
     clip = Clip(times=constant_times(3), encoder="libvpx-vp9", options=(("deadline", "realtime"),))
     key, *others = _Track(make_clip(tmp_path / "clip.webm", clip)).packets
-    assert not changes_size("vp9", key, 64, 48)
-    assert changes_size("vp9", key, 64, 64)
-    assert changes_size("vp9", key, 48, 48)
-    assert not any(changes_size("vp9", data, 32, 32) for data in others)
-    assert not changes_size("vp8", key, 1, 1)
+    assert not any(vp9_headers(data, (64, 48)).resizes for data in (key, *others))
+    assert vp9_headers(key, (32, 32)).sequence == vp9_headers(key, (64, 48)).sequence
+    intra_only = _intra_only(125, 125)
+    assert not vp9_headers(intra_only, (125, 125)).resizes
+    told = vp9_headers(intra_only, (64, 48))
+    assert told.resizes
+    assert not told.begins
+
+
+def _intra_only(width: int, height: int) -> bytes:
+    """Return the beginning of a hidden VP9 frame that refers to no other (profile 0)."""
+    bits = f"10{0:02b}0100{1:01b}00{0x498342:024b}{5:08b}{width - 1:016b}{height - 1:016b}" + "0" * 5
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
+
+
+def test_several_parameter_sets_leave_it_open() -> None:
+    """Where a configuration holds two sets of the decoded layer, a picture chooses; a set of another layer is none."""
+    first, second, layered = b"\x42\x01\xaa", b"\x42\x01\xbb", b"\x42\x09\xcc"
+    assert Feeder("hevc", annex_b([first, second])).sequences == 2
+    assert Feeder("hevc", annex_b([first, layered, first])).sequences == 1
+    assert Feeder("h264", annex_b([b"\x67\x01", b"\x67\x02"])).sequences == 2
+
+
+@given(data=st.binary(max_size=60))
+def test_noise_states_nothing_that_raises(data: bytes) -> None:
+    """Whatever a packet holds, its headers are read to an end."""
+    for headers in (vp8_headers(data), vp9_headers(data, (64, 48)), av1_headers(data)):
+        assert headers.shown >= 0
 
 
 @pytest.mark.parametrize(

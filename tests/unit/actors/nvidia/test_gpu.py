@@ -3,19 +3,23 @@
 import importlib.util
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 
 import av
 import pytest
+from av.video.frame import VideoFrame
 
-from codecfleet.actors.decoding import DecodeTally, picture_hash
+from codecfleet.actors.decoding import DecodeTally, PictureDecoder, picture_hash
+from codecfleet.actors.device import DeviceUse
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import CODECS, surface_format
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
-from codecfleet.actors.nvidia.nvdec_session import SessionKey
-from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
+from codecfleet.actors.nvidia.nvdec_pool import PATIENT_OPENINGS
+from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
+from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaDriver
 from codecfleet.testing.fake_nvdec import FakeNvdec
@@ -112,11 +116,15 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _decode(gpu: Gpu, clip: Path) -> Iterator[bytes]:
+    return _decoded(gpu.pictures, clip)
+
+
+def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes]:
     with av.open(str(clip)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        for _, picture in gpu.pictures.decode(stream, packets, DecodeTally()):
+        for _, picture in pictures.decode(stream, packets, DecodeTally()):
             yield picture_hash(picture.pts or 0, picture).digest
 
 
@@ -148,6 +156,47 @@ def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: typ
         list(_decode(gpu, clip))
     assert len(list(_decode(gpu, clip))) == 6
     assert opening.times == 2
+
+
+def _decode_hastily(gpu: Gpu, clip: Path) -> list[bytes]:
+    with gpu.hasty_pictures() as pictures:
+        return list(_decoded(pictures, clip))
+
+
+def test_few_wait_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
+    """Of many who could do without, as many wait as do for sessions; the others are told at once."""
+    may_open = threading.Event()
+
+    def open_() -> OpenedGpu:
+        assert may_open.wait(30)
+        return _gpu(device)
+
+    gpu = Gpu(open_)
+    with ThreadPoolExecutor(8) as threads:
+        asking = [threads.submit(_decode_hastily, gpu, clip) for _ in range(8)]
+        refused = list(islice(as_completed(asking, timeout=30), 8 - PATIENT_OPENINGS - 1))
+        assert gpu.use() == DeviceUse()
+        may_open.set()
+        for each in refused:
+            with pytest.raises(EngineBusy, match="still being opened"):
+                each.result()
+        waited = [each.result() for each in asking if each not in refused]
+    assert len(waited) == PATIENT_OPENINGS + 1
+    assert {len(pictures) for pictures in waited} == {6}
+    assert _decode_hastily(gpu, clip) == waited[0]
+    gpu.close()
+    assert (gpu.use().decoding, gpu.opened().budget.taken_bytes) == (0, 0)
+    assert 1 <= gpu.use().sessions_made <= PATIENT_OPENINGS + 1
+
+
+def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) -> None:
+    """What is idle is counted as taken, within nine tenths of what was free when the device was opened."""
+    gpu = Gpu(Opening(device))
+    assert len(list(_decode(gpu, clip))) == 6
+    budget = gpu.opened().budget
+    assert budget.total_bytes == int(0.9 * (1 << 30))
+    assert budget.taken_bytes == session_bytes(key("h264", height=48))
+    assert gpu.use() == DeviceUse(sessions_made=1, decoding=0)
 
 
 def test_a_missing_package_is_named() -> None:

@@ -55,11 +55,11 @@ class Maker:
         self.begun: queue.Queue[SessionKey] = queue.Queue()
         self._orders: queue.Queue[DeviceError | None] = queue.Queue()
         self.made: list[Session] = []
-        self.threads: set[int] = set()
+        self.threads: set[threading.Thread] = set()
 
     def __call__(self, wanted: SessionKey) -> Session:
         """Wait for the order, and follow it."""
-        self.threads.add(threading.get_ident())
+        self.threads.add(threading.current_thread())
         self.begun.put(wanted)
         error = self._orders.get(timeout=LIMIT_S)
         if error is not None:
@@ -168,12 +168,6 @@ class Bench:
             assert isinstance(session, Session)
             yield session
 
-    def let_all_open(self, count: int) -> None:
-        """Let so many openings end, and wait until no more is under way."""
-        for _ in range(count):
-            self.maker.finish()
-        self.pool.close()
-
 
 @pytest.fixture
 def bench() -> Bench:
@@ -217,10 +211,9 @@ def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
 
 def _join_maker(bench: Bench) -> None:
     """Wait until nothing is to be opened any more."""
-    maker = next((each for each in threading.enumerate() if each.ident in bench.maker.threads), None)
-    if maker is not None:
-        maker.join(LIMIT_S)
-        assert not maker.is_alive()
+    for each in bench.maker.threads:
+        each.join(LIMIT_S)
+        assert not each.is_alive()
 
 
 def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
@@ -274,7 +267,9 @@ def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
     second = bench.wait_for()
     first.return_it()
     assert second.session() is session
-    bench.let_all_open(1)
+    bench.maker.finish()
+    blocker.session()
+    _join_maker(bench)
     blocker.return_it()
     second.return_it()
     assert bench.maker.begun.empty()
@@ -336,14 +331,19 @@ def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
     for _ in range(3):
         bench.refused()
     assert bench.maker.began() == "h264"
-    bench.let_all_open(3)
+    made_when_closed: list[int] = []
+    closing = threading.Thread(target=lambda: (bench.pool.close(), made_when_closed.append(len(bench.maker.made))))
+    closing.start()
     for each in waiting:
+        bench.maker.finish()
         each.session()
+    for each in waiting:
         each.return_it()
+    closing.join(LIMIT_S)
     bench.pool.close()
-    assert bench.pool.counts.made == 3
+    assert (made_when_closed, bench.pool.counts.made) == ([3], 3)
     assert all(session.is_closed for session in bench.maker.made)
-    assert not any(each.ident in bench.maker.threads for each in threading.enumerate())
+    assert not any(each.is_alive() for each in bench.maker.threads)
 
 
 class Instant:

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvenc_device import EncoderCapabilities, NvencDevice
 from codecfleet.actors.nvidia.nvenc_settings import NvencSettings, Qp, RateMode, TuningInfo
 from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
@@ -129,3 +130,28 @@ def test_a_device_that_answers_nothing_is_lost() -> None:
     device = NvencDevice(FakeNvenc(faults={"nvEncInitializeEncoder": 20}), free_bytes=lost)
     with pytest.raises(DeviceLost, match="999"):
         device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+
+
+def test_encoders_take_of_the_devices_budget() -> None:
+    """What an encoder needs is taken while it is open; beyond the budget none opens, and the driver is not asked."""
+    package = FakeNvenc()
+    budget = MemoryBudget(150 << 20)
+    device = NvencDevice(package, budget=budget)
+    encoder = device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    assert 96 << 20 < budget.taken_bytes < 100 << 20
+    with pytest.raises(DeviceMemory, match="are in use"):
+        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    assert (len(package.made), device.open_sessions) == (1, 1)
+    encoder.close()
+    encoder.close()
+    assert budget.taken_bytes == 0
+    device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True).close()
+
+
+def test_an_encoder_that_the_driver_refuses_takes_nothing() -> None:
+    """A refusal leaves the budget as it was."""
+    budget = MemoryBudget(1 << 30)
+    device = NvencDevice(FakeNvenc(sessions_max=0), free_bytes=lambda: 1 << 40, budget=budget)
+    with pytest.raises(SessionLimit):
+        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    assert budget.taken_bytes == 0

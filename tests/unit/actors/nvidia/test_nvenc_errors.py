@@ -50,6 +50,7 @@ def cuda_says(code: int) -> Exception:
         (18, RUNNING, EngineFailed),
         (20, RUNNING, EngineFailed),
         (21, OPENING, EngineUnfit),
+        (21, RUNNING, EngineFailed),
         (22, OPENING, EngineUnfit),
     ],
 )

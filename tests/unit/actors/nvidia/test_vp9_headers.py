@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.vp9_headers import Vp9Frame, vp9_frames
+from codecfleet.actors.nvidia.vp9_headers import Vp9Colours, Vp9Frame, vp9_frames
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 HIDING = (("auto-alt-ref", "1"), ("lag-in-frames", "25"), ("b", "200k"), ("deadline", "realtime"), ("cpu-used", "5"))
@@ -54,15 +54,15 @@ def test_keyframes_state_their_size(tmp_path: Path, pix_fmt: str, width: int, he
     """Key frames tell the coded size; the other frames take it from their references."""
     path = _clip(tmp_path, frames=4, width=width, height=height, pix_fmt=pix_fmt)
     first, *rest = [frame for data, _ in _packets(path) for frame in vp9_frames(data)]
-    assert first == Vp9Frame(is_shown=True, size=(width, height))
+    assert first == Vp9Frame(is_shown=True, size=(width, height), colours=Vp9Colours(2, 1))
     assert rest
-    assert all(frame.size is None for frame in rest)
+    assert all((frame.size, frame.colours) == (None, None) for frame in rest)
 
 
 def test_rgb_states_its_size(tmp_path: Path) -> None:
     """The colour space sRGB has no range and no sampling to state, and the size is found all the same."""
     first, *_ = [frame for data, _ in _packets(_clip(tmp_path, pix_fmt="gbrp")) for frame in vp9_frames(data)]
-    assert first.size == (64, 48)
+    assert (first.size, first.colours) == ((64, 48), Vp9Colours(0, 2))
 
 
 @given(data=st.binary(max_size=80))
@@ -83,7 +83,7 @@ def test_a_superframe_is_its_frames(shown: list[bool], size_bytes: int, tail: by
     """Each frame of a superframe is read on its own, in order, whatever its sizes are written in."""
     frames = [_key(64, 48, is_shown=each) + tail for each in shown]
     found = list(vp9_frames(_superframe(*frames, size_bytes=size_bytes)))
-    assert found == [Vp9Frame(is_shown=each, size=(64, 48)) for each in shown]
+    assert found == [Vp9Frame(each, (64, 48), Vp9Colours(5, 1)) for each in shown]
 
 
 class _Bits:
@@ -123,14 +123,15 @@ sides = st.integers(1, 1 << 16)
 def test_any_size_of_a_keyframe_is_read(width: int, height: int, profile: int, colours: int, *, shown: bool) -> None:
     """Whatever the profile and the colour space, sizes are one more than what is written, up to 65536."""
     data = _key(width, height, profile=profile, colours=colours, is_shown=shown)
-    assert list(vp9_frames(data)) == [Vp9Frame(shown, (width, height))]
+    matrix, range_ = {0: 2, 1: 5, 2: 1, 3: 6, 4: 7, 5: 9, 6: 3, 7: 0}[colours], 2 if colours == 7 else 1
+    assert list(vp9_frames(data)) == [Vp9Frame(shown, (width, height), Vp9Colours(matrix, range_))]
 
 
 def test_nothing_is_escaped_in_vp9() -> None:
     """Bytes that would be an escape in H.264 are part of the size here."""
     data = _key(1, 0x3001, colours=0)
     assert b"\x00\x00\x03" in data
-    assert list(vp9_frames(data)) == [Vp9Frame(is_shown=True, size=(1, 0x3001))]
+    assert [frame.size for frame in vp9_frames(data)] == [(1, 0x3001)]
 
 
 @given(

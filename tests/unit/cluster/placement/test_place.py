@@ -272,3 +272,21 @@ def test_a_gpu_that_may_not_decode_is_no_gpu_for_who_needs_one() -> None:
     placement = _place(wish, inventory(node("n", "H200")))
     assert placement.lanes == ()
     assert _reason(placement, "n/gpu0") == "captions"
+
+
+def test_a_short_job_does_not_wait_for_a_gpu_to_start() -> None:
+    """A GPU that only decodes is taken when the whole job gains more by it than its worker takes to start."""
+    h200 = inventory(node("n", "H200"))
+    routes = []
+    for frames in (240, 1 << 12, 1 << 20):
+        placement = _place(demand(encoder=SOFTWARE, frames_total=frames), h200)
+        routes.append({lane.route for lane in placement.lanes})
+    assert routes[0] == {Route.CPU}
+    assert Route.HYBRID in routes[-1]
+    assert routes == sorted(routes, key=lambda found: Route.HYBRID in found)
+    insists = _place(demand(encoder=SOFTWARE, frames_total=240, needs_gpu=True), h200)
+    assert {lane.route for lane in insists.lanes} == {Route.HYBRID}
+    never_waits = _place(demand(encoder=SOFTWARE, frames_total=240), h200, Policy(gpu_start_s=0))
+    assert Route.HYBRID in {lane.route for lane in never_waits.lanes}
+    (reason,) = {refusal.reason for refusal in _place(demand(encoder=SOFTWARE, frames_total=240), h200).refusals}
+    assert "its worker takes 4 s to start" in reason

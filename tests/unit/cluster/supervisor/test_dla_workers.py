@@ -80,6 +80,25 @@ def test_transcodes_and_networks_keep_out_of_each_other_s_seats() -> None:
     assert total(media, "t") == 4
 
 
+def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
+    """While a processor's seat rests after deaths, what was meant for it goes nowhere else."""
+    world = orin(4)
+    world.say("one", wants("t", 50))
+    for _ in range(2):
+        world.tell(Died("o/cpu#0", world.core.state.seats["o/cpu#0"].epoch, "killed"))
+        world.say("one", wants("t", 50))
+    assert world.core.state.seats["o/cpu#0"].state is SeatState.RESTING
+    assert world.say("one", wants("t", 50)).slots["t"] == {}
+    assert world.core.state.targets == {}
+
+
+def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:
+    """Where others have all cores, a transcode still gets one worker that shares them, whoever works on DLAs."""
+    world = orin(4, free=0)
+    world.say("one", infers())
+    assert total(world.say("two", wants("t", 5)), "t") > 0
+
+
 def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
     """It is quarantined by its number; its neighbour goes on, and a probe gives it another try."""
     world = orin()

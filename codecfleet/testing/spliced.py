@@ -1,0 +1,87 @@
+"""Tracks whose pictures become others on the way: the packets of several clips, one after the other, as one track's."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import av
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ..actors.decoding import DecodeTally, PictureDecoder, PictureHash, picture_hash
+from .clips import Clip, make_clip
+
+__all__ = ["DecodedPicture", "TrackPacket", "decoded_packets", "packets_of", "splice"]
+
+_GAP_TICKS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TrackPacket:
+    """A packet, detached from any file."""
+
+    data: bytes
+    pts: int
+    is_keyframe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPicture:
+    """What a decoder made: the number of the packet, the samples, and what is said of their colours."""
+
+    number: int | None
+    hash: PictureHash
+    colours: tuple[int, int, int, int]
+
+
+def packets_of(path: Path) -> list[TrackPacket]:
+    """Return the packets of a file's first track."""
+    with av.open(str(path)) as container:
+        packets = [packet for packet in container.demux(container.streams.video[0]) if packet.size]
+        return [TrackPacket(bytes(packet), packet.pts or 0, packet.is_keyframe) for packet in packets]
+
+
+def splice(folder: Path, suffix: str, clips: Sequence[Clip]) -> tuple[Path, list[TrackPacket]]:
+    """Return the file of the first clip, and the packets of all; the others' times follow it.
+
+    ``suffix`` names a container in which parameter sets lie in the packets, as ``.ts`` does.
+    """
+    paths = [make_clip(folder / f"{number}{suffix}", clip) for number, clip in enumerate(clips)]
+    joined: list[TrackPacket] = []
+    for packets in map(packets_of, paths):
+        last = max((packet.pts for packet in joined), default=-_GAP_TICKS)
+        shift = last + _GAP_TICKS - min(packet.pts for packet in packets)
+        joined += [TrackPacket(packet.data, packet.pts + shift, packet.is_keyframe) for packet in packets]
+    return paths[0], joined
+
+
+def decoded_packets(
+    decoder: PictureDecoder[VideoFrame], path: Path, packets: Sequence[TrackPacket]
+) -> list[DecodedPicture]:
+    """Return what a decoder makes of packets, given as those of the track in ``path``."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        stream.codec_context.copy_opaque = True
+        decoded = decoder.decode(stream, enumerate(_attached(stream, packets)), DecodeTally())
+        return [
+            DecodedPicture(number, picture_hash(picture.pts or 0, picture), _colours(picture))
+            for number, picture in decoded
+        ]
+
+
+def _attached(stream: VideoStream, packets: Sequence[TrackPacket]) -> "Iterator[Packet[VideoStream]]":
+    """Yield packets as the stream's demuxer would."""
+    for each in packets:
+        packet = cast("Packet[VideoStream]", Packet(each.data))
+        packet.pts = packet.dts = each.pts
+        packet.is_keyframe, packet.stream = each.is_keyframe, stream
+        if stream.time_base is not None:
+            packet.time_base = stream.time_base
+        yield packet
+
+
+def _colours(picture: VideoFrame) -> tuple[int, int, int, int]:
+    return picture.color_range, picture.colorspace, picture.color_primaries, picture.color_trc

@@ -1,0 +1,81 @@
+"""Sessions on a real GPU: opened behind everybody's back, right from the first picture, and within their estimate."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import av
+import pytest
+
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, picture_hash
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.nvidia.nvdec_session import session_bytes
+from codecfleet.errors import EngineBusy
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+GOP = "keyint=16:min-keyint=16:scenecut=0:bframes=2:ref=16"
+THREADS, RANGES = 12, 48
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of 1080p with as many references as there may be."""
+    wanted = Clip(times=constant_times(24), options=(("x264-params", GOP),), width=1920, height=1080)
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mkv", wanted)
+
+
+@pytest.fixture
+def gpu(cuda: Cuda) -> Iterator[Gpu]:
+    """A worker's GPU that nobody has opened yet."""
+    del cuda  # it says whether there is one
+    found = Gpu()
+    yield found
+    found.close()
+
+
+def _hashes(decoder: PictureDecoder[av.VideoFrame], path: Path) -> list[object]:
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.copy_opaque = True
+        packets = zip(count(), (packet for packet in container.demux(stream) if packet.size), strict=False)
+        pictures = decoder.decode(stream, packets, DecodeTally())
+        return [picture_hash(picture.pts or 0, picture) for _, picture in pictures]
+
+
+def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu, clip: Path) -> None:
+    """Many who could do without: whoever gets a session gets all pictures, and there is one for each thread at most."""
+    wanted = _hashes(SOFTWARE, clip)
+
+    def ask(_: int) -> bool:
+        with gpu.hasty_pictures() as pictures:
+            try:
+                assert _hashes(pictures, clip) == wanted
+            except EngineBusy:
+                assert _hashes(SOFTWARE, clip) == wanted
+                return False
+        return True
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        on_device = sum(threads.map(ask, range(RANGES)))
+    counts = gpu.opened().pool.counts
+    (of_kind,) = counts.of_kind.values()
+    assert on_device == counts.lent > 0
+    assert of_kind.made - of_kind.closed <= of_kind.wanted_most <= THREADS
+    with gpu.hasty_pictures() as pictures:
+        assert _hashes(pictures, clip) == wanted
+
+
+def test_a_session_takes_no_more_than_it_is_counted_with(gpu: Gpu, clip: Path) -> None:
+    """What is gone of the device's free memory for each warm session is within the budget's estimate."""
+    _hashes(gpu.pictures, clip)
+    opened = gpu.opened()
+    free_before, taken_before = opened.cuda.free_bytes(), opened.budget.taken_bytes
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(lambda _: _hashes(gpu.pictures, clip), range(RANGES)))
+    (key,) = opened.pool.counts.of_kind
+    made = opened.pool.counts.made - 1
+    used_bytes = free_before - opened.cuda.free_bytes()
+    print(f"{made} more sessions of 1080p took {used_bytes / max(made, 1) / (1 << 20):.1f} MiB each")  # noqa: T201
+    assert used_bytes <= opened.budget.taken_bytes - taken_before == made * session_bytes(key)

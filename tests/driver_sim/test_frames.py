@@ -1,0 +1,189 @@
+"""``Fleet.frames`` and ``Fleet.encode`` on the real PyNvVideoCodec and the driver simulator, from end to end.
+
+The simulator decodes and encodes in software behind NVDEC's and NVENC's interfaces: pictures and bitstreams are real,
+and nothing here was seen on a GPU.
+"""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .scenario import Action, Fault, Scenario, machine
+from .simulated_driver import Ran, run_simulated
+
+pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+
+ADA = machine("rtx-4090")
+COUNT = 40
+GOPS = {
+    "libx264": ("x264-params", "keyint=10:min-keyint=10:scenecut=0:bframes=2"),
+    "libx265": ("x265-params", "keyint=10:min-keyint=10:scenecut=0:log-level=none"),
+}
+
+COMMON = """
+import asyncio, gc, hashlib, json, sys
+from fractions import Fraction
+from codecfleet import Fleet
+from codecfleet.jobs.frame_request import FrameRequest
+from codecfleet.jobs.frame_stream import FrameStream
+from codecfleet.jobs.own_gpu import own_gpu
+
+def stream(source, **options):
+    return FrameStream(FrameRequest(source=source, segment_s=Fraction(1, 2), threads=3, **options), own_gpu)
+
+def told(frame):
+    return [frame.index, str(frame.time_s), hashlib.sha256(frame.to_ndarray().tobytes()).hexdigest()]
+"""
+
+DECODE = """
+async def read(**options):
+    frames = stream(sys.argv[1], **options)
+    found = [[*told(frame), frame.on_device] async for frame in frames]
+    return found, frames.report
+
+async def main():
+    wanted, _ = await read(decoder="software")
+    answers = []
+    for place in ("host", "device", "auto"):
+        found, report = await read(place=place)
+        same = [each[:3] for each in found] == [each[:3] for each in wanted]
+        answers.append([place, len(found), same, found[0][3], report.decoded_by, report.fallbacks])
+    print(json.dumps(answers))
+
+asyncio.run(main())
+"""
+
+ENCODE = """
+async def main():
+    report = await Fleet().encode(stream(sys.argv[1], place="device"), sys.argv[2], codec=sys.argv[3], preset=4)
+    print(json.dumps([report.encoder, report.from_device, report.frames_in, report.frames_out, report.fallback]))
+    async def read(source):
+        return [(str(frame.time_s), frame.planes[0].astype(int)) async for frame in stream(source, decoder="software")]
+    before, after = await read(sys.argv[1]), await read(sys.argv[2])
+    print(json.dumps([
+        [time for time, _ in before] == [time for time, _ in after],
+        max(float(abs(a - b).mean()) for (_, a), (_, b) in zip(before, after)),
+    ]))
+
+asyncio.run(main())
+"""
+
+TENSORS = """
+import ctypes
+from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
+
+async def main():
+    frames = stream(sys.argv[1], place="device")
+    async for frame in frames:
+        tensor = device_tensor(frame)
+        rows = ctypes.string_at(tensor.address, tensor.shape[0] * tensor.shape[1] * tensor.item_bytes)
+        surface = frame.to_video_frame().reformat(format="nv12").to_ndarray().tobytes()
+        print("between frames", flush=True)
+        break
+    await frames.aclose()
+    print(json.dumps([rows == surface, list(tensor.shape), frame.__dlpack_device__()]))
+
+asyncio.run(main())
+print("after the stream")
+"""
+
+
+def clip(folder: Path, encoder: str, pix_fmt: str) -> Path:
+    """Make a film of four groups of pictures, large enough for NVDEC and NVENC."""
+    options = Clip(
+        times=constant_times(COUNT), encoder=encoder, options=(GOPS[encoder],), width=192, height=160, pix_fmt=pix_fmt
+    )
+    return make_clip(folder / "in.mp4", options)
+
+
+def answers(ran: Ran) -> list[Any]:
+    """Return what a program printed, line by line."""
+    assert ran.exit_code == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[")]
+
+
+@pytest.mark.parametrize(("encoder", "pix_fmt"), [("libx264", "yuv420p"), ("libx265", "yuv420p10le")])
+def test_frames_on_the_device_are_software_s(tmp_path: Path, encoder: str, pix_fmt: str) -> None:
+    """By hash, in order, at the same times, wherever they lie; sessions are shared and nothing falls back."""
+    ran = run_simulated(
+        COMMON + DECODE,
+        Scenario(machine=ADA),
+        visible_devices="0",
+        arguments=[str(clip(tmp_path, encoder, pix_fmt))],
+    )
+    (found,) = answers(ran)
+    assert [each[:4] for each in found] == [
+        ["host", COUNT, True, False],
+        ["device", COUNT, True, True],
+        ["auto", COUNT, True, True],
+    ]
+    assert all(set(decoded_by) == {"nvdec"} and not fallbacks for *_, decoded_by, fallbacks in found)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_frames_on_the_device_are_encoded_there(tmp_path: Path, codec: str) -> None:
+    """Decoded on NVDEC, encoded on NVENC, never on the host between: same count and times, the same pictures."""
+    output = tmp_path / "out.mp4"
+    ran = run_simulated(
+        COMMON + ENCODE,
+        Scenario(machine=ADA),
+        visible_devices="0",
+        arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(output), codec],
+    )
+    report, (same_times, difference) = answers(ran)
+    assert report == [f"{codec}_nvenc", True, COUNT, COUNT, ""]
+    assert same_times
+    assert difference < 12
+    # Four segments: the first two pictures of each, and the two past its end, are hashed on the host.
+    assert 0 < len(ran.calls("cuMemcpyDtoHAsync")) <= 4 * 4
+
+
+def test_without_nvenc_the_frames_come_to_the_host(tmp_path: Path) -> None:
+    """A device that only decodes: software encodes what it decoded, and the report says why."""
+    ran = run_simulated(
+        COMMON + ENCODE,
+        Scenario(machine=ADA, faults=(no_nvenc(),)),
+        visible_devices="0",
+        arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(tmp_path / "out.mp4"), "h264"],
+    )
+    report, (same_times, _) = answers(ran)
+    assert report[:4] == ["libx264", False, COUNT, COUNT]
+    assert report[4]
+    assert same_times
+
+
+def no_nvenc() -> Fault:
+    """Return what a device without NVENC answers."""
+    return Fault(function="NvEncOpenEncodeSessionEx", action=Action.STATUS, value=2)
+
+
+def test_a_picture_that_nvdec_spoils_is_handed_out_by_nobody(tmp_path: Path) -> None:
+    """The driver's word comes after the picture: its segment is decoded again in software before any of it is seen."""
+    spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=12)
+    ran = run_simulated(
+        COMMON + DECODE,
+        Scenario(machine=ADA, faults=(spoilt,)),
+        visible_devices="0",
+        arguments=[str(clip(tmp_path, "libx264", "yuv420p"))],
+    )
+    (found,) = answers(ran)
+    assert [each[:3] for each in found] == [["host", COUNT, True], ["device", COUNT, True], ["auto", COUNT, True]]
+    assert {"NVDEC could not decode every picture, of this source or of one beside it"} == set(found[0][5])
+
+
+def test_a_tensor_is_the_decoder_s_surface_and_output_is_the_program_s_own(tmp_path: Path) -> None:
+    """DLPack names memory that holds NV12; and what the program prints comes out, in its order."""
+    ran = run_simulated(
+        COMMON + TENSORS,
+        Scenario(machine=ADA),
+        visible_devices="0",
+        arguments=[str(clip(tmp_path, "libx264", "yuv420p"))],
+    )
+    assert answers(ran) == [[True, [240, 192], [2, 0]]]
+    lines = ran.stdout.splitlines()
+    assert [line for line in lines if "frames" in line or "stream" in line] == ["between frames", "after the stream"]

@@ -1,0 +1,311 @@
+"""``Fleet.encode``: frames of every kind into one exact file, or nothing, with software and a (fake) NVENC."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from codecfleet import EncodeReport, Fleet
+from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture
+from codecfleet.errors import (
+    CodecfleetError,
+    EngineUnfit,
+    OutputExists,
+    OutputUnwritable,
+    Unsupported,
+    UsageError,
+)
+from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
+from codecfleet.testing.fake_device import FakeDevice
+from codecfleet.testing.fake_nvenc import FakeNvenc
+from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
+
+WIDTH, HEIGHT, COUNT = 64, 48, 12
+TIMES = [Fraction(n, 25) + Fraction(n // 4, 100) for n in range(COUNT)]
+CODECS = ["h264", "hevc", "av1"]
+
+
+def rgb(number: int) -> NDArray[np.uint8]:
+    """Return a picture as rows, columns and channels."""
+    return np.asarray(picture(number, WIDTH, HEIGHT).to_ndarray(format="rgb24"))
+
+
+def nv12(number: int) -> NDArray[np.uint8]:
+    """Return a picture as the rows of NV12."""
+    return np.asarray(picture(number, WIDTH, HEIGHT).reformat(format="nv12").to_ndarray())
+
+
+def timed(number: int) -> VideoFrame:
+    """Return a software frame at its time."""
+    frame = picture(number, WIDTH, HEIGHT)
+    frame.pts, frame.time_base = int(TIMES[number] * 100), Fraction(1, 100)
+    return frame
+
+
+def on_device(device: FakeDevice, number: int, kind: str) -> object:
+    """Return a picture in the fake device's memory, as a tensor or by the CUDA array interface."""
+    rows = nv12(number)
+    address = int(device.driver.cuMemAlloc(rows.nbytes)[1])
+    np.ctypeslib.as_array(device.driver.memory[address])[:] = rows.reshape(-1)
+    if kind == "tensor":
+        return FakeDeviceTensor(address, (1, 1, *rows.shape), item_bytes=1)
+
+    class Array:
+        """What has the interface alone."""
+
+        __cuda_array_interface__ = {  # noqa: RUF012 - what the interface is
+            "shape": rows.shape,
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    return Array()
+
+
+async def given(items: list[Any]) -> AsyncIterator[Any]:
+    """Yield items as an asynchronous source."""
+    for item in items:
+        yield item
+
+
+def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:  # noqa: ANN401
+    """Encode, in a loop of its own."""
+    fleet = Fleet(gpu=(device or FakeDevice()).gpu)
+    return asyncio.run(fleet.encode(items, str(output), **({"preset": 1} | options)))  # type: ignore[arg-type]
+
+
+def shown(path: Path) -> list[VideoFrame]:
+    """Decode a file."""
+    with av.open(str(path)) as container:
+        return list(container.decode(container.streams.video[0]))
+
+
+def seconds(frames: list[VideoFrame]) -> list[Fraction]:
+    """Return the frames' times."""
+    return [(frame.pts or 0) * Fraction(frame.time_base or 0) for frame in frames]
+
+
+def close(frame: VideoFrame, number: int) -> bool:
+    """Tell whether a decoded frame is picture ``number``, as far as coding left it."""
+    wanted = picture(number, WIDTH, HEIGHT).reformat(format=frame.format.name).to_ndarray().astype(int)
+    return bool(np.abs(frame.to_ndarray().astype(int) - wanted).mean() < 12)
+
+
+HOST = {
+    "frames": lambda _: [timed(n) for n in range(COUNT)],
+    "pairs": lambda _: [(picture(n, WIDTH, HEIGHT), TIMES[n]) for n in range(COUNT)],
+    "rgb": lambda _: [(rgb(n), TIMES[n]) for n in range(COUNT)],
+    "nv12": lambda _: [(nv12(n), TIMES[n]) for n in range(COUNT)],
+    "ticks": lambda _: [TimedPicture(nv12(n), int(TIMES[n] * 100)) for n in range(COUNT)],
+    "asynchronous": lambda _: given([timed(n) for n in range(COUNT)]),
+}
+DEVICE = {
+    "tensors": lambda device: [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)],
+    "arrays": lambda device: given([(on_device(device, n, "array"), TIMES[n]) for n in range(COUNT)]),
+}
+
+
+@pytest.mark.parametrize("kind", [*HOST, *DEVICE])
+@pytest.mark.parametrize("encoder", ["software", "nvenc"])
+def test_every_kind_of_frame_comes_out_once_at_its_time(tmp_path: Path, kind: str, encoder: str) -> None:
+    """Arrays, software frames, tensors, with times of any form: each is shown once, at exactly its time."""
+    device, output = FakeDevice(), tmp_path / "out.mp4"
+    options = {"time_base": Fraction(1, 100)} if kind == "ticks" else {}
+    report = encode((HOST | DEVICE)[kind](device), output, device, encoder=encoder, **options)
+    frames = shown(output)
+    assert seconds(frames) == TIMES
+    # RGB of such colours is no YUV's: red is looked at below.
+    assert kind == "rgb" or all(close(frame, number) for number, frame in enumerate(frames))
+    assert (report.frames_in, report.frames_out) == (COUNT, COUNT)
+    assert report.encoder == ("libx264" if encoder == "software" else "h264_nvenc")
+    assert report.from_device == (kind in DEVICE and encoder == "nvenc")
+    assert [made["from_host"] for made in device.encoder.made] == ([kind in HOST] if encoder == "nvenc" else [])
+    assert report.output_bytes == output.stat().st_size
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
+def test_frames_of_a_source_stay_on_the_device(tmp_path: Path, codec: str, pix_fmt: str) -> None:
+    """What ``frames`` decodes onto the device, ``encode`` takes from there: same count, same times, same pictures."""
+    encoder = "libx265" if pix_fmt.endswith("10le") else "libx264"
+    quiet = (("x265-params", "log-level=none"),) if encoder == "libx265" else ()
+    clip = Clip(times=constant_times(20), pix_fmt=pix_fmt, encoder=encoder, options=quiet)
+    source, device = make_clip(tmp_path / "in.mp4", clip), FakeDevice()
+
+    async def through() -> EncodeReport:
+        fleet = Fleet(gpu=device.gpu)
+        frames = fleet.frames(str(source), place="device")
+        return await fleet.encode(frames, str(tmp_path / "out.mkv"), codec=codec, preset=1)
+
+    report = asyncio.run(through())
+    assert (report.encoder, report.from_device, report.fallback) == (f"{codec}_nvenc", True, "")
+    assert (report.frames_in, report.frames_out, report.duration_s) == (20, 20, Fraction(20, 25))
+    assert report.pix_fmt == pix_fmt
+    found = shown(tmp_path / "out.mkv")
+    assert seconds(found) == [Fraction(n, 25) for n in range(20)]
+    assert {frame.format.name for frame in found} == {pix_fmt}
+
+
+def test_without_nvenc_software_encodes_what_lies_on_a_device(tmp_path: Path) -> None:
+    """Whoever insists is told; else the frames come to the host, and the report says why."""
+    device = FakeDevice(encoder=FakeNvenc(capabilities={}))
+    items = [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)]
+    report = encode(items, tmp_path / "out.mp4", device)
+    assert (report.encoder, report.from_device) == ("libx264", False)
+    assert "no h264 encoder" in report.fallback
+    assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))
+    with pytest.raises(EngineUnfit):
+        encode(items, tmp_path / "again.mp4", device, encoder="nvenc")
+
+
+@pytest.mark.parametrize(("name", "fps"), [("out.mp4", Fraction(30000, 1001)), ("out.webm", 25), ("out.h264", 50)])
+def test_a_constant_rate_overrides_times(tmp_path: Path, name: str, fps: Fraction | int) -> None:
+    """Frame n is shown at n / fps, in every container that keeps times."""
+    report = encode([timed(n) for n in range(COUNT)], tmp_path / name, fps=fps)
+    frames = shown(tmp_path / name)
+    assert len(frames) == report.frames_out == COUNT
+    assert report.duration_s == COUNT / Fraction(fps)
+    if name != "out.h264":
+        assert seconds(frames) == [n / Fraction(fps) for n in range(COUNT)]
+
+
+@pytest.mark.parametrize(("matrix", "number"), [("bt709", 1), ("bt601", 6), ("bt2020", 9)])
+def test_rgb_becomes_yuv_by_a_stated_matrix(tmp_path: Path, matrix: str, number: int) -> None:
+    """Red comes out red by the matrix that the file names."""
+    red = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    red[:, :, 0] = 255
+    report = encode([red] * 3, tmp_path / "out.mp4", fps=25, matrix=matrix, quality=1)
+    frames = shown(tmp_path / "out.mp4")
+    assert report.pix_fmt == "yuv420p"
+    assert {(int(frame.colorspace), int(frame.color_range)) for frame in frames} == {(number, 1)}
+    luma = {"bt709": 63, "bt601": 81, "bt2020": 74}[matrix]
+    assert abs(int(frames[0].to_ndarray()[10, 10]) - luma) <= 2
+
+
+def test_long_series_have_several_groups_of_pictures(tmp_path: Path) -> None:
+    """Times are right across groups of pictures too, with B pictures and gaps between the groups."""
+    times = [Fraction(n, 25) + Fraction(n // 16, 10) for n in range(70)]
+    items = ((picture(n, WIDTH, HEIGHT), time_s) for n, time_s in enumerate(times))
+    report = encode(items, tmp_path / "out.mp4", preset=4, encoder_options=(("g", "16"),))
+    assert report.frames_out == 70
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        stream = container.streams.video[0]
+        assert isinstance(stream, VideoStream)
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        tick = Fraction(stream.time_base or 0)
+    assert sum(packet.is_keyframe for packet in packets) >= 5
+    dts = [packet.dts or 0 for packet in packets]
+    assert dts == sorted(set(dts))
+    assert any(packet.pts != packet.dts for packet in packets)
+    assert sorted((packet.pts or 0) * tick for packet in packets) == times
+
+
+def failing() -> Iterator[object]:
+    """Yield a frame, and fail."""
+    yield picture(0, WIDTH, HEIGHT)
+    message = "the camera fell over"
+    raise RuntimeError(message)
+
+
+BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
+    ([], {"fps": 25}, UsageError, "no frames"),
+    ([picture(0, 64, 48), picture(0, 64, 64)], {"fps": 25}, UsageError, "frame 1 is 64x64"),
+    ([picture(0, 64, 48)] * 2 + [picture(0, 32, 48)], {"fps": 25}, UsageError, "frame 2 is 32x48"),
+    ([nv12(0), rgb(0)], {"fps": 25}, UsageError, "frame 1 is 64x48 rgb24"),
+    ([rgb(0)], {}, UsageError, "no time of its own"),
+    ([(rgb(0), 0), (rgb(0), 0)], {}, UsageError, "order"),
+    ([(rgb(0), Fraction(0)), (rgb(0), Fraction(1, 25)), (rgb(0), Fraction(1, 7))], {}, UsageError, "no whole number"),
+    ([(rgb(0), "soon")], {}, UsageError, "no time in seconds"),
+    ([np.zeros((5, 5, 5, 5))], {"fps": 25}, UsageError, "does not tell what picture"),
+    ([np.zeros((48, 64, 3), dtype=np.uint8)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is no nv12 picture"),
+    (["a string"], {"fps": 25}, UsageError, "a str is no picture"),
+    ([TimedPicture(rgb(0), 3)], {}, UsageError, "without a time base"),
+    (7, {"fps": 25}, UsageError, "a int is no series"),
+    ([rgb(0)], {"fps": 25, "encoder": "luck"}, UsageError, "encoder 'luck'"),
+    ([rgb(0)], {"fps": 0}, UsageError, "fps must be positive"),
+    ([rgb(0)], {"fps": 25, "codec": "h265"}, UsageError, "codec 'h265'"),
+    ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
+    ([rgb(0)], {"fps": 25, "codec": "vp9", "encoder": "nvenc"}, EngineUnfit, "no vp9 encoder"),
+    ([rgb(0)], {"fps": 25, "pix_fmt": "yuv420p12le"}, Unsupported, "yuv420p12le"),
+    (failing(), {"fps": 25}, RuntimeError, "fell over"),
+]
+
+
+@pytest.mark.parametrize(("items", "options", "kind", "reason"), BAD, ids=lambda value: str(value)[:20])
+def test_what_cannot_be_encoded_leaves_nothing(
+    tmp_path: Path, items: object, options: dict[str, Any], kind: type[Exception], reason: str
+) -> None:
+    """One clear error, before or after the first frame, and no file under any name."""
+    with pytest.raises(kind, match=reason):
+        encode(items, tmp_path / "out.mp4", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_output_s_name_is_checked_before_any_frame(tmp_path: Path) -> None:
+    """A name that is taken, a folder that is missing, a container that is none or does not hold the codec."""
+    (tmp_path / "taken.mp4").write_bytes(b"mine")
+    for name, options, kind in (
+        ("taken.mp4", {}, OutputExists),
+        ("absent/out.mp4", {}, OutputUnwritable),
+        ("out.txt", {}, Unsupported),
+        ("out.webm", {"codec": "h264"}, Unsupported),
+    ):
+        with pytest.raises(kind):
+            encode(failing(), tmp_path / name, fps=25, **options)
+    assert (tmp_path / "taken.mp4").read_bytes() == b"mine"
+    assert encode([rgb(0)], tmp_path / "taken.mp4", fps=25, overwrite=True).frames_out == 1
+
+
+def test_an_encoder_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    """The device's error comes as it is, and the stream of frames is closed."""
+    device = FakeDevice(encoder=FakeNvenc(swallow=frozenset({3})))
+    items = [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)]
+    with pytest.raises(CodecfleetError, match="swallowed"):
+        encode(items, tmp_path / "out.mp4", device)
+    assert list(tmp_path.iterdir()) == []
+    assert device.encoder.open_sessions == 0
+
+
+def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
+    """Whether frames come from a thread or a task, a cancelled call is over when it returns, without a trace."""
+    left: list[str] = []
+
+    async def endless(begun: asyncio.Event) -> AsyncIterator[object]:
+        while True:
+            for number in range(COUNT):
+                yield picture(number, WIDTH, HEIGHT)
+            begun.set()
+
+    async def cancel(source: object, begun: asyncio.Event) -> None:
+        work = asyncio.ensure_future(Fleet().encode(source, str(tmp_path / "out.mp4"), fps=25, preset=1))  # type: ignore[arg-type]
+        await begun.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        left.extend(found.name for found in await asyncio.to_thread(lambda: list(tmp_path.iterdir())))
+
+    async def both() -> None:
+        begun = asyncio.Event()
+        await cancel(endless(begun), begun)
+        loop, begun_too = asyncio.get_running_loop(), asyncio.Event()
+
+        def in_a_thread() -> Iterator[object]:
+            while True:
+                yield picture(1, WIDTH, HEIGHT)
+                loop.call_soon_threadsafe(begun_too.set)
+
+        await cancel(in_a_thread(), begun_too)
+
+    asyncio.run(both())
+    assert left == []
