@@ -91,7 +91,7 @@ def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Ite
 
 def annex_b(units: Iterable[bytes]) -> bytes:
     """Return NAL units in Annex B form, each behind a start code of four bytes."""
-    return b"".join(_START_CODE + unit for unit in units)
+    return b"".join(piece for unit in units for piece in (_START_CODE, unit))
 
 
 def _length_size(extradata: bytes, *, hevc: bool) -> int | None:

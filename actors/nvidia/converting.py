@@ -238,8 +238,9 @@ class Converting(SurfaceConversion):
         try:
             pinned = self._cuda.pin(tables.nbytes)
             ctypes.memmove(pinned, tables.ctypes.data, tables.nbytes)
-            self._cuda.copy_to_device(self._scratch, pinned, tables.nbytes, stream)
-            stream.wait()
+            with self._cuda.watch.calling("CUDA", "copying weights to the device"):
+                self._cuda.copy_to_device(self._scratch, pinned, tables.nbytes, stream)
+                stream.wait()
         finally:
             stream.close()
             if pinned:

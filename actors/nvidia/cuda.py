@@ -97,15 +97,15 @@ class Cuda:
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
         """Begin to copy from the device; done when the stream is."""
-        self._call("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
+        self._begun("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
 
     def copy_to_device(self, device: int, host: int, size_bytes: int, stream: "Stream") -> None:
         """Begin to copy to the device; done when the stream is."""
-        self._call("cuMemcpyHtoDAsync", device, host, size_bytes, stream.handle)
+        self._begun("cuMemcpyHtoDAsync", device, host, size_bytes, stream.handle)
 
     def copy_on_device(self, target: int, source: int, size_bytes: int, stream: "Stream") -> None:
         """Begin to copy within the device; done when the stream is."""
-        self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
+        self._begun("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
 
     def launch(
         self,
@@ -116,8 +116,11 @@ class Cuda:
         stream: "Stream",
     ) -> None:
         """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
-        function = self._driver.CUfunction(int(kernel))
-        self._call("cuLaunchKernel", function, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
+        self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
+
+    def function(self, kernel: Any) -> Any:  # noqa: ANN401 - the binding's own types
+        """Return a kernel of ``cuda.core`` as ``launch`` takes it."""
+        return self._driver.CUfunction(int(kernel))
 
     def destroy_stream(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
         """Close a stream."""
@@ -126,7 +129,7 @@ class Cuda:
 
     def wait_for(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
         """Wait until everything that was put into a stream is done."""
-        self._call("cuStreamSynchronize", handle)
+        self._begun("cuStreamSynchronize", handle)
 
     def _begin(self) -> None:
         try:
@@ -137,6 +140,12 @@ class Cuda:
 
     def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
+
+    def _begun(self, name: str, *arguments: object) -> None:
+        """Call what is called for every picture: whoever makes the picture has the whole of it watched."""
+        (error,) = getattr(self._driver, name)(*arguments)
+        if error:
+            raise_cuda(int(error), name, getattr(error, "name", ""))
 
     def _opened(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as above
         return self._watched(self.watch.opening("CUDA", name), name, arguments)

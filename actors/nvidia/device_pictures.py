@@ -131,8 +131,9 @@ class PictureMover:
         packed_surface(picture, format_, buffer)
         found = self._memory.picture(format_, size, pix_fmt)
         found.pts = picture.pts
-        self._cuda.copy_to_device(found.address, buffer.ctypes.data, size_bytes, self._stream)
-        self._stream.wait()
+        with self._cuda.watch.calling("CUDA", "copying a picture to the device"):
+            self._cuda.copy_to_device(found.address, buffer.ctypes.data, size_bytes, self._stream)
+            self._stream.wait()
         return found
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
@@ -145,8 +146,9 @@ class PictureMover:
         size_bytes = format_.size_bytes(frame.width, frame.height)
         self._cuda.enter()
         buffer = self._pinned.lend(size_bytes)
-        self._cuda.copy_to_host(buffer.ctypes.data, picture.address, size_bytes, self._stream)
-        self._stream.wait()
+        with self._cuda.watch.calling("CUDA", "copying a picture to the host"):
+            self._cuda.copy_to_host(buffer.ctypes.data, picture.address, size_bytes, self._stream)
+            self._stream.wait()
         found = planar_picture(np.asarray(buffer), format_, frame.width, frame.height, picture.pix_fmt)
         found.pts = picture.pts
         return found
@@ -189,8 +191,9 @@ class PictureConversion:
         """
         self._cuda.enter()
         found = self._memory.picture(self._conversion.target, self._conversion.target_size, self._pix_fmt)
-        self._converting.begin(picture.address, self._stream, found.address)
-        self._stream.wait()
+        with self._cuda.watch.calling("CUDA", "converting a picture"):
+            self._converting.begin(picture.address, self._stream, found.address)
+            self._stream.wait()
         found.pts = picture.pts
         return found
 

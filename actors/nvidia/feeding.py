@@ -11,8 +11,7 @@ Rules that were measured on a real H200 (docs/nvdec.md tells how):
 Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..bitstream import annex_b, nal_units
 from ..parameter_sets import annex_b_headers, sequence_sets
@@ -26,7 +25,7 @@ from .packet_headers import (
     vp9_headers,
 )
 
-__all__ = ["Chunk", "Feeder", "carries_captions"]
+__all__ = ["Chunk", "Feeder"]
 
 _RASL: Final = (8, 9)
 _BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
@@ -35,14 +34,11 @@ _SLICES: Final = 32
 _AVCC_OR_HVCC: Final = b"\x01"
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
-_CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
-"""How they begin in H.264 and HEVC: ATSC's country and provider codes, and the type."""
 _ENDS: Final = frozenset({36, 37})
 """The ends of a coded video sequence and of a bitstream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """What is fed for one packet: its number in demux order, the bytes, and what its headers say.
 
     ``is_new`` tells whether the packet states something of pictures from here on that was not known before.
@@ -154,11 +150,3 @@ def _stated(codec: str, extradata: bytes) -> CodedSequence:
     if codec == "av1" and extradata[:1] == _AV1C:
         return av1_headers(extradata[_AV1C_HEAD_BYTES:]).sequence or frozenset()
     return frozenset()
-
-
-def carries_captions(codec: str, data: bytes) -> bool:
-    """Tell whether a packet holds closed captions, which software's pictures bring along and NVDEC's do not.
-
-    Source: ATSC A/53 part 4 (2009) section 6.2.3; CTA-708 for H.264 and HEVC.
-    """
-    return codec in ("h264", "hevc") and _CAPTIONS in data

@@ -69,7 +69,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
                 # One scratch is enough: what a stream is given happens in order.
                 self._unpacking.begin(surface, stream)
                 source = self._scratch
-            self._cuda.copy_to_host(buffer.ctypes.data, source, self._copied_bytes, stream)
+            self._cuda.copy_to_host(buffer.__array_interface__["data"][0], source, self._copied_bytes, stream)
         stream.wait()
         return [self._picture(buffer) for buffer in buffers]
 

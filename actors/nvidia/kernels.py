@@ -51,7 +51,7 @@ class Launch:
 
     def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:  # noqa: ANN401 - publishes no types
         self._cuda = cuda
-        self._kernel = kernel
+        self._kernel = cuda.function(kernel)
         self._grid = (-(-size[0] // BLOCK[0]), -(-size[1] // BLOCK[1]))
         self._values = values
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))

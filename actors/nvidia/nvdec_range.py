@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from ...errors import EngineFailed, EngineUnfit
 from ..decoding import DecodeTally, PictureT
-from .feeding import Chunk, Feeder, carries_captions
+from .feeding import Chunk, Feeder
 from .nvdec_session import NvdecSession, SessionPicture
 from .picture_notes import PictureNotes
 from .surface_reader import SurfaceReader
@@ -21,16 +20,14 @@ __all__ = ["Fed", "FedRange", "RangePicture"]
 _ADVICE: Final = "Software decodes it instead."
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(NamedTuple):
     """A packet that is ready to be fed."""
 
     chunk: Chunk
     packet: "VideoPacket"
 
 
-@dataclass(frozen=True, slots=True)
-class RangePicture(Generic[PictureT]):
+class RangePicture(NamedTuple, Generic[PictureT]):
     """A picture of a range: the number of its packet, and what was asked for beside it."""
 
     number: int
@@ -38,8 +35,7 @@ class RangePicture(Generic[PictureT]):
     notes: PictureNotes | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
+class _Awaited(NamedTuple):
     """A picture that was fed and has not come yet. ``is_wanted`` is whether a software decoder would give it."""
 
     number: int
@@ -125,22 +121,19 @@ class FedRange(Generic[PictureT]):
     def _ready(self, packets: "Iterator[tuple[int, VideoPacket]]") -> Iterator[Fed]:
         for number, packet in packets:
             data = bytes(packet)
-            self._check(number, packet, data)
+            self._check(number, packet)
             chunk = self._feeder.chunk(number, data)
             if chunk is not None:
-                self._check_sequence(chunk, packet)
+                self._check_headers(chunk, packet)
                 self._begun = True
                 yield Fed(chunk, packet)
 
-    def _check(self, number: int, packet: "VideoPacket", data: bytes) -> None:
+    def _check(self, number: int, packet: "VideoPacket") -> None:
         if packet.is_corrupt:
             message = f"packet {number} is marked as damaged"
             raise EngineFailed(message, _ADVICE)
         if packet.has_sidedata("new_extradata"):
             message = f"the codec's configuration changes at packet {number}"
-            raise EngineUnfit(message, _ADVICE)
-        if carries_captions(self._codec, data):
-            message = f"packet {number} carries closed captions, which come with software's pictures alone"
             raise EngineUnfit(message, _ADVICE)
         if not self._begun:
             if not packet.is_keyframe:
@@ -148,7 +141,10 @@ class FedRange(Generic[PictureT]):
                 raise EngineUnfit(message, _ADVICE)
             self._first_pts = packet.pts
 
-    def _check_sequence(self, chunk: Chunk, packet: "VideoPacket") -> None:
+    def _check_headers(self, chunk: Chunk, packet: "VideoPacket") -> None:
+        if chunk.headers.has_captions:
+            message = f"packet {chunk.number} carries closed captions, which come with software's pictures alone"
+            raise EngineUnfit(message, _ADVICE)
         if chunk.headers.resizes:
             message = f"the pictures' size changes at packet {chunk.number}, within a sequence"
             raise EngineUnfit(message, _ADVICE)

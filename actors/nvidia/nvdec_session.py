@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Generic, NoReturn, TypeAlias, cast
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
 
@@ -64,8 +64,7 @@ MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 """Makes a reader for one session's surfaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPicture(Generic[PictureT]):
+class SessionPicture(NamedTuple, Generic[PictureT]):
     """A picture as it comes out: the ticket of the packet it came from, and what was asked for beside it."""
 
     ticket: int
@@ -112,6 +111,7 @@ class NvdecSession:
         self._readers: dict[object, SurfaceReader[Any]] = {}
         self._has_own_stream = stream is None
         self._stream = cuda.stream() if stream is None else stream
+        self._stream_number = self._stream.number
         self._decoder = self._opened()
 
     def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
@@ -146,8 +146,9 @@ class NvdecSession:
         """
         if payload:
             self._state = _State.FEEDING
-            self._frames(self._packet(payload, 0))
-            self._frames(self._module.PacketData())
+            with self._cuda.watch.calling(_NVDEC, "Decode"):
+                self._frames(self._packet(payload, 0))
+                self._frames(self._module.PacketData())
             self._state = _State.READY
 
     def reader(self, make: MakeReader[PictureT]) -> SurfaceReader[PictureT]:
@@ -218,7 +219,7 @@ class NvdecSession:
     def _packet(self, payload: bytes, ticket: int) -> Any:  # noqa: ANN401 - publishes no types
         packet = self._module.PacketData()
         # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
-        packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).ctypes.data
+        packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
         packet.bsl, packet.pts = len(payload), ticket
         if self.key.options.latency is not Latency.NATIVE:
             packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
@@ -226,16 +227,14 @@ class NvdecSession:
 
     def _frames(self, packet: Any) -> list[Any]:  # noqa: ANN401 - as above
         try:
-            with self._cuda.watch.calling(_NVDEC, "Decode"):
-                return list(self._decoder.Decode(packet))
+            return list(self._decoder.Decode(packet))
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
             raise_mapped(error, "NVDEC broke off")
 
     def _await_frames(self) -> None:
         """Have our stream wait for the decoder's own, on which it fills its frames, whichever it was given."""
         try:
-            with self._cuda.watch.calling(_NVDEC, "WaitOnCUStream"):
-                self._decoder.WaitOnCUStream(self._stream.number)
+            self._decoder.WaitOnCUStream(self._stream_number)
         except Exception as error:  # noqa: BLE001 - as above
             raise_mapped(error, "NVDEC broke off")
 
@@ -244,18 +243,22 @@ class NvdecSession:
         packet: Any,  # noqa: ANN401 - publishes no types
         reader: SurfaceReader[PictureT],
     ) -> list[SessionPicture[PictureT]]:
-        frames = self._frames(packet)
-        for frame in frames:
-            if frame.framesize() != self._size_bytes:
-                message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
-                raise EngineFailed(message, _ADVICE)
-        if not frames:
-            return []
-        self._await_frames()
-        notes = [self._notes(frame) for frame in frames]
-        pictures = reader.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
-        tickets = [frame.getPTS() for frame in frames]
-        return [SessionPicture(*each) for each in zip(tickets, pictures, notes, strict=True)]
+        # One watch for all that a picture takes: each call's own would cost as much as the calls.
+        with self._cuda.watch.calling(_NVDEC, "decoding a picture"):
+            frames = self._frames(packet)
+            if not frames:
+                return []
+            for frame in frames:
+                if frame.framesize() != self._size_bytes:
+                    message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
+                    raise EngineFailed(message, _ADVICE)
+            self._await_frames()
+            notes = [self._notes(frame) for frame in frames]
+            pictures = reader.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
+            return [
+                SessionPicture(frame.getPTS(), picture, note)
+                for frame, picture, note in zip(frames, pictures, notes, strict=True)
+            ]
 
     def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
         options = self.key.options

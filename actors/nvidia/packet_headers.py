@@ -8,8 +8,7 @@ Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ..parameter_sets import is_sequence_set
 from .vp9_headers import Vp9Colours, vp9_frames
@@ -28,6 +27,9 @@ __all__ = [
 CodedSequence: TypeAlias = frozenset[object]
 """Compared, and nothing else: parameter sets as they are, or what was read of a key frame."""
 
+_H264_SEI, _HEVC_SEI = (6,), (39, 40)
+_CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
+"""How closed captions begin in a message: ATSC's country and provider codes, and the type (ATSC A/53 part 4, 6.2.3)."""
 _H264_IDR: Final = 5
 _HEVC_IDR: Final = (19, 20)
 _SLICES: Final = 32
@@ -35,30 +37,36 @@ _VP8_KEY_BYTES: Final = 10
 _SEQUENCE_HEADER: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PacketHeaders:
+class PacketHeaders(NamedTuple):
     """What is read of one packet. Damaged headers say what they seem to.
 
     ``sequence`` is what it states of pictures from here on, None where it states nothing. ``begins`` tells whether
     nothing after it refers to what lies before. ``resizes`` tells whether pictures change their size within a sequence,
-    which decoders do in more than one way.
+    which decoders do in more than one way. ``has_captions`` tells whether closed captions come along.
     """
 
     shown: int = 1
     sequence: CodedSequence | None = None
     begins: bool = False
     resizes: bool = False
+    has_captions: bool = False
 
 
 def unit_headers(units: Sequence[bytes], *, hevc: bool) -> PacketHeaders:
     """Read a packet of H.264 or HEVC, given as NAL units."""
-    sets = base_sequence_sets(units, hevc=hevc)
     if hevc:
-        kinds = (unit[0] >> 1 & 0x3F for unit in units)
+        kinds = [unit[0] >> 1 & 0x3F for unit in units]
         begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
     else:
-        begins = any(unit[0] & 0x1F == _H264_IDR for unit in units)
-    return PacketHeaders(sequence=sets or None, begins=begins)
+        kinds = [unit[0] & 0x1F for unit in units]
+        begins = _H264_IDR in kinds
+    captions, sets = False, frozenset[object]()
+    for kind, unit in zip(kinds, units, strict=True):
+        if kind in (_HEVC_SEI if hevc else _H264_SEI):
+            captions = captions or _CAPTIONS in unit
+        elif is_sequence_set(unit, hevc=hevc):
+            sets = base_sequence_sets(units, hevc=hevc)
+    return PacketHeaders(sequence=sets or None, begins=begins, has_captions=captions)
 
 
 def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:

@@ -9,8 +9,8 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from ..actors.decoding import DecodeTally, PictureDecoder, SoftwareDecoder
-from ..actors.nvidia.feeding import carries_captions
-from ..actors.nvidia.fitness import SurfaceFormat, objection, surface_format, track_facts
+from ..actors.nvidia.feeding import Feeder
+from ..actors.nvidia.fitness import SurfaceFormat, TrackFacts, objection, surface_format, track_facts
 from ..actors.nvidia.host_pictures import dress, packed_surface, planar_picture
 from ..errors import DeviceError, EngineUnfit
 
@@ -48,7 +48,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
         surface = surface_format(facts.pix_fmt)
         if (reason := objection(facts)) or surface is None:
             raise EngineUnfit(reason)
-        for number, picture in SoftwareDecoder().decode(stream, _without_captions(facts.codec, packets), tally):
+        for number, picture in SoftwareDecoder().decode(stream, _without_captions(facts, packets), tally):
             if self._error is not None and self.pictures >= self._after:
                 raise self._error
             self.pictures += 1
@@ -59,9 +59,12 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
             yield number, copy
 
 
-def _without_captions(codec: str, packets: "Iterator[tuple[int, VideoPacket]]") -> "Iterator[tuple[int, VideoPacket]]":
+def _without_captions(
+    facts: TrackFacts, packets: "Iterator[tuple[int, VideoPacket]]"
+) -> "Iterator[tuple[int, VideoPacket]]":
     for number, packet in packets:
-        if carries_captions(codec, bytes(packet)):
+        chunk = Feeder(facts.codec, facts.extradata).chunk(number, bytes(packet))
+        if chunk is not None and chunk.headers.has_captions:
             message = f"packet {number} carries closed captions"
             raise EngineUnfit(message)
         yield number, packet

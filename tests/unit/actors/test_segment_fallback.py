@@ -1,5 +1,6 @@
 """A segment on a device's decoder: the same bytes as in software, and software's where the device fails."""
 
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from codecfleet.actors.device import SESSIONS_OPENING
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment import EncodedSegment, EncodeSegment
 from codecfleet.actors.work import WorkContext
+from codecfleet.actors.worker import WorkerCore
 from codecfleet.errors import (
     Cancelled,
     DeviceError,
@@ -27,7 +29,7 @@ from codecfleet.errors import (
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.fake_device import device_with
+from codecfleet.testing.fake_device import FakeDevice, device_with
 from codecfleet.testing.surface_decoder import SurfaceDecoder
 
 FRAMES = 48
@@ -174,3 +176,23 @@ def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
     context.cancel()
     with pytest.raises(Cancelled):
         segments(source)[1].run(context)
+
+
+def test_a_new_worker_decodes_wherever_it_can_at_once(source: Path) -> None:
+    """Many segments at once on a GPU that nobody has opened: whoever decodes each, the bytes are the same."""
+    works = segments(source) * 6
+    wanted = [content(work.run(WorkContext())) for work in works]
+    device = FakeDevice()
+    core = WorkerCore(8, device.gpu)
+    running = [core.submit(f"run {number}", work) for number, work in enumerate(works)]
+    found = [each.result(60) for each in running]
+    assert [content(each) for each in found] == wanted
+    told = Counter((each.decoded_by, each.fallback) for each in found)
+    assert set(told) <= {("nvdec", ""), ("software", SESSIONS_OPENING)}
+    counts = device.gpu.opened().pool.counts
+    (kind,) = counts.of_kind.values()
+    assert told["nvdec", ""] == counts.lent > 0
+    assert kind.made - kind.closed <= kind.wanted_most <= 8
+    core.close()
+    device.gpu.close()
+    assert device.gpu.opened().budget.taken_bytes == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
 from codecfleet.actors.bitstream import annex_b
-from codecfleet.actors.nvidia.feeding import Feeder, carries_captions
+from codecfleet.actors.nvidia.feeding import Feeder
 from codecfleet.actors.nvidia.packet_headers import CodedSequence, av1_headers, vp8_headers, vp9_headers
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -293,9 +293,10 @@ def test_noise_states_nothing_that_raises(data: bytes) -> None:
         ("hevc", b"\x4e\x01\x04\x0e\xb5\x00\x31GA94\x03\x41", True),
         ("h264", b"\x06\x04\x0e\xb5\x00\x31GA94\x06\x41", False),
         ("h264", b"\x06\x04\x0e\xb5\x00\x31DTG1\x41", False),
-        ("vp9", b"\xb5\x00\x31GA94\x03", False),
     ],
 )
 def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expected: bool) -> None:
     """ATSC's, a DVD's and SCTE 20's captions are told from other user data, in the codecs that have them."""
-    assert carries_captions(codec, data) is expected
+    chunk = Feeder(codec, b"").chunk(0, b"\x00\x00\x01" + data + b"\x00\x00\x01\x26\x01\xaf")
+    assert chunk is not None
+    assert chunk.headers.has_captions is expected
