@@ -3,17 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
+from ..errors import Unsupported
 from .frames_dlpack import DeviceArray
 from .media import VideoFormat
 from .nvidia.device_frame import DevicePicture
 
 __all__ = ["Frame", "frame_bytes", "plane_arrays"]
+
+_FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
+"""How the names of FFmpeg's formats end whose samples are floating-point numbers."""
 
 
 class _Exporter(Protocol):
@@ -88,7 +92,11 @@ class Frame:
 
     @property
     def planes(self) -> tuple[NDArray[Any] | DeviceArray, ...]:
-        """Its planes without padding: NumPy arrays on the host, views where that is possible; else device arrays."""
+        """Its planes without padding: NumPy arrays on the host, views where that is possible; else device arrays.
+
+        Raises:
+            Unsupported: it has none that are arrays, such as those of yuyv422.
+        """
         if isinstance(self._picture, DevicePicture):
             return _device_planes(self._picture)
         return plane_arrays(self._picture)
@@ -162,8 +170,22 @@ def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
 
 
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
-    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) where they alternate."""
-    return tuple(_plane(picture, number) for number in range(len(picture.planes)))
+    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) where they alternate.
+
+    Raises:
+        Unsupported: its samples do not lie in bytes of their own, one as often as the other.
+    """
+    layout = picture.format
+    planes = {component.plane for component in layout.components}
+    bits = sum(8 * _sample_bytes(component.bits) for component in layout.components)
+    if len(planes) == 1 and bits != layout.padded_bits_per_pixel:
+        message = f"the planes of {layout.name} are no arrays of samples"
+        raise Unsupported(message, "Ask for another pix_fmt, such as rgb24 or yuv420p; to_video_frame gives it as it is.")
+    return tuple(_plane(picture, number) for number in sorted(planes))
+
+
+def _sample_bytes(bits: int) -> int:
+    return (bits + 7) // 8
 
 
 def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
@@ -171,7 +193,8 @@ def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
     held = [component for component in picture.format.components if component.plane == number]
     bits = max(component.bits for component in held)
     order = ">" if picture.format.name.endswith("be") else "<"
-    samples = np.frombuffer(memoryview(plane), dtype=f"{order}u{(bits + 7) // 8}")
+    kind = "f" if picture.format.name.endswith(_FLOATS) else "u"
+    samples = np.frombuffer(memoryview(plane), dtype=f"{order}{kind}{_sample_bytes(bits)}")
     rows = samples[: plane.height * plane.line_size // samples.itemsize].reshape(plane.height, -1)
     count = len(held)
     if count == 1:

@@ -11,7 +11,7 @@ import threading
 from math import prod
 from typing import Any, Final
 
-__all__ = ["DeviceArray"]
+__all__ = ["DLTensor", "DeviceArray"]
 
 _CUDA: Final = 2  # kDLCUDA
 _UNSIGNED: Final = 1  # kDLUInt
@@ -33,8 +33,8 @@ _python.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _python.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 
 
-class _Tensor(ctypes.Structure):
-    """DLTensor."""
+class DLTensor(ctypes.Structure):
+    """An array's place, kind and shape, as dlpack.h writes it."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -53,7 +53,7 @@ class _Tensor(ctypes.Structure):
 class _Managed(ctypes.Structure):
     """DLManagedTensor."""
 
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+    _fields_ = (("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 
 
 class _ManagedVersioned(ctypes.Structure):
@@ -65,7 +65,7 @@ class _ManagedVersioned(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("deleter", _Deleter),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", DLTensor),
     )
 
 
@@ -155,7 +155,7 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     axes = len(array.shape)
     shape = (ctypes.c_int64 * axes)(*array.shape)
     strides = (ctypes.c_int64 * axes)(*(prod(array.shape[axis + 1 :]) for axis in range(axes)))
-    managed.tensor = _Tensor(
+    managed.tensor = DLTensor(
         data=array._address,  # noqa: SLF001 - of this module
         device_type=_DEVICE[0],
         device_id=_DEVICE[1],

@@ -113,7 +113,8 @@ class EncodeSegment(Work[EncodedSegment]):
                         return _Run(self, context, route, fallback).result()
                     except _CannotDecode as error:
                         # From the beginning: what was encoded so far may rest on pictures that are in doubt.
-                        gave_up, context.frames_done = error, frames_done
+                        gave_up = error
+                        context.start_over(frames_done)
         if gave_up is not None:
             raise gave_up.error
         message = f"no way is open to segment {self.segment}"

@@ -24,10 +24,11 @@ ResultT = TypeVar("ResultT")
 class WorkContext:
     """What running work may use: a way to report progress that is also the place where cancellation is noticed.
 
-    ``device`` is this worker's GPU, where it has one.
+    ``device`` is this worker's GPU, where it has one. ``frames_in_vain`` were done, and had to be done again.
     """
 
     frames_done: int = 0
+    frames_in_vain: int = 0
     device: "WorkerDevice | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -41,6 +42,16 @@ class WorkContext:
         if self._cancelled.is_set():
             message = "the work was cancelled"
             raise Cancelled(message)
+
+    def start_over(self, frames_done: int) -> None:
+        """Report that no more than ``frames_done`` of the frames done count: the others are done again."""
+        self.frames_in_vain += self.frames_done - frames_done
+        self.frames_done = frames_done
+
+    @property
+    def frames_worked(self) -> int:
+        """All frames that were worked on; only grows."""
+        return self.frames_in_vain + self.frames_done
 
     def cancel(self) -> None:
         """Ask the work to stop at its next ``advance``; callable from any thread."""

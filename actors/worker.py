@@ -100,9 +100,9 @@ class WorkerCore:
 
     @property
     def frames_done(self) -> int:
-        """All frames done so far, by work that has ended and by work that runs."""
+        """All frames worked on so far, by work that has ended and by work that runs; only grows."""
         with self._lock:
-            return self._frames_finished + sum(context.frames_done for _, context in self._running.values())
+            return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 
     def close(self) -> None:
         """Cancel everything and take no more; does not wait for the threads."""
@@ -133,7 +133,7 @@ class WorkerCore:
             raise _as_work_error(work, error) from error
         finally:
             with self._lock:
-                self._frames_finished += context.frames_done
+                self._frames_finished += context.frames_worked
                 del self._running[run]
 
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:

@@ -21,6 +21,7 @@ from ..actors.work import Work
 from ..errors import (
     Cancelled,
     CodecfleetError,
+    DeviceError,
     FleetUnavailable,
     Retry,
     Unsupported,
@@ -373,6 +374,8 @@ class LeasedPool(Pool):
                 self._carry_out(self._leases.broke(task, outcome.error.message))
                 self._changed.set()
                 return
+            if isinstance(outcome.error, DeviceError):
+                self._leases.shun(task)
         except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
             failure = classify(error)
             if failure is Failure.PROCESS:

@@ -122,16 +122,21 @@ class Leases:
         self._jobs[name].labels.pop(task, None)
         return self._hand_out(name)
 
-    def broke(self, task: int, reason: str) -> list[Effect]:
-        """A worker ends itself for what ``task`` met there; another try goes to another seat, if there is one."""
+    def shun(self, task: int) -> str | None:
+        """Have another try at ``task`` go to another seat, if there is one; return the worker that has it, if any."""
         name = self._job_of.get(task)
         worker = None if name is None else self._jobs[name].running.get(task)
         if name is None or worker is None:
-            return []
+            return None
         job = self._jobs[name]
         label = job.labels[task]
         job.failed_at[label] = job.failed_at.get(label, frozenset()) | {seat_of(worker)}
-        return self.died(worker, reason)
+        return worker
+
+    def broke(self, task: int, reason: str) -> list[Effect]:
+        """A worker ends itself for what ``task`` met there; another try goes to another seat, if there is one."""
+        worker = self.shun(task)
+        return [] if worker is None else self.died(worker, reason)
 
     def died(self, worker: str, reason: str) -> list[Effect]:
         """A worker is gone: what it ran is lost, and its slots with it."""

@@ -200,6 +200,9 @@ class EngineBusy(DeviceError):
 class EngineUnfit(DeviceError):
     """The device has no engine that does this codec, format or source; software, or another device, may."""
 
+    # Nothing broke, so the process goes on: only this work has no place there.
+    retry = Retry.ANYWHERE
+
 
 class EngineFailed(DeviceError):
     """An engine broke off a task, or gave something impossible."""

@@ -15,7 +15,7 @@ from ..actors.frames import Frame
 from ..actors.media import Colour, VideoFormat
 from ..actors.nvidia.device_frame import DeviceFrame, DevicePicture, SurfaceLayout, device_planes
 from ..actors.nvidia.fitness import SurfaceFormat, surface_format
-from ..actors.nvidia.nvenc_dlpack import CPU, DeviceTensor, device_kind, device_tensor
+from ..actors.nvidia.nvenc_dlpack import CPU, DeviceTensor, array_tensor, device_kind, device_tensor
 from ..actors.nvidia.nvenc_inputs import TimedPicture
 from ..errors import EncoderFailed, Unsupported, UsageError
 
@@ -77,7 +77,7 @@ def read_offered(item: object, *, input_pix_fmt: str | None, frame_rate: Fractio
         offered = read_offered(item[0], input_pix_fmt=input_pix_fmt, frame_rate=frame_rate)
         try:
             return replace(offered, time_s=Fraction(item[1]), ticks=None)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ArithmeticError) as error:
             message = f"{item[1]!r} is no time in seconds: {error}"
             raise UsageError(message, "Give (picture, Fraction).") from None
     if isinstance(item, Frame):
@@ -142,20 +142,11 @@ def _is_on_device(item: object) -> bool:
 
 
 def _tensor(item: Any) -> DeviceTensor:  # noqa: ANN401 - whatever lies on a device
-    if hasattr(item, "__dlpack__"):  # first: its producer orders its work before the reader's
-        try:
-            return device_tensor(item)
-        except EncoderFailed as error:
-            raise UsageError(error.message, error.next_step) from None
-    interface = item.__cuda_array_interface__
-    strides = interface.get("strides")
-    return DeviceTensor(
-        address=int(interface["data"][0]),
-        shape=tuple(interface["shape"]),
-        strides_bytes=None if strides is None else tuple(strides),
-        item_bytes=int(interface["typestr"][2:]),
-        owner=item,
-    )
+    try:
+        # DLPack first: its producer orders its work before the reader's.
+        return device_tensor(item) if hasattr(item, "__dlpack__") else array_tensor(item)
+    except EncoderFailed as error:
+        raise UsageError(error.message, error.next_step) from None
 
 
 def _of_tensor(tensor: DeviceTensor, pix_fmt: str | None) -> DevicePicture:

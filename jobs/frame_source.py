@@ -93,8 +93,9 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     output = _output(request, format_)
     usable = _usable(request, device)
     on_device = usable and _belongs_on_device(request, extras)
-    if on_device and output is not None:
-        _check_surface(output)
+    if on_device:
+        for picture in (format_, output or format_):
+            _check_surface(picture)
     ways = _ways(request, device, usable=usable, on_device=on_device)
     limit = request.memory_bytes or (_device_bytes(device) if on_device else HOST_BYTES)
     at_once = _at_once(request, ranges, picture_bytes(output or format_), limit, uses_device=ways[0].whole)
@@ -133,15 +134,15 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
 
 
-def _check_surface(output: VideoFormat) -> None:
-    """Check that the device has a form for such frames.
+def _check_surface(picture: VideoFormat) -> None:
+    """Check that the device has a form for such pictures.
 
     Raises:
         Unsupported: it has none.
     """
-    surface = surface_format(output.pix_fmt)
-    if surface is None or not surface.holds(output.width, output.height):
-        message = f"no frame on the device is {output.width}x{output.height} {output.pix_fmt}"
+    surface = surface_format(picture.pix_fmt)
+    if surface is None or not surface.holds(picture.width, picture.height):
+        message = f"no frame on the device is {picture.width}x{picture.height} {picture.pix_fmt}"
         raise Unsupported(message, 'It has yuv420p, yuv422p and yuv444p, with even sides; or use place="host".')
 
 

@@ -98,6 +98,8 @@ class JobRun:
         for warning in late:
             await narrator.say(Warned, code=warning.code, message=warning.message)
         size = await in_thread(lambda: track.path.stat().st_size)
+        # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
+        gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
         await narrator.staged("publish", come_what_may(publish, track.path, spec.output, overwrite=spec.overwrite))
         report = make_report(
@@ -110,7 +112,7 @@ class JobRun:
             stages_s=narrator.stages_s | {"total": narrator.elapsed_s},
             output_bytes=size,
             workers=self._workers,
-            gpu_refusal=await self._gpu_refusal(plan, track),
+            gpu_refusal=gpu_refusal,
         )
         await narrator.say(Done, report=report)
         return report

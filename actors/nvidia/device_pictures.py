@@ -124,7 +124,7 @@ class PictureMover:
         format_ = surface_format(pix_fmt)
         if format_ is None or not format_.holds(*size):
             message = f"no surface holds a picture of {size[0]}x{size[1]} {pix_fmt}"
-            raise EngineUnfit(message, "Use --encoder software.")
+            raise EngineUnfit(message, "Use --encoder software, or frames on the host.")
         size_bytes = format_.size_bytes(picture.width, picture.height)
         self._cuda.enter()
         buffer = self._pinned.lend(size_bytes)

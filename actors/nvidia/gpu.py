@@ -1,5 +1,6 @@
 """The GPU of a worker process: its decoders and encoders, opened once, when one of them is wanted first."""
 
+import gc
 import importlib
 import os
 import sys
@@ -26,7 +27,7 @@ from .host_pictures import PictureFetcher
 from .memory_budget import USABLE_PART, MemoryBudget
 from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
-from .nvdec_pool import INSIST, PATIENT_OPENINGS, NvdecPool, Wish
+from .nvdec_pool import INSIST, NvdecPool, Wish
 from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
 from .nvenc_session import NvencSession
@@ -78,21 +79,22 @@ class Gpu(WorkerDevice):
         self._lock = threading.Lock()
         self._opened: OpenedGpu | None = None
         self._refusal = ""
-        self._hasty_waiting = 0
-        self._hasty_lock = threading.Lock()
+        self._warming: threading.Thread | None = None
         self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
         self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
 
     def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
         """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.lend``.
 
-        Opening the GPU itself counts as one opening: no more than may wait for sessions wait for that.
+        Nobody waits for the GPU itself to be opened, which takes seconds.
         """
         return self._hasty_pictures()
 
     def warm_up(self) -> None:
         """Open it now, in a thread, so that the first range does not wait for packages, context and kernel."""
-        threading.Thread(target=self._tried, name="codecfleet-gpu", daemon=True).start()
+        if self._warming is None or not self._warming.is_alive():
+            self._warming = threading.Thread(target=self._tried, name="codecfleet-gpu", daemon=True)
+            self._warming.start()
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
         """Return what its NVENC can do.
@@ -185,15 +187,11 @@ class Gpu(WorkerDevice):
             wish.end()
 
     def _opened_soon(self) -> OpenedGpu:
-        with self._hasty_lock:
-            if self._opened is None and not self._refusal and self._hasty_waiting > PATIENT_OPENINGS:
-                raise EngineBusy(SESSIONS_OPENING, INSIST)
-            self._hasty_waiting += 1
-        try:
-            return self.opened()
-        finally:
-            with self._hasty_lock:
-                self._hasty_waiting -= 1
+        if self._opened is None and not self._refusal:
+            # Packages, context and kernel take seconds, in which software decodes a good part of a segment.
+            self.warm_up()
+            raise EngineBusy(SESSIONS_OPENING, INSIST)
+        return self.opened()
 
     def _tried(self) -> None:
         with suppress(DeviceError):  # whoever uses it first hears of it
@@ -231,7 +229,11 @@ def open_gpu() -> OpenedGpu:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
-    return assemble_gpu(cuda, package, open_unpacker(cuda), SpokenErrors().count)
+    opened = assemble_gpu(cuda, package, open_unpacker(cuda), SpokenErrors().count)
+    # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
+    gc.collect()
+    gc.freeze()
+    return opened
 
 
 def assemble_gpu(

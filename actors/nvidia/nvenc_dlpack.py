@@ -1,8 +1,8 @@
-"""Where a DLPack tensor lies, and how.
+"""Where a tensor lies on the device, and how: by DLPack, or by the CUDA array interface.
 
 PyNvVideoCodec's encoder looks at DLPack of objects of few kinds, and passes the stream in a way that newer tensors
-refuse. So the capsule is read here, and the package gets planes at its address. Source: DLPack's dlpack.h
-(DLManagedTensor) and the Python array interchange protocol.
+refuse. So the capsule is read here, and the package gets planes at its address. Sources: DLPack's dlpack.h
+(DLManagedTensor) and the Python array interchange protocol; the CUDA Array Interface, version 3.
 """
 
 import ctypes
@@ -10,33 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...errors import EncoderFailed
+from ..frames_dlpack import DLTensor
 
-__all__ = ["CPU", "CUDA", "DeviceTensor", "device_kind", "device_tensor"]
+__all__ = ["CPU", "CUDA", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
 
 CPU: Final = 1
 CUDA: Final = 2
 """DLDeviceType."""
 
 _NAME: Final = b"dltensor"
+_NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
+_ADVICE: Final = "Round and convert them first."
 _DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol numbers it: the producer's work is ordered before it."""
-
-
-class _Tensor(ctypes.Structure):
-    """DLTensor, which a DLManagedTensor begins with."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
+_WHOLE_NUMBERS: Final = (0, 1)
+"""DLDataTypeCode of signed and unsigned ones; many libraries have no unsigned 16 bits."""
+_WHOLE_KINDS: Final = ("i", "u")
+"""The same in the array interface's type strings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,19 +51,25 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     The capsule is not consumed: it owns the tensor until whoever holds the answer drops it.
 
     Raises:
-        EncoderFailed: the tensor gives no capsule of the known kind, or is not on a CUDA device.
+        EncoderFailed: the tensor gives no capsule of the known kind, is not on the process's first CUDA device, or
+            holds no whole numbers.
     """
     capsule = tensor.__dlpack__(stream=_DEFAULT_STREAM)
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     try:
-        found = _Tensor.from_address(int(read(capsule, _NAME) or 0))
+        found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     except (ValueError, TypeError) as error:
         message = f"a {type(tensor).__name__} gives no DLPack tensor: {error}"
         raise EncoderFailed(message, "Give a device frame, or planes by the CUDA array interface.") from None
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
         raise EncoderFailed(message, "Open the session for host input.")
+    if found.device_id:
+        message = f"the tensor is on GPU {found.device_id} of this process, and pictures are encoded on GPU 0"
+        raise EncoderFailed(message, "Let CUDA_VISIBLE_DEVICES begin with that GPU.")
+    if found.code not in _WHOLE_NUMBERS:
+        raise EncoderFailed(_NOT_WHOLE, _ADVICE)
     axes = range(found.ndim)
     item_bytes = found.bits * found.lanes // 8
     strides = tuple(int(found.strides[axis]) * item_bytes for axis in axes) if found.strides else None
@@ -83,4 +79,23 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
         strides_bytes=strides,
         item_bytes=item_bytes,
         owner=(capsule, tensor),
+    )
+
+
+def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the interface
+    """Return where an array with ``__cuda_array_interface__`` lies.
+
+    Raises:
+        EncoderFailed: it holds no whole numbers.
+    """
+    interface = array.__cuda_array_interface__
+    kind, strides = str(interface["typestr"]), interface.get("strides")
+    if kind[1] not in _WHOLE_KINDS:
+        raise EncoderFailed(_NOT_WHOLE, _ADVICE)
+    return DeviceTensor(
+        address=int(interface["data"][0]),
+        shape=tuple(interface["shape"]),
+        strides_bytes=None if strides is None else tuple(strides),
+        item_bytes=int(kind[2:]),
+        owner=array,
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
 from .device_frame import DeviceFrame
-from .nvenc_dlpack import CPU, CUDA, DeviceTensor, device_kind, device_tensor
+from .nvenc_dlpack import CPU, CUDA, DeviceTensor, array_tensor, device_kind, device_tensor
 from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
 __all__ = ["CudaPlane", "CudaPlanes", "TimedPicture", "device_input", "host_input", "packed"]
@@ -191,7 +191,7 @@ def device_input(pixels: object, surface: NvencSurface, width: int, height: int)
     if isinstance(pixels, DeviceFrame):
         return _from_device_frame(pixels, surface, width, height)
     if hasattr(pixels, "__cuda_array_interface__"):
-        return _from_rows(_array_tensor(pixels), surface, width, height)
+        return _from_rows(array_tensor(pixels), surface, width, height)
     if hasattr(pixels, "__dlpack_device__") and device_kind(pixels) != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
         raise EncoderFailed(message, "Open the session for host input.")
@@ -225,7 +225,7 @@ def _from_device_frame(frame: DeviceFrame, surface: NvencSurface, width: int, he
 def _from_planes(pixels: Any, surface: NvencSurface, width: int, height: int) -> CudaPlanes:  # noqa: ANN401
     """Take an object whose ``cuda()`` gives planes, whatever strides it writes for them; RGB may be one plane."""
     given = pixels.cuda()
-    planes = [_array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
+    planes = [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
     shapes = surface.planes(width, height)
     found = [(prod(plane.shape), plane.item_bytes) for plane in planes]
     if found != [(shape.size_bytes // shape.component_bytes, shape.component_bytes) for shape in shapes]:
@@ -240,18 +240,6 @@ def _from_planes(pixels: Any, surface: NvencSurface, width: int, height: int) ->
             raise EncoderFailed(_GAPS, _COPY)
         address += shape.size_bytes
     return CudaPlanes(planes[0].address, surface, width, height, pixels)
-
-
-def _array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the interface
-    interface = array.__cuda_array_interface__
-    strides = interface.get("strides")
-    return DeviceTensor(
-        address=int(interface["data"][0]),
-        shape=tuple(interface["shape"]),
-        strides_bytes=None if strides is None else tuple(strides),
-        item_bytes=int(interface["typestr"][2:]),
-        owner=array,
-    )
 
 
 def _from_rows(tensor: DeviceTensor, surface: NvencSurface, width: int, height: int) -> CudaPlanes:

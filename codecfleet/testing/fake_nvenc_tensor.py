@@ -32,10 +32,10 @@ class _Managed(ctypes.Structure):
 
 
 class FakeDeviceTensor:
-    """A tensor of unsigned samples in C order, or with ``strides`` in samples. Like new ones, it takes keywords alone.
+    """A tensor of samples in C order, or with ``strides`` in samples. Like new ones, it takes keywords alone.
 
     It begins ``byte_offset`` after ``address``. ``streams`` holds the streams it was asked to be ready on;
-    ``device_type`` is DLPack's, 2 for CUDA.
+    ``device_type``, ``device_id`` and ``code`` are DLPack's: 2 for CUDA, and 1 for unsigned.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class FakeDeviceTensor:
         item_bytes: int,
         strides: tuple[int, ...] | None = None,
         device_type: int = _CUDA,
+        device_id: int = 0,
+        code: int = _UNSIGNED,
         byte_offset: int = 0,
     ) -> None:
         self.streams: list[int | None] = []
@@ -54,8 +56,9 @@ class FakeDeviceTensor:
         self._managed = _Managed(
             data=address,
             device_type=device_type,
+            device_id=device_id,
             ndim=len(shape),
-            code=_UNSIGNED,
+            code=code,
             bits=8 * item_bytes,
             lanes=1,
             shape=self._shape,
@@ -64,7 +67,7 @@ class FakeDeviceTensor:
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (self._managed.device_type, 0)
+        return (self._managed.device_type, self._managed.device_id)
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         self.streams.append(stream)

@@ -202,7 +202,7 @@ def test_a_stream_from_outside_stays_open(cuda: Cuda) -> None:
 
 
 def test_pictures_cropped_on_the_left_are_not_what_software_gives(cuda: Cuda, tmp_path: Path) -> None:
-    """Why they are left to software: the package copies from the surface's corner. If equal, they need not be left."""
+    """Why they are left to software: the package gives the whole surface, and says nothing of what to cut off."""
     suffix, clip = CLIPS["h264"]
     cropped = replace(clip, width=256, height=144, options=(("x264-params", f"{GOP}:crop-rect=16,0,0,0"),))
     path = make_clip(tmp_path / f"clip{suffix}", cropped)
@@ -217,12 +217,11 @@ def test_pictures_cropped_on_the_left_are_not_what_software_gives(cuda: Cuda, tm
 
     reader = session.reader(to_host)
     session.enter()
-    found = [each for packet in packets for each in session.feed(packet.data, packet.pts, reader)]
-    found += session.flush(reader)
-    wanted = decoded_packets(SOFTWARE, path, packets)
+    with pytest.raises(EngineFailed, match="gave a picture of 55296 bytes instead of 51840"):
+        for packet in packets:
+            session.feed(packet.data, packet.pts, reader)
+        session.flush(reader)
     session.close()
-    assert len(found) == len(wanted)
-    assert [_hash(each.picture) for each in found] != [each.hash.digest for each in wanted]
 
 
 def _hash(picture: VideoFrame) -> bytes:

@@ -73,7 +73,7 @@ RETRIES: Final = {
     DeviceLost: Retry.ELSEWHERE,
     EngineFailed: Retry.ELSEWHERE,
     EngineHung: Retry.ELSEWHERE,
-    EngineUnfit: Retry.ELSEWHERE,
+    EngineUnfit: Retry.ANYWHERE,
     DeviceMemory: Retry.ANYWHERE,
     SessionLimit: Retry.ANYWHERE,
     Unsupported: Retry.NEVER,

@@ -27,6 +27,31 @@ class Gate(Work[str]):
         return "through"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twice(Work[str]):
+    """Do five frames in vain, and three of them again."""
+
+    def run(self, context: WorkContext) -> str:
+        """Do them."""
+        context.advance(5)
+        context.start_over(0)
+        context.advance(3)
+        return "done"
+
+
+def test_frames_done_in_vain_are_work_and_no_progress() -> None:
+    """What is done again counts once as progress, and twice for the speed, whose count never falls."""
+    context = WorkContext(frames_done=2)
+    context.advance(5)
+    context.start_over(2)
+    context.advance(3)
+    assert (context.frames_done, context.frames_worked) == (5, 10)
+    core = WorkerCore(1)
+    assert core.submit("0", Twice(job="j", label="a")).result(10) == "done"
+    assert core.frames_done == 8
+    core.close()
+
+
 def test_progress_and_result() -> None:
     """Frames are told while the work runs, and only for its job; afterwards nothing is."""
     core, gate = WorkerCore(1), Gate(job="j", label="a")

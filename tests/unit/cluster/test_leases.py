@@ -87,6 +87,19 @@ def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
     assert leases.submitted(5, "j", "one") == [Run(5, "n/dla#0:3")], "no seat is left but those that failed"
 
 
+def test_what_a_worker_could_not_do_is_tried_on_another_seat() -> None:
+    """A worker that goes on after an error of its device keeps its other work; who met it goes elsewhere."""
+    leases = Leases()
+    leases.granted(granted(j={"n/gpu#0:1": 2, "n/gpu#1:2": 2}))
+    leases.submitted(0, "j", "one")
+    leases.submitted(1, "j", "two")
+    assert leases.shun(0) == "n/gpu#0:1"
+    assert leases.finished(0) == []
+    assert leases.submitted(2, "j", "one") == [Run(2, "n/gpu#1:2")], "although the first is idle"
+    assert leases.held("j") == {"n/gpu#1:2": 2}
+    assert leases.shun(7) is None
+
+
 class Anything(RuleBasedStateMachine):
     """Submissions, grants, ends and deaths in any order."""
 

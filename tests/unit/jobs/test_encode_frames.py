@@ -227,6 +227,8 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([(rgb(0), 0), (rgb(0), 0)], {}, UsageError, "order"),
     ([(rgb(0), Fraction(0)), (rgb(0), Fraction(1, 25)), (rgb(0), Fraction(1, 7))], {}, UsageError, "no whole number"),
     ([(rgb(0), "soon")], {}, UsageError, "no time in seconds"),
+    ([(rgb(0), float("inf"))], {}, UsageError, "no time in seconds"),
+    ([FakeDeviceTensor(4096, (72, 64), item_bytes=2, code=2)], {"fps": 25}, UsageError, "whole numbers"),
     ([np.zeros((5, 5, 5, 5))], {"fps": 25}, UsageError, "does not tell what picture"),
     ([np.zeros((48, 64, 3), dtype=np.uint8)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is no nv12 picture"),
     (["a string"], {"fps": 25}, UsageError, "a str is no picture"),

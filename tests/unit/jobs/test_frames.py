@@ -152,6 +152,46 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
     assert [plane.shape for plane in grey[0].planes] == [(48, 64)]
 
 
+@pytest.mark.parametrize(
+    ("pix_fmt", "shapes", "dtype"),
+    [
+        ("nv12", [(48, 64), (24, 32, 2)], "<u1"),
+        ("rgba", [(48, 64, 4)], "<u1"),
+        ("gray10le", [(48, 64)], "<u2"),
+        ("rgb48be", [(48, 64, 3)], ">u2"),
+        ("gbrpf32le", [(48, 64)] * 3, "<f4"),
+        ("rgb0", None, ""),
+        ("yuyv422", None, ""),
+        ("x2rgb10le", None, ""),
+        ("monow", None, ""),
+    ],
+)
+def test_planes_are_arrays_of_samples(
+    source: Path, pix_fmt: str, shapes: list[tuple[int, ...]] | None, dtype: str
+) -> None:
+    """Each plane is an array of its samples as they are, or refused where no array is."""
+    frame = taken(stream(source, pix_fmt=pix_fmt, end_s=Fraction(1, 100)))[0]
+    if shapes is None:
+        with pytest.raises(Unsupported, match=f"the planes of {pix_fmt} are no arrays"):
+            _ = frame.planes
+        return
+    planes = plane_arrays(frame.to_video_frame())
+    assert [plane.shape for plane in planes] == shapes
+    assert {plane.dtype for plane in planes} == {np.dtype(dtype)}
+    if len(planes) == 1:
+        assert np.array_equal(planes[0].astype(planes[0].dtype.newbyteorder("=")), frame.to_ndarray())
+
+
+def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path) -> None:
+    """What cannot lie on the device is refused before anything is decoded, and stays on the host by itself."""
+    clip = Clip(times=constant_times(3), pix_fmt="yuv411p", encoder="ffv1", options=())
+    path = make_clip(tmp_path / "clip.mkv", clip)
+    for options in ({}, {"pix_fmt": "yuv420p"}):
+        with pytest.raises(Unsupported, match=r"no frame on the device is 64x48 yuv411p"):
+            taken(stream(path, place="device", **options))
+    assert not taken(stream(path, place="auto"))[0].on_device
+
+
 def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> None:
     """Scaled where they lie, the same whoever decoded them; what no surface holds is refused by name."""
     found = taken(stream(source, place="device", size=(48, 32)))

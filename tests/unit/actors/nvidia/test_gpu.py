@@ -3,8 +3,7 @@
 import importlib.util
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import av
@@ -17,7 +16,6 @@ from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import CODECS, surface_format
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
-from codecfleet.actors.nvidia.nvdec_pool import PATIENT_OPENINGS
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -163,30 +161,25 @@ def _decode_hastily(gpu: Gpu, clip: Path) -> list[bytes]:
         return list(_decoded(pictures, clip))
 
 
-def test_few_wait_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
-    """Of many who could do without, as many wait as do for sessions; the others are told at once."""
-    may_open = threading.Event()
+def test_nobody_in_a_hurry_waits_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
+    """Who could do without is told at once, has it opened all the same, and once; after that there is a decoder."""
+    may_open, opening = threading.Event(), Opening(device)
 
     def open_() -> OpenedGpu:
         assert may_open.wait(30)
-        return _gpu(device)
+        return opening()
 
     gpu = Gpu(open_)
-    with ThreadPoolExecutor(8) as threads:
-        asking = [threads.submit(_decode_hastily, gpu, clip) for _ in range(8)]
-        refused = list(islice(as_completed(asking, timeout=30), 8 - PATIENT_OPENINGS - 1))
-        assert gpu.use() == DeviceUse()
-        may_open.set()
-        for each in refused:
-            with pytest.raises(EngineBusy, match="still being opened"):
-                each.result()
-        waited = [each.result() for each in asking if each not in refused]
-    assert len(waited) == PATIENT_OPENINGS + 1
-    assert {len(pictures) for pictures in waited} == {6}
-    assert _decode_hastily(gpu, clip) == waited[0]
+    for _ in range(8):
+        with pytest.raises(EngineBusy, match="still being opened"):
+            _decode_hastily(gpu, clip)
+    assert gpu.use() == DeviceUse()
+    may_open.set()
+    waited = list(_decode(gpu, clip))
+    assert _decode_hastily(gpu, clip) == waited
+    assert opening.times == 1
     gpu.close()
     assert (gpu.use().decoding, gpu.opened().budget.taken_bytes) == (0, 0)
-    assert 1 <= gpu.use().sessions_made <= PATIENT_OPENINGS + 1
 
 
 def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) -> None:

@@ -138,6 +138,30 @@ def test_what_fails_otherwise_takes_nothing() -> None:
     assert budget.taken_bytes == 0
 
 
+def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
+    """Whatever the driver is doing when the interpreter lets go of one, it comes back, and nobody waits for himself."""
+    budget, below = MemoryBudget(100), Memory(100)
+    late: list[Owner] = []
+
+    def allocate(size_bytes: int) -> int:
+        late.clear()
+        return below.allocate(size_bytes)
+
+    def free(address: int) -> None:
+        late.clear()
+        below.free(address)
+
+    keeper = LentMemory(allocate, free, 8, budget)
+    late.append(lent(keeper, 4))
+    first = lent(keeper, 5)
+    assert not late
+    late.append(lent(keeper, 8))
+    del first  # 4 and 5 are too much, and freeing one lets go of another
+    assert not late
+    keeper.drop_idle()
+    assert (budget.taken_bytes, below.used_bytes) == (0, 0)
+
+
 def test_the_longest_idle_buffer_goes_first() -> None:
     """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
     budget, below = MemoryBudget(100), Memory(100)

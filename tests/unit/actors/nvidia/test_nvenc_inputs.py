@@ -178,10 +178,12 @@ def test_rows_and_nchw_tensors_pass(shape: tuple[int, ...]) -> None:
         ((48, 64), {"item_bytes": 2}, "2 bytes"),
         ((48, 64), {"strides": (128, 1)}, "gaps"),
         ((48, 64), {"device_type": 1}, "on the host"),
+        ((48, 64), {"device_id": 1}, "on GPU 1 of this process"),
+        ((48, 64), {"code": 2}, "whole numbers"),
     ],
 )
 def test_other_tensors_are_refused(shape: tuple[int, ...], options: dict[str, Any], named: str) -> None:
-    """A batch, another size, padding or another place is refused: the package would read what is not there."""
+    """A batch, another size, padding, another place or floats: the package would read what is not there, or noise."""
     with pytest.raises(EncoderFailed, match=named):
         device_input(tensor(shape, **options), NvencSurface.NV12, 64, 32)
 
@@ -193,9 +195,9 @@ def test_a_host_session_takes_nothing_from_a_device() -> None:
             host_input(pixels, NvencSurface.NV12, 64, 32)
 
 
-def array(shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> object:
+def array(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, typestr: str = "|u1") -> object:
     """Return an object with a CUDA array interface."""
-    interface = {"shape": shape, "strides": strides, "typestr": "|u1", "data": (4096, False), "version": 3}
+    interface = {"shape": shape, "strides": strides, "typestr": typestr, "data": (4096, False), "version": 3}
     return SimpleNamespace(__cuda_array_interface__=interface)
 
 
@@ -205,6 +207,8 @@ def test_one_array_of_rows_becomes_planes() -> None:
     assert planes[1]["data"][0] == 4096 + 64 * 32
     with pytest.raises(EncoderFailed, match="gaps"):
         device_input(array((48, 64), (128, 1)), NvencSurface.NV12, 64, 32)
+    with pytest.raises(EncoderFailed, match="whole numbers"):
+        device_input(array((48, 64), typestr="<f2"), NvencSurface.P010, 64, 32)
 
 
 STRIDES = {
