@@ -3,31 +3,27 @@
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import av
 import av.error
-from av.packet import Packet
 from av.video.stream import VideoStream
 
-from ..actors.av_stream import FieldOrder, add_side_data, set_extradata, set_video_parameters
+from ..actors.av_stream import add_side_data
 from ..actors.describe import StreamExtras, container_side_data
 from ..actors.encoder_session import EncodedPacket
-from ..actors.encoder_settings import Codec, EncoderSettings
+from ..actors.encoder_settings import EncoderSettings
 from ..actors.timeline import nominal_ticks
-from ..errors import StorageFailed, WorkError
+from ..errors import WorkError
 from .containers import Container
 from .gather import JoinedTrack
 from .output_times import OutputTimes, PacketTimes
-from .spool import storage_error
+from .video_track import add_video_track, repeats_parameter_sets, video_packet, write_error
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
-    from av.stream import Stream
 
 __all__ = ["FrameFile"]
-
-_HVC1: Final = int.from_bytes(b"hvc1", "little")
 
 
 class FrameFile:
@@ -108,31 +104,17 @@ class FrameFile:
                 output.close()
 
     def _add_video(self, output: "OutputContainer", tick: Fraction) -> VideoStream:
-        picture, codec = self._settings.format, self._settings.codec
-        stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
-        if not isinstance(stream, VideoStream):
-            message = f"PyAV made no video stream for {codec}"
-            raise WorkError(message, "Check the installed version of PyAV.")
-        set_video_parameters(
-            stream,
-            pix_fmt=picture.pix_fmt,
-            colour=picture.colour,
-            sample_aspect_ratio=picture.sample_aspect_ratio,
-            video_delay=self._reorder_frames,
-            frame_rate=picture.frame_rate,
-            field_order=FieldOrder.PROGRESSIVE,
-            codec_tag=_HVC1 if codec is Codec.HEVC and self._container.is_isobmff else 0,
+        stream = add_video_track(
+            output,
+            self._container,
+            self._settings,
+            tick,
+            extradata=self._extradata,
+            reorder_frames=self._reorder_frames,
         )
-        if self._extradata:
-            set_extradata(stream, self._extradata)
-        for kind, data in container_side_data(picture, StreamExtras()).items():
+        for kind, data in container_side_data(self._settings.format, StreamExtras()).items():
             add_side_data(stream, kind, data)
         return stream
-
-    @property
-    def _repeats_parameter_sets(self) -> bool:
-        headed = self._container.is_isobmff or self._container.is_matroska
-        return self._settings.codec in (Codec.H264, Codec.HEVC) and not headed
 
     def _flush(self, following_ticks: int | None) -> None:
         group, self._group = self._group, []
@@ -158,14 +140,9 @@ class FrameFile:
             message = "the output is not open"
             raise WorkError(message, "Please report it.")
         data = encoded.payload
-        if encoded.is_keyframe and self._repeats_parameter_sets:
+        if encoded.is_keyframe and repeats_parameter_sets(self._container, self._settings.codec):
             data = self._extradata + data
-        packet: Packet[Stream] = Packet(len(data))
-        packet.stream = self._stream
-        packet.update(data)
-        packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
-        packet.time_base = self.joined.tick
-        packet.is_keyframe = encoded.is_keyframe
+        packet = video_packet(self._stream, data, moment, self.joined.tick, is_keyframe=encoded.is_keyframe)
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
@@ -176,7 +153,4 @@ class FrameFile:
         self.joined.payload_bytes += len(encoded.payload)
 
     def _failed(self, error: Exception) -> WorkError:
-        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-            return storage_error(error, self._path)
-        message = f"{self._container.name} could not be written: {error}"
-        return StorageFailed(message, "Try another container, and please report it.")
+        return write_error(error, self._container, self._path)

@@ -21,7 +21,7 @@ from .frame_request import FramesReport
 from .frame_slots import FrameSlots, FrameTask, Superseded
 from .frame_source import FrameSource, Way
 from .own_gpu import OwnGpu
-from .plan import PlannedSegment
+from .track_ranges import PlannedSegment
 
 __all__ = ["FrameReader"]
 
@@ -41,7 +41,7 @@ class FrameReader:
     def __init__(self, source: FrameSource, wake: Callable[[], None]) -> None:
         self._source = source
         self.report = FramesReport(frames_promised=-(-source.ranges.frames // source.request.every))
-        self.report.on_device = source.on_device
+        self.report.on_device, self.report.gpu_refusal = source.on_device, source.gpu_refusal
         self._slots = FrameSlots(
             len(source.ranges.segments),
             at_once=source.segments_at_once,

@@ -83,6 +83,8 @@ class FramesReport:
     frames: int = 0
     segments: int = 0
     on_device: bool = False
+    gpu_refusal: str = ""
+    """Why no GPU took part; "" where one did."""
     decoded_by: dict[str, int] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
     failed_packets: int = 0

@@ -44,7 +44,8 @@ class Way:
 class FrameSource:
     """Everything that is settled. ``format`` is what is decoded, and ``output`` what a frame becomes, None if nothing.
 
-    ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each, are held at most.
+    ``gpu_refusal`` says why no GPU takes part. ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each, are
+    held at most.
     """
 
     request: FrameRequest
@@ -54,6 +55,7 @@ class FrameSource:
     output: VideoFormat | None
     device: WorkerDevice | None
     on_device: bool
+    gpu_refusal: str
     ways: tuple[Way, ...]
     segments_at_once: int
     segment_bytes: int
@@ -91,7 +93,8 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     format_, extras = describe_source(source, index)
     format_ = replace(format_, frame_rate=index.frame_rate)
     output = _output(request, format_)
-    usable = _usable(request, device)
+    gpu_refusal = _refusal(request, device)
+    usable = not gpu_refusal
     on_device = usable and _belongs_on_device(request, extras)
     if on_device:
         for picture in (format_, output or format_):
@@ -107,6 +110,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
         output=output,
         device=device if usable else None,
         on_device=on_device,
+        gpu_refusal=gpu_refusal,
         ways=ways,
         segments_at_once=at_once,
         segment_bytes=max(1, limit // at_once),
@@ -146,18 +150,18 @@ def _check_surface(picture: VideoFormat) -> None:
         raise Unsupported(message, 'It has yuv420p, yuv422p and yuv444p, with even sides; or use place="host".')
 
 
-def _usable(request: FrameRequest, device: WorkerDevice) -> bool:
-    """Tell whether the device takes part, having opened it."""
+def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
+    """Return why the device takes no part, having tried to open it; "" where it does."""
     wanted = request.decoder == "nvdec" or request.place == "device"
     if not wanted and request.decoder == "software":
-        return False
+        return "software was asked for"
     try:
         device.open_mover().close()
-    except DeviceError:
+    except DeviceError as error:
         if wanted:
             raise
-        return False
-    return True
+        return error.message
+    return ""
 
 
 def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:

@@ -14,29 +14,27 @@ from typing import TYPE_CHECKING
 import av
 import av.error
 from av.container import OutputContainer
-from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from ..actors.audio import EncodedTrack
-from ..actors.av_stream import FieldOrder, add_side_data, set_extradata, set_video_parameters
+from ..actors.av_stream import FieldOrder, add_side_data
 from ..actors.describe import container_side_data
-from ..actors.encoder_settings import Codec
 from ..actors.encoder_tables import codes_interlaced
 from ..actors.encoding import reorder_depth
-from ..errors import ProofFailed, StorageFailed, WorkError
+from ..errors import ProofFailed, WorkError
 from .output_times import OutputTimes, PacketTimes
 from .plan import Plan
 from .side_tracks import SideTracks
-from .spool import SpooledSegment, storage_error
+from .spool import SpooledSegment
+from .video_track import add_video_track, repeats_parameter_sets, video_packet, write_error
 
 if TYPE_CHECKING:
+    from av.packet import Packet
+
     from .report import Warning_
 
 __all__ = ["Gather", "JoinedTrack"]
-
-_HVC1 = int.from_bytes(b"hvc1", "little")
-"""HEVC with its parameter sets in the header alone; Apple's players take no other tag."""
 
 
 @dataclass(slots=True)
@@ -94,16 +92,6 @@ class Gather:
         """Whether the pictures keep their fields apart, and so their order."""
         encoder = self._plan.encoder
         return codes_interlaced(encoder.codec, encoder.format) and not encoder.on_device
-
-    @property
-    def _repeats_parameter_sets(self) -> bool:
-        """Whether every access point must bring its own: only two containers keep them in their header.
-
-        AV1 and VP9 encoders repeat theirs by themselves.
-        """
-        container = self._plan.container
-        headed = container.is_isobmff or container.is_matroska
-        return self._plan.encoder.codec in (Codec.H264, Codec.HEVC) and not headed
 
     def finish(self) -> JoinedTrack:
         """Write what is left beside the video and close the file.
@@ -180,27 +168,18 @@ class Gather:
 
     def _add_video(self, output: OutputContainer, tick: Fraction, extradata: bytes) -> VideoStream:
         plan = self._plan
-        picture = plan.encoder.format
-        stream = output.add_mux_stream(
-            plan.encoder.codec.value, width=picture.width, height=picture.height, time_base=tick
-        )
-        if not isinstance(stream, VideoStream):
-            message = f"PyAV made no video stream for {plan.encoder.codec}"
-            raise WorkError(message, "Check the installed version of PyAV.")
-        set_video_parameters(
-            stream,
-            pix_fmt=picture.pix_fmt,
-            colour=picture.colour,
-            sample_aspect_ratio=picture.sample_aspect_ratio,
-            video_delay=reorder_depth(plan.encoder, extradata),
-            frame_rate=picture.frame_rate,
+        encoder = plan.encoder
+        stream = add_video_track(
+            output,
+            plan.container,
+            encoder,
+            tick,
+            extradata=extradata,
+            reorder_frames=reorder_depth(encoder, extradata),
             field_order=plan.extras.field_order if self._codes_fields else FieldOrder.PROGRESSIVE,
-            codec_tag=_HVC1 if plan.encoder.codec is Codec.HEVC and plan.container.is_isobmff else 0,
         )
-        if extradata:
-            set_extradata(stream, extradata)
-        for kind, data in container_side_data(picture, plan.extras).items():
-            if kind != "dovi_conf" or plan.encoder.dolby_vision:
+        for kind, data in container_side_data(encoder.format, plan.extras).items():
+            if kind != "dovi_conf" or encoder.dolby_vision:
                 add_side_data(stream, kind, data)
         stream.metadata.update(plan.carry.video_tags)
         stream.disposition = Disposition(plan.carry.video_disposition)
@@ -230,15 +209,9 @@ class Gather:
 
     def _mux_video(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> None:
         self._mux_sides(moment.dts * self.joined.tick)
-        if is_keyframe and self._repeats_parameter_sets:
+        if is_keyframe and repeats_parameter_sets(self._plan.container, self._plan.encoder.codec):
             data = (self._extradata or b"") + data
-        packet: Packet[Stream] = Packet(len(data))
-        packet.stream = self._video_stream()
-        packet.update(data)
-        packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
-        packet.time_base = self.joined.tick
-        packet.is_keyframe = is_keyframe
-        self._mux(packet)
+        self._mux(video_packet(self._video_stream(), data, moment, self.joined.tick, is_keyframe=is_keyframe))
         self.joined.pts.append(moment.pts)
 
     def _video_stream(self) -> VideoStream:
@@ -263,7 +236,4 @@ class Gather:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> WorkError:
-        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-            return storage_error(error, self._path)
-        message = f"{self._plan.container.name} could not be written: {error}"
-        return StorageFailed(message, "Try another container, and please report it with the input.")
+        return write_error(error, self._plan.container, self._path)

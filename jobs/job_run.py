@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..actors.decoding import SOFTWARE
 from ..cluster.pool import Pool
-from ..errors import DeviceError, FleetUnavailable, SegmentFailed
+from ..errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost
 from .channel import EventChannel
 from .encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
 from .events import Done, Planned, Warned
@@ -23,6 +23,9 @@ from .threads import come_what_may, heard, in_thread, to_its_end
 from .track_run import FinishedTrack, TrackRun, with_retries
 
 __all__ = ["JobRun"]
+
+_ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
+"""Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
 
 
 class JobRun:
@@ -69,7 +72,7 @@ class JobRun:
         """Do the work; where an NVENC cannot finish the track and need not, software begins it anew."""
         try:
             return await self._spooled(plan)
-        except (DeviceError, SegmentFailed, FleetUnavailable) as error:
+        except _ENDS_AN_NVENC as error:
             if not may_restart(plan):
                 raise
             message = f"software encodes the track from its start: {error.message}"

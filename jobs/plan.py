@@ -4,13 +4,10 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
 from typing import Any
 
-from ..actors.decoding import AccessPoint, DecodeRange
 from ..actors.describe import StreamExtras
 from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
 from ..actors.encoder_tables import encoder_kind, settle_encoder
@@ -20,43 +17,26 @@ from ..actors.nvidia.device_chain import device_conversion
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.opening import open_source
-from ..actors.segment import SEAM_FRAMES, EncodeSegment
-from ..actors.timeline import REORDER_FRAMES
+from ..actors.segment import EncodeSegment
 from ..cluster.placement.demand import EncoderKind
-from ..errors import InputDamaged, Unsupported, UsageError, WouldLose
+from ..errors import InputDamaged, Unsupported, WouldLose
 from .carry import CarryPlan, plan_carry
 from .containers import Container, container_for
-from .cuts import CutReason, choose_cuts
 from .index import TrackIndex, index_track, video_stream
 from .losses import picture_losses
 from .picture import settle_picture
 from .report import TrackReport, Warning_
 from .source import describe_source
 from .spec import TranscodeSpec
+from .track_ranges import PlannedSegment, TrackRanges
 from .tracks import SourceDescription, describe_tracks
 
-__all__ = ["Plan", "PlannedSegment", "check_request", "plan_transcode", "rate_of"]
+__all__ = ["Plan", "check_request", "plan_transcode", "rate_of"]
 
 DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
 
 DOVI_OVER_BASE_LAYER = 8
-
-PACKET_MARGIN = 2
-"""Packets sent beyond the last that is needed: the second field of a picture may be a packet of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``), None at the track's own ends."""
-
-    segment: int
-    start_ticks: int | None
-    end_ticks: int | None
-    cut_packet: int
-    """The packet of the access point that the segment starts at; 0 at the track's start."""
-    frames: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +112,7 @@ class Plan:
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
         """Return the work of one segment, reaching to the end of ``until``, its entry moved back so many times."""
         start, end = self.segments[segment], self.segments[until]
-        decode = self._decode_range(start, end.end_ticks, entry_moves)
+        decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
         return EncodeSegment(
             job=job,
             label=f"segment {segment}",
@@ -145,41 +125,13 @@ class Plan:
             insists=self.spec.device == "gpu",
         )
 
-    def _decode_range(self, start: PlannedSegment, end_ticks: int | None, entry_moves: int) -> DecodeRange:
-        entry = self._entry(start, entry_moves)
-        last_packet = None
-        if end_ticks is not None:
-            needed = self.index.last_packet_before(end_ticks, SEAM_FRAMES)
-            margin = REORDER_FRAMES if self.index.is_troubled(needed) else PACKET_MARGIN
-            last_packet = min(needed + margin, self.index.packets - 1)
-        return DecodeRange(
-            source=self.spec.source,
-            stream_index=self.index.stream_index,
-            time_base=self.index.time_base,
-            nominal_ticks=self.index.nominal_ticks,
-            entry=entry,
-            last_packet=last_packet,
-            shifts=self.index.shifts,
-            expected_ticks=self.index.expected_from(entry, last_packet),
-            expected_packets=self.index.packets_from(entry, last_packet),
-            untimed=self.index.untimed,
-        )
+    @property
+    def _ranges(self) -> TrackRanges:
+        return TrackRanges(self.index, self.segments)
 
-    def _entry(self, segment: PlannedSegment, moves: int) -> AccessPoint | None:
-        """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
-        if segment.start_ticks is None:
-            return None
-        points = self.index.access_points
-        place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
-        if self.filters.has_memory:
-            while place >= 0 and not self._warms_up(points[place].packet, segment.start_ticks):
-                place -= 1
-        # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
-        place -= 2**moves - 1
-        return points[place] if place > 0 else None
-
-    def _warms_up(self, packet: int, start_ticks: int) -> bool:
-        return self.index.frames_between(int(self.index.pts[packet]), start_ticks) >= WARM_UP_FRAMES
+    @property
+    def _warm_up_frames(self) -> int:
+        return WARM_UP_FRAMES if self.filters.has_memory else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; docs/cli.md describes it."""
@@ -201,7 +153,7 @@ class Plan:
         }
 
     def _segment_json(self, segment: PlannedSegment) -> dict[str, Any]:
-        entry = self._entry(segment, 0)
+        entry = self._ranges.entry(segment, 0, self._warm_up_frames)
         return {
             "segment": segment.segment,
             "start_s": float(self.relative_s(segment.start_ticks)),
@@ -280,7 +232,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         carry=carry,
         filters=FilterSettings(picture, spec.deinterlace),
         encoder=encoder,
-        segments=_segments(index, spec),
+        segments=TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments,
         warnings=(*changes, *losses, *_clock_warnings(index)),
     )
 
@@ -338,42 +290,3 @@ def _clock_warnings(index: TrackIndex) -> list[Warning_]:
         f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
     )
     return [Warning_(code="clock-reset", message=message)]
-
-
-def _segments(index: TrackIndex, spec: TranscodeSpec) -> tuple[PlannedSegment, ...]:
-    start, end = _interval(index, spec)
-    # Half of a segment must be a tick at least, or cutting would not get on.
-    asked_s = None if spec.segment_s is None else max(spec.segment_s, 2 * index.time_base)
-    cuts = choose_cuts(index, asked_s, start, end)
-    head = (start, _first_packet(index, start), CutReason.START.value)
-    starts = [head, *((cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts)]
-    ends = [cut.ticks for cut in cuts] + [end]
-    return tuple(
-        PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
-        for number, ((begin, packet, reason), stop) in enumerate(zip(starts, ends, strict=True))
-    )
-
-
-def _interval(index: TrackIndex, spec: TranscodeSpec) -> tuple[int | None, int | None]:
-    """Return the asked-for part in ticks: a frame belongs to it if it is presented at or after the start."""
-    first = index.first_ticks
-    start = None if not spec.start_s else first + ceil(spec.start_s / index.time_base)
-    end = None if spec.end_s is None else first + ceil(spec.end_s / index.time_base)
-    if start is not None and start >= index.end_ticks:
-        message = f"the start at {float(spec.start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
-        raise UsageError(message, "Give a smaller --start.")
-    if not index.frames_between(start, end):
-        message = f"no picture of {spec.source} is presented in the asked-for part"
-        raise UsageError(message, "Give a smaller --start or a larger --end.")
-    return start, end
-
-
-def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return an access point from which the frame at ``start`` decodes: one earlier than the nearest, to be safe.
-
-    No neighbour proves this seam, so an open GOP's first access point is not relied upon.
-    """
-    if start is None:
-        return 0
-    before = [p.packet for p in index.access_points if index.timed[p.packet] and index.pts[p.packet] <= start]
-    return before[-2] if len(before) > 1 else 0

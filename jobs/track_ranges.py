@@ -1,10 +1,13 @@
-"""A part of a track in segments, and what to decode for each of them, for whoever only looks at pictures."""
+"""A part of a track in segments, and what to decode for each of them.
+
+The same for whatever is done with the pictures: a cut lies where it lies by the track and the asked-for length alone.
+"""
 
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Self
+from typing import Final, Self
 
 from ..actors.decoding import AccessPoint, DecodeRange
 from ..actors.segment import SEAM_FRAMES
@@ -12,9 +15,24 @@ from ..actors.timeline import REORDER_FRAMES
 from ..errors import UsageError
 from .cuts import CutReason, choose_cuts
 from .index import TrackIndex
-from .plan import PACKET_MARGIN, PlannedSegment
 
-__all__ = ["TrackRanges"]
+__all__ = ["PlannedSegment", "TrackRanges"]
+
+PACKET_MARGIN: Final = 2
+"""Packets sent beyond the last that is needed: the second field of a picture may be a packet of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment: presentation times [``start_ticks``, ``end_ticks``), None at the track's own ends."""
+
+    segment: int
+    start_ticks: int | None
+    end_ticks: int | None
+    cut_packet: int
+    """The packet of the access point that the segment starts at; 0 at the track's start."""
+    frames: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +46,12 @@ class TrackRanges:
     def cut(
         cls, index: TrackIndex, *, start_s: Fraction | None, end_s: Fraction | None, segment_s: Fraction | None
     ) -> Self:
-        """Cut a part of a track, as a transcode would with segments of that length.
+        """Cut a part of a track into segments of about that length; None is the usual one.
 
         Raises:
             UsageError: nothing is presented in that part.
         """
-        start, end = (_ticks(index, moment_s) for moment_s in (start_s, end_s))
-        if not index.frames_between(start, end):
-            message = f"no picture of {index.source} is presented in the asked-for part"
-            raise UsageError(message, "Give a smaller start_s or a larger end_s.")
+        start, end = _interval(index, start_s, end_s)
         # Half of a segment must be a tick at least, or cutting would not get on.
         asked_s = None if segment_s is None else max(segment_s, 2 * index.time_base)
         cuts = choose_cuts(index, asked_s, start, end)
@@ -56,13 +71,22 @@ class TrackRanges:
         """How many pictures the index promises."""
         return sum(segment.frames for segment in self.segments)
 
-    def decode(self, segment: PlannedSegment, entry_moves: int) -> DecodeRange:
-        """Return what to decode for a segment, and for the pictures past its end that prove its seam."""
-        index = self.index
-        entry = self._entry(segment, entry_moves)
+    def decode(
+        self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
+    ) -> DecodeRange:
+        """Return what to decode for a segment, and for the pictures past its end that prove its seam.
+
+        Args:
+            segment: where it begins.
+            entry_moves: how often its entry was moved back.
+            until: at whose end it ends; None is its own.
+            warm_up_frames: how many pictures before it are wanted too.
+        """
+        index, end_ticks = self.index, (until or segment).end_ticks
+        entry = self.entry(segment, entry_moves, warm_up_frames)
         last_packet = None
-        if segment.end_ticks is not None:
-            needed = index.last_packet_before(segment.end_ticks, SEAM_FRAMES)
+        if end_ticks is not None:
+            needed = index.last_packet_before(end_ticks, SEAM_FRAMES)
             margin = REORDER_FRAMES if index.is_troubled(needed) else PACKET_MARGIN
             last_packet = min(needed + margin, index.packets - 1)
         return DecodeRange(
@@ -78,22 +102,41 @@ class TrackRanges:
             untimed=index.untimed,
         )
 
-    def _entry(self, segment: PlannedSegment, moves: int) -> AccessPoint | None:
+    def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
+        """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
         if segment.start_ticks is None:
             return None
         points = self.index.access_points
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
-        # Each move goes back twice as far as the one before, as in transcode.
+        while place >= 0 and self._frames_ahead(points[place], segment.start_ticks) < warm_up_frames:
+            place -= 1
+        # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
 
+    def _frames_ahead(self, point: AccessPoint, start_ticks: int) -> int:
+        return self.index.frames_between(int(self.index.pts[point.packet]), start_ticks)
 
-def _ticks(index: TrackIndex, moment_s: Fraction | None) -> int | None:
-    return None if not moment_s else index.first_ticks + ceil(moment_s / index.time_base)
+
+def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
+    """Return the asked-for part in ticks: a picture belongs to it if it is presented at or after the start."""
+    first = index.first_ticks
+    start = None if not start_s else first + ceil(start_s / index.time_base)
+    end = None if end_s is None else first + ceil(end_s / index.time_base)
+    if start is not None and start >= index.end_ticks:
+        message = f"the start at {float(start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
+        raise UsageError(message, "Give a smaller start.")
+    if not index.frames_between(start, end):
+        message = f"no picture of {index.source} is presented in the asked-for part"
+        raise UsageError(message, "Give a smaller start or a larger end.")
+    return start, end
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the access point for the picture at ``start``: one early, since no neighbour proves this seam."""
+    """Return an access point from which the picture at ``start`` decodes: one earlier than the nearest, to be safe.
+
+    No neighbour proves this seam, so an open GOP's first access point is not relied upon.
+    """
     if start is None:
         return 0
     before = [p.packet for p in index.access_points if index.timed[p.packet] and index.pts[p.packet] <= start]

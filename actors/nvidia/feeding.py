@@ -77,6 +77,11 @@ class Feeder:
         return self._codec in ("vp8", "vp9", "av1")
 
     @property
+    def sequence(self) -> CodedSequence:
+        """What is known of the pictures from here on."""
+        return self._sequence
+
+    @property
     def sequences(self) -> int:
         """How many sequences pictures may belong to without a packet saying so."""
         return len(self._sequence)

@@ -103,7 +103,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             DeviceError: the device failed otherwise.
         """
         facts = track_facts(stream)
-        self._key(facts)
+        self._key(facts, frozenset())
         feeder = Feeder(facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, stream))
         _refuse_ambiguity(feeder)
         counts = feeder.counts_pictures or self._options.latency is Latency.ZERO
@@ -145,9 +145,9 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if fed.chunk.is_new:
             facts = _looked_at(fed, facts, stream)
             feeder.resize((facts.width, facts.height))
-        return self._key(facts)
+        return self._key(facts, feeder.sequence)
 
-    def _key(self, facts: TrackFacts) -> SessionKey:
+    def _key(self, facts: TrackFacts, sequence: CodedSequence) -> SessionKey:
         surface = surface_format(facts.pix_fmt)
         if (reason := objection(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, _ADVICE)
@@ -157,7 +157,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if self._options.latency is not Latency.NATIVE and _may_reorder(facts):
             message = f"latency {self._options.latency.value} is for pictures that are shown as they are coded"
             raise EngineUnfit(message, "Use the latency native.")
-        key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options)
+        key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options, sequence)
         if reason := self._cannot(key):
             raise EngineUnfit(reason, _ADVICE)
         return key

@@ -87,7 +87,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "outputColorType": (
         "RGB is not what a software decoder gives",
-        "Convert the native pictures: the device's kernels do it.",
+        "Take native pictures, and convert them where they are used.",
     ),
     "bWaitForSessionWarmUp": (
         "every session would wait for as many as were announced, and a pool opens them one after the other",

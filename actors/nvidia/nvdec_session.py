@@ -6,7 +6,7 @@ long as its worker lives. It belongs to one thread at a time.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -17,6 +17,7 @@ from ..decoding import PictureT
 from .cuda import Cuda, Stream, cuda_error
 from .fitness import CODECS, SurfaceFormat
 from .nvdec_options import PLAIN, Latency, NvdecOptions
+from .packet_headers import CodedSequence
 from .picture_notes import PictureNotes, picture_notes
 from .surface_reader import SurfaceReader
 
@@ -29,7 +30,11 @@ _ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What a session is made for; tracks with the same key may be fed to the same session."""
+    """What a session is made for; tracks with the same key may be fed to the same session.
+
+    ``sequence`` is what their pictures have in common, and compared only: a decoder has as many surfaces as its first
+    stream needs, and gives wrong pictures of one of the same size that needs more (measured on an H200).
+    """
 
     codec: str
     pix_fmt: str
@@ -37,6 +42,7 @@ class SessionKey:
     width: int
     height: int
     options: NvdecOptions = PLAIN
+    sequence: CodedSequence = field(default=frozenset(), repr=False)
 
 
 _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
@@ -158,12 +164,15 @@ class NvdecSession:
         return cast("SurfaceReader[PictureT]", self._readers[make])
 
     def serves(self, key: SessionKey) -> bool:
-        """Tell whether it can be turned to ``key``: the same but for the size, and no larger than it was opened for."""
-        if replace(key, width=self.key.width, height=self.key.height) != self.key:
-            return False
+        """Tell whether it can be turned to ``key``: the same, or another size that is no larger than it was opened for.
+
+        Turned to another size it is made anew by the driver, and so has the surfaces that pictures of that size need.
+        """
+        if (key.width, key.height) == (self._shape.width, self._shape.height):
+            return key == self._shape
+        here = replace(key, width=self.key.width, height=self.key.height, sequence=self.key.sequence)
         widest, highest = self.key.options.largest or (0, 0)
-        has_size = (key.width, key.height) == (self.key.width, self.key.height)
-        return has_size or (key.width <= widest and key.height <= highest)
+        return here == self.key and key.width <= widest and key.height <= highest
 
     def turn_to(self, key: SessionKey) -> None:
         """Have the next range's pictures be of ``key``'s size; its readers are new ones then. Only while it is clean.

@@ -27,7 +27,9 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
+from ..actors.bitstream import nal_units
 from ..actors.nvidia.fitness import CODECS, surface_format
+from ..actors.nvidia.packet_headers import base_sequence_sets
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
 from .fake_nvcodec import FakeNvCodecError
 from .surface_decoder import surface_of
@@ -211,6 +213,8 @@ class _Decoder:
         self._told = (sei_messages, statistics)
         self._size: tuple[int, int] | None = None
         self._wanted: tuple[int, int] | None = None
+        self._sequence: bytes | None = None
+        self._is_too_small = False
         self._surfaces: list[int] = []
         self._fills: list[tuple[int, NDArray[np.uint8]]] = []
         self._begin()
@@ -272,6 +276,7 @@ class _Decoder:
             insort(self._fed, packet.pts)
             insort(self._timestamps, packet.pts)
             coded = Packet(ctypes.string_at(packet.bsl_data, packet.bsl))
+            self._look_at(bytes(coded))
             coded.pts = packet.pts
             pictures = self._context.decode(coded)
         else:
@@ -280,8 +285,22 @@ class _Decoder:
         for picture in pictures:
             surface = self._surface(picture)
             surfaces += [np.full_like(surface, NOISE)] * self._lost_before(picture.pts)
-            surfaces.append(surface)
+            surfaces.append(np.full_like(surface, NOISE) if self._is_too_small else surface)
         return surfaces
+
+    def _look_at(self, coded: bytes) -> None:
+        """Note what the stream needs: the decoder keeps as many surfaces as its first one needed."""
+        if self._codec not in ("h264", "hevc"):
+            return
+        hevc = self._codec == "hevc"
+        sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
+        if not sets:
+            return
+        # Of several with one number the last holds.
+        stated = sets[-1]
+        if self._sequence is None or self._wanted is not None:
+            self._sequence, self._is_too_small = stated, False
+        self._is_too_small = self._is_too_small or stated != self._sequence
 
     def _lost_before(self, pts: int | None) -> int:
         """Return how many packets before this one's gave no picture, where each of them must."""

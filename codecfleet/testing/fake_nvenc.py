@@ -264,7 +264,15 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
     frames_b, gop = settings.get("bf", 0), settings.get("gop", 250)
     quality = str(settings.get("cq", 28))
     context.options = {
-        "h264": {"preset": "veryfast", "bf": str(frames_b), "forced-idr": "1", "g": str(gop), "crf": quality},
+        "h264": {
+            "preset": "veryfast",
+            "bf": str(frames_b),
+            "forced-idr": "1",
+            "g": str(gop),
+            "crf": quality,
+            # Else its decisions vary with where pictures lie in memory.
+            "x264-params": "cpu-independent=1",
+        },
         "hevc": {
             "preset": "ultrafast",
             "forced-idr": "1",

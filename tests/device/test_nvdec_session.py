@@ -22,7 +22,7 @@ from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
 from codecfleet.actors.nvidia.picture_notes import PictureNotes
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
-from codecfleet.errors import EngineUnfit
+from codecfleet.errors import EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.spliced import decoded_packets, packets_of, splice
 
@@ -178,7 +178,7 @@ def _coloured(clip: Clip, params: str) -> Clip:
 
 
 def test_colours_that_change_are_followed(decoder: NvdecDecoder[VideoFrame], pool: NvdecPool, tmp_path: Path) -> None:
-    """Pictures are dressed in what holds for them, on one session."""
+    """Pictures are dressed in what holds for them, whose sequences have a session each."""
     suffix, clip = CLIPS["h264"]
     clips = [
         _coloured(clip, "colorprim=bt709:transfer=bt709:colormatrix=bt709"),
@@ -188,7 +188,7 @@ def test_colours_that_change_are_followed(decoder: NvdecDecoder[VideoFrame], poo
     wanted = decoded_packets(SOFTWARE, path, packets)
     assert len({each.colours for each in wanted}) == 2
     assert decoded_packets(decoder, path, packets) == wanted
-    assert pool.counts.made == 1
+    assert pool.counts.made == 2
 
 
 def test_a_stream_from_outside_stays_open(cuda: Cuda) -> None:
@@ -217,12 +217,30 @@ def test_pictures_cropped_on_the_left_are_not_what_software_gives(cuda: Cuda, tm
 
     reader = session.reader(to_host)
     session.enter()
-    with pytest.raises(EngineFailed, match="gave a picture of 55296 bytes instead of 51840"):
+
+    def decode() -> None:
         for packet in packets:
             session.feed(packet.data, packet.pts, reader)
         session.flush(reader)
+
+    with pytest.raises(EngineFailed, match="gave a picture of 55296 bytes instead of 51840"):
+        decode()
     session.close()
 
 
 def _hash(picture: VideoFrame) -> bytes:
     return picture_hash(0, picture).digest
+
+
+def test_tracks_that_need_other_surfaces_share_no_session(
+    decoder: NvdecDecoder[VideoFrame], pool: NvdecPool, tmp_path: Path
+) -> None:
+    """A decoder has as many surfaces as its first stream needs; one of the same size that needs more gets its own."""
+    paths = [
+        make_clip(tmp_path / f"{refs}.mkv", Clip(times=constant_times(60), options=(("x264-params", params),)))
+        for refs, params in ((1, "ref=1:bframes=0"), (8, "ref=8:bframes=5:b-pyramid=normal:b-adapt=0"))
+    ]
+    for path in (*paths, *paths):
+        packets = packets_of(path)
+        assert decoded_packets(decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
+    assert pool.counts.made == len(paths)

@@ -1,5 +1,6 @@
 """Who encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import av
 import pytest
 
 from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet.actors.segment import EncodeSegment
+from codecfleet.actors.work import Work
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
-from codecfleet.errors import DeviceError, SegmentFailed, Unsupported
+from codecfleet.errors import DeviceError, ProofFailed, SegmentFailed, Unsupported
 from codecfleet.jobs.placing import demand_of, settled_demand
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.testing import LocalPool
@@ -153,6 +156,27 @@ async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_p
     with pytest.raises(SegmentFailed):
         await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
     assert not (tmp_path / "insists.mkv").exists()
+
+
+class Strange(Asked):
+    """A pool whose NVENC writes one segment with parameter sets of its own."""
+
+    async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+        """Change them."""
+        result = await super().submit(work)
+        if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:
+            return replace(result, extradata=result.extradata + b"!")
+        return result
+
+
+async def test_software_begins_anew_what_does_not_fit_together(source: Path, tmp_path: Path) -> None:
+    """Two GPUs that should write alike and do not cost the work so far, and no job."""
+    report = await run(Strange(FakeDevice()), spec_of(source, tmp_path / "auto.mkv"))
+    assert report.encoder_kind.startswith("libx264")
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message.endswith("segment 1 was encoded with parameter sets of its own")
+    with pytest.raises(ProofFailed, match="parameter sets of its own"):
+        await run(Strange(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
 
 
 def test_a_settled_demand_binds_the_workers(source: Path) -> None:

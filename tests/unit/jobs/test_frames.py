@@ -298,9 +298,11 @@ def no_gpu() -> Gpu:
 
 
 def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
-    """Unless the GPU is insisted on, software decodes; who insists learns why it cannot be."""
-    found = taken(stream(source, no_gpu(), place="auto"))
+    """Unless the GPU is insisted on, software decodes, and the report says why; who insists learns it at once."""
+    frames = stream(source, no_gpu(), place="auto")
+    found = taken(frames)
     assert told(found) == truth(source)
+    assert frames.report.gpu_refusal == "there is no driver"
     assert not found[0].on_device
     for options in ({"place": "device"}, {"decoder": "nvdec"}):
         with pytest.raises(EngineUnfit, match="no driver"):

@@ -108,7 +108,7 @@ def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: P
 
 
 def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
-    """Pictures are dressed in the colours that hold for them, on the same session."""
+    """Pictures are dressed in the colours that hold for them, whose sequences have a session each."""
     path, packets = spliced(tmp_path, "h264.ts", sdr, hdr, sdr)
     packets = packets[len(TIMES) :]
     wanted = decoded_packets(SOFTWARE, path, packets)
@@ -118,7 +118,7 @@ def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
         *[(1, 1, 1, 1)] * len(TIMES),
     ]
     assert decoded_packets(bench.decoder, path, packets) == wanted
-    assert bench.pool.counts.made == 1
+    assert bench.pool.counts.made == 2
 
 
 def sdr(clip: Clip) -> Clip:
@@ -267,3 +267,15 @@ def test_a_size_that_the_package_refuses_is_the_devices_error(bench: Bench, tmp_
     session.turn_to(key())
     with pytest.raises(EngineUnfit, match=r"NVDEC takes no other size.*801"):
         session.turn_to(key(128, 128))
+
+
+def test_tracks_that_need_other_surfaces_share_no_session(bench: Bench, tmp_path: Path) -> None:
+    """A decoder has as many surfaces as its first stream needs; one of the same size that needs more gets its own."""
+    few, many = (
+        make_clip(tmp_path / f"{refs}.mkv", Clip(times=constant_times(24), options=(("x264-params", f"ref={refs}"),)))
+        for refs in (1, 6)
+    )
+    for path in (few, many, few, many):
+        packets = packets_of(path)
+        assert decoded_packets(bench.decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
+    assert (bench.pool.counts.made, bench.pool.counts.lent) == (2, 4)
