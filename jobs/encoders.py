@@ -56,23 +56,23 @@ async def settle_encoder_kind(
     demand = demand_of(plan, job)
     if demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
-    kind = await pool.encoder_kind(demand)
-    if kind is None or not is_nvenc(kind):
-        if insists:
-            message = f"no NVENC can be had: {pool.never(demand) or 'no device of this fleet has one for this track'}"
-            raise Unsupported(message, _STEP)
-        return plan, []
     try:
-        pool.expect(settled_demand(replace(plan, kind=kind), job))
-        work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
-        offer = await retried(lambda: pool.submit(work))
-        return with_nvenc(plan, kind, offer), []
+        kind = await pool.encoder_kind(demand)
+        if kind is not None and is_nvenc(kind):
+            pool.expect(settled_demand(replace(plan, kind=kind), job))
+            work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
+            offer = await retried(lambda: pool.submit(work))
+            return with_nvenc(plan, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
         if insists:
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}")]
     finally:
         pool.forget(job)
+    if insists:
+        message = f"no NVENC can be had: {pool.never(demand) or 'no device of this fleet has one for this track'}"
+        raise Unsupported(message, _STEP)
+    return plan, []
 
 
 def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:

@@ -44,8 +44,8 @@ class Way:
 class FrameSource:
     """Everything that is settled. ``format`` is what is decoded, and ``output`` what a frame becomes, None if nothing.
 
-    ``gpu_refusal`` says why no GPU takes part. ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each, are
-    held at most.
+    ``gpu_refusal`` says why no GPU takes part. ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each,
+    are held at most.
     """
 
     request: FrameRequest

@@ -6,9 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from av.video.frame import VideoFrame
@@ -80,6 +80,7 @@ class Gpu(WorkerDevice):
         self._opened: OpenedGpu | None = None
         self._refusal = ""
         self._warming: threading.Thread | None = None
+        self._failure: DeviceError | None = None
         self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
         self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
 
@@ -188,14 +189,19 @@ class Gpu(WorkerDevice):
 
     def _opened_soon(self) -> OpenedGpu:
         if self._opened is None and not self._refusal:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
             # Packages, context and kernel take seconds, in which software decodes a good part of a segment.
             self.warm_up()
             raise EngineBusy(SESSIONS_OPENING, INSIST)
         return self.opened()
 
     def _tried(self) -> None:
-        with suppress(DeviceError):  # whoever uses it first hears of it
+        try:
             self.opened()
+        except DeviceError as error:
+            self._failure = error  # the next who is in a hurry hears of it; who is not, tries again
 
 
 class _Late(PictureDecoder[PictureT]):
@@ -229,7 +235,9 @@ def open_gpu() -> OpenedGpu:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
-    opened = assemble_gpu(cuda, package, open_unpacker(cuda), SpokenErrors().count)
+    # It begins to listen with the first who counts, which whoever decodes does before anything else.
+    spoken = cache(SpokenErrors)
+    opened = assemble_gpu(cuda, package, open_unpacker(cuda), lambda: spoken().count())
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()

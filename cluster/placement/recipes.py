@@ -85,8 +85,8 @@ def recipes_of(
 ) -> tuple[Recipe, ...] | Refused:
     """Return the routes that are open to a demand, with its encoder kinds settled, on a device; the fastest first.
 
-    ``processor`` names the host's, ``speed`` is that of its cores against the reference core, and ``host_cores`` how many
-    it has.
+    ``processor`` names the host's, ``speed`` is that of its cores against the reference core, and ``host_cores`` is how
+    many it has.
     """
     return _Asked(demand, kinds, device, processor, speed, host_cores, rates, policy).answer()
 

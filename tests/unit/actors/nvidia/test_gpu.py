@@ -182,6 +182,22 @@ def test_nobody_in_a_hurry_waits_for_a_gpu_that_is_being_opened(device: FakeNvde
     assert (gpu.use().decoding, gpu.opened().budget.taken_bytes) == (0, 0)
 
 
+def test_who_is_in_a_hurry_hears_why_a_gpu_did_not_open(device: FakeNvdec, clip: Path) -> None:
+    """An opening that failed is told to the next who asks, once; then it is tried again."""
+    gpu = Gpu(opening := Opening(device, DeviceLost("it fell off the bus")))
+    with pytest.raises(EngineBusy):
+        _decode_hastily(gpu, clip)
+    assert gpu._warming is not None
+    gpu._warming.join(30)
+    with pytest.raises(DeviceLost, match="it fell off the bus"):
+        _decode_hastily(gpu, clip)
+    with pytest.raises(EngineBusy):
+        _decode_hastily(gpu, clip)
+    gpu._warming.join(30)
+    assert len(_decode_hastily(gpu, clip)) == 6
+    assert opening.times == 2
+
+
 def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) -> None:
     """What is idle is counted as taken, within nine tenths of what was free when the device was opened."""
     gpu = Gpu(Opening(device))
