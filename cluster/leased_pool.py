@@ -14,7 +14,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ..actors.work import Work
@@ -26,10 +26,9 @@ from ..errors import (
     Retry,
     Unsupported,
     UsageError,
-    WorkerLost,
-    WorkError,
 )
 from .leases import Effect, Leases, Lose, Run, Stop
+from .orders import Order, lost_worker
 from .parcels import ParcelPost
 from .placement.assumed import PLAIN_FRAMES, plain_demand
 from .placement.demand import Demand, EncoderKind
@@ -62,24 +61,6 @@ WARM_UP = "warm-up"
 """The name of the wish with which a pool of its own gets its workers before any job has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Work that somebody awaits."""
-
-    work: Work[Any]
-    packed: bytes
-    parcels: tuple[Any, ...]
-    result: asyncio.Future[Any]
-
-    def settle(self, outcome: Outcome[Any]) -> None:
-        if self.result.done():  # the submitter was cancelled
-            return
-        if outcome.error is None:
-            self.result.set_result(outcome.result)
-        else:
-            self.result.set_exception(outcome.error)
-
-
 class LeasedPool(Pool):
     """Runs work on workers that the supervisor behind ``link`` leases.
 
@@ -104,7 +85,7 @@ class LeasedPool(Pool):
         self._leases = Leases()
         self._tasks = itertools.count()
         self._turns = itertools.count(1)
-        self._orders: dict[int, _Order] = {}
+        self._orders: dict[int, Order] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
@@ -236,7 +217,7 @@ class LeasedPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        order = _Order(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
+        order = Order(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._orders[task] = order
         try:
@@ -339,7 +320,7 @@ class LeasedPool(Pool):
                 case Stop(task, worker):
                     self._stop(task, worker)
                 case Lose(task, worker, reason):
-                    self._fail(task, WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH))
+                    self._fail(task, lost_worker(worker, reason))
 
     def _fail(self, task: int, error: CodecfleetError) -> None:
         if task in self._orders:
@@ -354,7 +335,7 @@ class LeasedPool(Pool):
         # Unique among all clients of a worker.
         return f"{self._client}:{task}"
 
-    async def _run(self, task: int, worker: str, order: _Order) -> None:
+    async def _run(self, task: int, worker: str, order: Order) -> None:
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._link.handle(worker)
@@ -381,7 +362,7 @@ class LeasedPool(Pool):
             if failure is Failure.PROCESS:
                 self._lose(worker, first_line(error))
                 return
-            order.settle(Outcome(error=_failed(order.work, failure, first_line(error))))
+            order.settle(Outcome(error=order.failed(failure, first_line(error))))
         self._proven.add(worker)
         self._end_run(task)
 
@@ -435,9 +416,6 @@ class LeasedPool(Pool):
             raise FleetUnavailable(self._grants.hopeless, self._grants.what_next)
 
 
-_AFTER_A_DEATH = "The pool starts another process; the same work may be submitted again."
-
-
 def _no_way(reason: str, number: int) -> Grants:
     return Grants({}, number, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
 
@@ -450,9 +428,3 @@ def _at_least(demand: Demand, pieces: int) -> Demand:
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
     """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
     return await ref
-
-
-def _failed(work: Work[ResultT], failure: Failure, reason: str) -> WorkError:
-    if failure is Failure.RESULT:
-        return WorkerLost(f"the result of {work.label} was lost: {reason}", _AFTER_A_DEATH)
-    return WorkError(f"{work.label} failed on its way: {reason}", "Its result must pickle.")

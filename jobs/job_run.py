@@ -1,6 +1,7 @@
 """The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..actors.decoding import SOFTWARE
@@ -37,6 +38,7 @@ class JobRun:
         self._pool = pool
         self._narrator = Narrator(job, channel)
         self._late_warnings: list[Warning_] = []
+        self._said: list[Warning_] = []
         self._workers = 1
         self._stamp = SourceStamp(spec.source, None)
 
@@ -79,6 +81,7 @@ class JobRun:
         self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message))
         software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
         check_device(settled_demand(software, self._job), self._pool.never)
+        await self._say_plan(software)
         return await self._spooled(software)
 
     async def _spooled(self, plan: Plan) -> Report:
@@ -98,8 +101,7 @@ class JobRun:
         )
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
         late += [Warning_(code="runtime", message=note) for note in self._pool.notes]
-        for warning in late:
-            await narrator.say(Warned, code=warning.code, message=warning.message)
+        await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
@@ -137,5 +139,11 @@ class JobRun:
             encoder=plan.encoder.implementation,
             workers=self._workers,
         )
-        for warning in plan.warnings:
-            await self._narrator.say(Warned, code=warning.code, message=warning.message)
+        await self._say_warnings([*plan.warnings, *self._late_warnings])
+
+    async def _say_warnings(self, warnings: Iterable[Warning_]) -> None:
+        """Say what was not said yet."""
+        for warning in warnings:
+            if warning not in self._said:
+                self._said.append(warning)
+                await self._narrator.say(Warned, code=warning.code, message=warning.message)

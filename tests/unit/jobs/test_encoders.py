@@ -8,7 +8,7 @@ from typing import Any
 import av
 import pytest
 
-from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet import Fleet, Planned, Report, TranscodeSpec, Warned
 from codecfleet.actors.segment import EncodeSegment
 from codecfleet.actors.work import Work
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
@@ -153,6 +153,11 @@ async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_p
     assert (tmp_path / "auto.mkv").read_bytes() == (tmp_path / "software.mkv").read_bytes()
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message.startswith("software encodes the track from its start: segment ")
+    async with Fleet(pool=Asked(device)) as fleet:
+        job = await fleet.transcode(spec_of(source, tmp_path / "told.mkv"))
+        told = [event async for event in job.events()]
+    assert [event.encoder for event in told if isinstance(event, Planned)] == ["h264_nvenc", "libx264"]
+    assert [event.message for event in told if isinstance(event, Warned)].count(warning.message) == 1
     with pytest.raises(SegmentFailed):
         await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
     assert not (tmp_path / "insists.mkv").exists()
