@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
 
@@ -26,6 +28,7 @@ OPTIONS = ("--preset", "1", "--segment-seconds", "2", "--workers", "2", "--overw
 
 HYBRID = "--codec h264 --device gpu --encoder software"
 SOFTWARE = "--codec h264 --device cpu"
+FRAMES = 120
 SEAM_PICTURES = 2
 """How many pictures each side of a cut hashes: these alone come to the host."""
 
@@ -98,59 +101,66 @@ def counted(output: Path, function: str) -> int:
     return sum(line.split(maxsplit=1)[0] == function for line in lines)
 
 
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small clip of 5 s: what is encoded beside a simulated GPU is encoded by this machine."""
+    made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
+
+
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-def test_a_film_is_decoded_and_encoded_on_one_device(film: Path, tmp_path: Path, codec: str) -> None:
+def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path, codec: str) -> None:
     """By default the GPU does it all where that is faster: exactly, and what it decodes never leaves it."""
     output = tmp_path / "gpu.mp4"
-    done, report = transcode(film, output, f"--codec {codec}")
+    done, report = transcode(clip, output, f"--codec {codec}")
     assert done.returncode == 0, done.stderr
     assert report["encoder_kind"].startswith(f"{codec}_nvenc PyNvVideoCodec-")
     assert f"{codec}_nvenc encoded" in done.stdout
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
-    assert report["frames"] == 240
+    assert report["frames"] == FRAMES
     seams = len(report["segments"]) - 1
     assert counted(output, "cuMemcpyDtoHAsync") == 2 * seams * SEAM_PICTURES + SEAM_PICTURES
     assert counted(output, "cuMemcpyHtoDAsync") == 0
     checked = subprocess.run(
-        [sys.executable, "-m", "codecfleet", "verify", str(film), str(output)],
+        [sys.executable, "-m", "codecfleet", "verify", str(clip), str(output)],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout
-    assert "exact: 240 frames" in checked.stdout
+    assert f"exact: {FRAMES} frames" in checked.stdout
 
 
-def test_what_software_decodes_for_nvenc_gives_the_same_bytes(film: Path, tmp_path: Path) -> None:
+def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_path: Path) -> None:
     """A picture that NVDEC spoils is decoded in software, brought to the device, and encoded to the same bytes."""
-    done, report = transcode(film, tmp_path / "nvdec.mp4", "--codec h264 --encoder nvenc")
+    done, report = transcode(clip, tmp_path / "nvdec.mp4", "--codec h264 --encoder nvenc")
     assert done.returncode == 0, done.stderr
-    spoilt = [Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=call) for call in (20, 150)]
-    done, mixed = transcode(film, tmp_path / "mixed.mp4", "--codec h264 --encoder nvenc", spoilt)
+    spoilt = [Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=call) for call in (20, 90)]
+    done, mixed = transcode(clip, tmp_path / "mixed.mp4", "--codec h264 --encoder nvenc", spoilt)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in mixed["segments"]} >= {"software"}
     assert mixed["encoder_kind"] == report["encoder_kind"]
     assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
 
 
-def test_software_begins_anew_what_nvenc_cannot_finish(film: Path, tmp_path: Path) -> None:
+def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, tmp_path: Path) -> None:
     """An NVENC that breaks off costs time and no job: one kind writes the whole track, and the report says why."""
     broken = Fault(function="NvEncEncodePicture", action=Action.STATUS, value=8)
-    done, report = transcode(film, tmp_path / "auto.mp4", "--codec h264", [broken])
+    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", [broken])
     assert done.returncode == 0, done.stderr
     assert report["encoder_kind"].startswith("libx264")
     (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
     assert reason.startswith("software encodes the track from its start: ")
-    _, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
+    _, in_software = transcode(clip, tmp_path / "cpu.mp4", SOFTWARE)
     assert in_software
     assert sha256(tmp_path / "auto.mp4") == sha256(tmp_path / "cpu.mp4")
 
 
-def test_an_nvenc_that_cannot_be_had_is_refused(film: Path, tmp_path: Path) -> None:
+def test_an_nvenc_that_cannot_be_had_is_refused(clip: Path, tmp_path: Path) -> None:
     """Who insists on NVENC hears in one line why there is none for the codec."""
-    done, _ = transcode(film, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")
+    done, _ = transcode(clip, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")
     assert done.returncode == 4
     assert "NVENC cannot encode this: NVENC has no vp9 encoder" in done.stderr
     assert "Traceback" not in done.stderr
