@@ -52,12 +52,11 @@ def test_this_machine_gets_a_line(clip: Path, capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines()[-1].startswith("placed on this machine: cpu with ")
 
 
-def test_a_fleet_gets_lanes_and_a_note(clip: Path, capsys: Captured) -> None:
-    """With --fleet all its engines count, and a line says that today's workers run software."""
+def test_a_fleet_gets_lanes(clip: Path, capsys: Captured) -> None:
+    """With --fleet all its engines count, as they would for real work."""
     assert run(["plan", str(clip), "--fleet", "h200-l40s"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("NVENC encodes on the same device" in line for line in lines)
-    assert any(line.startswith("note: this version's workers decode on GPUs and do not encode there") for line in lines)
 
 
 def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
@@ -69,12 +68,17 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
     assert document["placement"]["predicted"]["wall_s"] > 0
 
 
-def test_a_cluster_is_placed_on_engines_that_have_sessions(clip: Path) -> None:
-    """With --address a GPU decodes and its host encodes, as real work would, and the lines say so."""
+def test_a_cluster_is_placed_as_real_work_would_be(clip: Path) -> None:
+    """With --address GPUs decode and encode, unless the job asks for software."""
     placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address: inventory_of_fleet(load_fleet("l4-x4")))
     assert placed.where == "the cluster at there"
-    assert {lane.route for lane in placed.placement.lanes} == {Route.HYBRID}
-    assert "note: this version's workers decode on the cluster's GPUs, and encode on processors" in placed.lines()
+    assert {lane.route for lane in placed.placement.lanes} == {Route.GPU}
+    placed = place_on(
+        _plan(clip, encoder="software"),
+        PlanOn(address="there"),
+        lambda _address: inventory_of_fleet(load_fleet("l4-x4")),
+    )
+    assert not {lane.route for lane in placed.placement.lanes} & {Route.GPU, Route.UPLOAD}
 
 
 def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:
