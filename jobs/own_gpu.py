@@ -1,15 +1,12 @@
 """The GPU of the calling process: opened when somebody wants it, and shared by all fleets of the process."""
 
-import os
 import threading
 from functools import cache
 from types import TracebackType
 from typing import Self
 
-from ..actors.nvidia.cuda import Cuda
-from ..actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported
+from ..actors.nvidia.gpu import Gpu, open_beside
 from ..actors.nvidia.spoken_errors import SpokenErrors
-from ..actors.nvidia.unpacking import open_unpacker
 
 __all__ = ["Listening", "OwnGpu", "own_gpu"]
 
@@ -57,14 +54,7 @@ class OwnGpu(Gpu):
 
     def __init__(self) -> None:
         self.listening = Listening()
-        super().__init__(self._opened_here)
-
-    def _opened_here(self) -> OpenedGpu:
-        # Before CUDA starts, if it has not: a dozen streams would wait behind each other in the default's 8 queues.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
-        package = imported("PyNvVideoCodec", "PyNvVideoCodec")
-        return assemble_gpu(cuda, package, open_unpacker(cuda), self.listening.count)
+        super().__init__(lambda: open_beside(self.listening.count))
 
 
 @cache

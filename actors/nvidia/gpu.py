@@ -38,7 +38,7 @@ from .unpacking import Unpacker, open_unpacker
 if TYPE_CHECKING:
     from ..decoding import VideoPacket
 
-__all__ = ["Gpu", "OpenedGpu", "assemble_gpu", "open_gpu"]
+__all__ = ["Gpu", "OpenedGpu", "assemble_gpu", "open_beside", "open_gpu"]
 
 IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
@@ -230,18 +230,31 @@ def open_gpu() -> OpenedGpu:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
-    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
-    package = imported("PyNvVideoCodec", "PyNvVideoCodec")
     # It begins to listen with the first who counts, which whoever decodes does before anything else.
     spoken = cache(SpokenErrors)
-    opened = assemble_gpu(cuda, package, open_unpacker(cuda), lambda: spoken().count())
+    opened = open_beside(lambda: spoken().count())
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()
     return opened
+
+
+def open_beside(wrong_pictures: Callable[[], int]) -> OpenedGpu:
+    """Open the device and change nothing else of the process: it may be a user's own program.
+
+    Args:
+        wrong_pictures: how many pictures the package's decoders called wrong so far.
+
+    Raises:
+        EngineUnfit: a package is missing, or does not load with this driver.
+        DeviceError: the driver gives no context.
+    """
+    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
+    package = imported("PyNvVideoCodec", "PyNvVideoCodec")
+    return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures)
 
 
 def assemble_gpu(

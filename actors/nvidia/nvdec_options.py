@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from ...errors import Unsupported
+from .option_values import switch, whole_number
 
 __all__ = ["OPTIONS", "PLAIN", "REFUSED", "Latency", "NvdecOptions", "nvdec_options"]
 
@@ -140,25 +141,11 @@ def _latency(text: str) -> Latency:
     return found
 
 
-def _pixels(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        message = "not a whole number"
-        raise ValueError(message)
-    return int(text)
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        message = "not 0 or 1"
-        raise ValueError(message)
-    return text == "1"
-
-
 OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
     "latency": _latency,
-    "maxwidth": _pixels,
-    "maxheight": _pixels,
-    "enableSEIMessage": _switch,
-    "enableDecodeStats": _switch,
+    "maxwidth": whole_number,
+    "maxheight": whole_number,
+    "enableSEIMessage": switch,
+    "enableDecodeStats": switch,
 }
 """Parameters of ``CreateDecoder`` that may be given, and how each is read."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...errors import Unsupported
 from ..encoder_settings import Codec
 from .nvenc_settings import ColorSpace, Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
+from .option_values import switch, whole_number
 
 __all__ = ["REFUSED", "SETTINGS", "settings_from_options", "settings_to_options"]
 
@@ -124,18 +125,8 @@ def _written(value: object) -> str:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
-        message = f"not a whole number{hint}"
-        raise ValueError(message)
-    return int(text)
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        message = "not 0 or 1"
-        raise ValueError(message)
-    return text == "1"
+    hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
+    return whole_number(text, hint)
 
 
 def _strength(text: str) -> int:
@@ -201,13 +192,13 @@ SETTINGS: Final[Mapping[str, Callable[[str], object]]] = {
     "multipass": _choice(Multipass),
     "lookahead": _number,
     "aq": _strength,
-    "temporalaq": _switch,
-    "ldkfs": _switch,
+    "temporalaq": switch,
+    "ldkfs": switch,
     "max_res": lambda text: _pair(text, "x"),
     "colorspace": _choice(ColorSpace),
     "timinginfo": lambda text: TimingInfo(*_pair(text, "/")),
     "level": str,
     "tier": _choice(Tier),
-    "repeatspspps": _switch,
+    "repeatspspps": switch,
 }
 """Every setting's name, and what reads its text."""
