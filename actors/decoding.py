@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import av
@@ -22,6 +23,7 @@ from av.video.stream import VideoStream
 
 from ..errors import InputUnreadable
 from .opening import open_source
+from .seeking import AccessPoint, packets_from
 from .timeline import Mended, Mender, TimeShift
 
 __all__ = [
@@ -53,24 +55,6 @@ class Decoded(Protocol):
 
 
 PictureT = TypeVar("PictureT", bound=Decoded)
-
-
-@dataclass(frozen=True, slots=True)
-class AccessPoint:
-    """A packet where decoding may begin: its place in demux order, and how to find it again.
-
-    ``pos_bytes`` and ``dts`` identify it (two packets may share a PTS, and an edit list may read one sample twice).
-    """
-
-    packet: int
-    pos_bytes: int
-    pts: int | None
-    dts: int | None
-
-    @property
-    def seek_ticks(self) -> int | None:
-        """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it looks at."""
-        return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +177,7 @@ def decode_range(
     if range_.entry is not None:
         with open_source(range_.source) as container:
             stream = open_track(container, range_)
-            packets = _seek(container, stream, range_.entry)
+            packets = packets_from(range_.entry, container, stream, partial(_demux, container, stream))
             if packets is not None:
                 found = True
                 yield from _in_time(decoder.decode(stream, _counted(packets, range_, tally), tally), range_, tally)
@@ -234,7 +218,9 @@ def _in_time(
     for packet, frame in decoded:
         ticks = frame.pts
         if ticks is not None and packet is not None:
-            ticks += sum(shift.ticks for shift in range_.shifts if shift.first_packet <= packet)
+            for shift in range_.shifts:
+                if shift.first_packet <= packet:
+                    ticks += shift.ticks
         yield from mender.push(frame, ticks)
     yield from mender.finish()
 
@@ -287,27 +273,3 @@ def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[VideoPac
     except av.error.FFmpegError:
         # A truncated or broken container ends here, as it does for the index.
         return
-
-
-def _seek(
-    container: InputContainer, stream: VideoStream, entry: AccessPoint
-) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the packets from ``entry`` on with their numbers, or None where seeking does not lead to it."""
-    if entry.seek_ticks is None:
-        return None
-    try:
-        container.seek(entry.seek_ticks, stream=stream)
-    except av.error.FFmpegError:
-        return None
-    packets = _demux(container, stream)
-    for packet in packets:
-        if _is_same(packet, entry):
-            return enumerate(chain([packet], packets), start=entry.packet)
-        if packet.dts is not None and entry.dts is not None and packet.dts > entry.dts:
-            return None
-    return None
-
-
-def _is_same(packet: "VideoPacket", entry: AccessPoint) -> bool:
-    # After a seek, Matroska may not know the DTS of the first packets yet.
-    return packet.pos == entry.pos_bytes and (packet.dts == entry.dts or packet.dts is None or entry.dts is None)

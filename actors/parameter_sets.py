@@ -7,6 +7,7 @@ ISO/IEC 14496-15 for avcC and hvcC.
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .bitstream import BitReader, annex_b, nal_units
 
@@ -20,6 +21,8 @@ __all__ = [
 ]
 
 _H264_SPS, _HEVC_SPS = 7, 33
+_KEPT = 64
+"""How many codec configurations of late are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
     return any(sequence.is_cropped for sequence in found)
 
 
+@lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
     """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
     return annex_b(_units(extradata, hevc=hevc))
@@ -121,16 +125,23 @@ def _hvcc_units(data: bytes) -> Iterator[bytes]:
             at += 2 + size
 
 
-def _h264_sequences(extradata: bytes) -> Iterator[_H264Sequence]:
+# One segment after another asks the same questions of the same few configurations.
+@lru_cache(_KEPT)
+def _h264_sequences(extradata: bytes) -> tuple[_H264Sequence, ...]:
+    found = []
     for unit in sequence_sets(extradata, hevc=False):
         with suppress(EOFError):
-            yield _h264_sps(BitReader(unit[1:]))
+            found.append(_h264_sps(BitReader(unit[1:])))
+    return tuple(found)
 
 
-def _hevc_sequences(extradata: bytes) -> Iterator[_HevcSequence]:
+@lru_cache(_KEPT)
+def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
+    found = []
     for unit in sequence_sets(extradata, hevc=True):
         with suppress(EOFError):
-            yield _hevc_sps(BitReader(unit[2:]))
+            found.append(_hevc_sps(BitReader(unit[2:])))
+    return tuple(found)
 
 
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})

@@ -142,7 +142,19 @@ class TrackIndex:
             pos_bytes=int(self.pos_bytes[packet]),
             pts=None if pts == MISSING else pts - shift,
             dts=None if dts == MISSING else dts,
+            is_unique=not bool(self._repeated[packet]),
         )
+
+    @cached_property
+    def _repeated(self) -> NDArray[np.bool_]:
+        """Which packets have a twin: read from the same place, for the same moment of either clock."""
+        repeated = np.zeros(self.packets, dtype=bool)
+        for clock in (self.pts, self.dts):
+            known = np.flatnonzero(clock != MISSING)
+            order = known[np.lexsort((clock[known], self.pos_bytes[known]))]
+            same = np.flatnonzero((np.diff(clock[order]) == 0) & (np.diff(self.pos_bytes[order]) == 0))
+            repeated[order[same]] = repeated[order[same + 1]] = True
+        return repeated
 
     @cached_property
     def troubled(self) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ Pure: facts in, an objection out. What the device itself can is asked elsewhere 
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from av.video.format import VideoFormat as PixelFormat
@@ -86,6 +87,7 @@ def track_facts(stream: "VideoStream") -> TrackFacts:
     )
 
 
+@cache
 def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     """Return how pictures of FFmpeg's ``pix_fmt`` lie in a surface; None where no surface holds them."""
     if pix_fmt is None:

@@ -112,6 +112,20 @@ def test_an_access_point_keeps_the_containers_own_times() -> None:
     assert index_of(pts, {0, 100}, dts=pts).access_point(100).pts == 0
 
 
+def test_packets_that_look_alike_are_known_as_such() -> None:
+    """A sample that an edit list reads twice at the same time is no packet that seeking could find beyond doubt."""
+    index = index_of([0, 80, 160, 80, 160], {0, 1, 3}, dts=[-40, 0, 40, 0, 80])
+    index.pos_bytes[:] = [0, 100, 200, 100, 300]
+    assert [point.is_unique for point in index.access_points] == [True, False, False]
+
+
+def test_packets_without_a_place_or_time_are_told_apart_by_what_they_have() -> None:
+    """No time known is no time shared, and neither is no place."""
+    index = index_of([MISSING, MISSING, 80], {0, 1, 2}, dts=[0, 40, 80])
+    index.pos_bytes[:] = -1
+    assert all(point.is_unique for point in index.access_points)
+
+
 def test_discarded_packets_are_not_shown() -> None:
     """What an edit list discards has no presentation time in the index."""
     index = index_of([0, 40, 80, 120], {0}, discard={0, 1})
