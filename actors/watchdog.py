@@ -65,11 +65,6 @@ class CallThread:
         self._thread: threading.Thread | None = None
         self._stuck: EngineHung | None = None
 
-    @property
-    def stuck_in(self) -> str:
-        """The call that did not return; "" while all is well."""
-        return self._stuck.message if self._stuck is not None else ""
-
     def call(self, what: str, call: Callable[[], ResultT], limit_s: float) -> ResultT:
         """Run ``call`` in the thread and return its result, or raise what it raised.
 

@@ -13,7 +13,8 @@ from ..actors.work import Work
 from ..errors import FleetUnavailable
 from .embedded import Connection, connect
 from .known_gpus import known_gpus
-from .placement.demand import Demand, EncoderKind
+from .placement.demand import Demand
+from .placement.prospect import Prospect
 from .pool import Pool
 from .supervisor.settings import SupervisorSettings, settings_from
 
@@ -83,17 +84,9 @@ class ConnectedPool(Pool):
         """Say why ``job`` has no slots."""
         return self._started().waits_for(job)
 
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this will never have a slot here."""
-        return self._started().never(demand)
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish this demand soonest; None: software."""
-        return await self._started().encoder_kind(demand)
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for this demand."""
-        return await self._started().gpu_refusal(demand)
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed."""
+        return await self._started().prospect(demand)
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""

@@ -27,31 +27,23 @@ from ..errors import (
     Unsupported,
     UsageError,
 )
+from .conversation import ANSWER_S, Conversation
 from .leases import Effect, Leases, Lose, Run, Stop
 from .orders import Order, lost_worker
 from .parcels import ParcelPost
 from .placement.assumed import PLAIN_FRAMES, plain_demand
-from .placement.demand import Demand, EncoderKind
+from .placement.demand import Demand
+from .placement.prospect import Prospect
 from .pool import Pool
 from .ray_failures import Failure, classify, first_line
 from .ray_worker import CONTROL, Outcome
 from .supervisor.link import Link
-from .supervisor.messages import ClientReport, Grants, JobReport
+from .supervisor.messages import ClientReport, JobReport
 
 __all__ = ["LeasedPool"]
 
 ResultT = TypeVar("ResultT")
 
-RENEW_S = 1.0
-"""How long the supervisor may keep a report waiting for news."""
-ANSWER_S = 15.0
-"""How long an answer may take: a supervisor that is restarted takes seconds, one that is frozen for ever."""
-COALESCE_S = 0.005
-CALLS_AT_ONCE = 2
-DEFECTS_MAX = 3
-AGAIN_S = 0.2
-LOST_PATIENCE_S = 60.0
-"""How long a supervisor may be out of reach before jobs that have nothing give up."""
 FAREWELL_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
@@ -91,19 +83,16 @@ class LeasedPool(Pool):
         self._proven: set[str] = set()
         self._parcels = ParcelPost(link.send)
         self._running: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
         self._told = asyncio.Event()
-        self._grants = Grants({})
-        self._heard_s = 0.0
-        self._defects = 0
+        self._conversation = Conversation(link, self._report, self._hear)
         self._opening: asyncio.Task[None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._talking: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
     def slots(self) -> int:
         """How many pieces of work of one job could run at the same time; known once the pool has started."""
-        capacity = self._grants.capacity_slots
+        capacity = self._conversation.grants.capacity_slots
         return capacity if self._workers_max is None else min(capacity, self._workers_max)
 
     @property
@@ -131,30 +120,14 @@ class LeasedPool(Pool):
 
     def waits_for(self, job: str) -> str:
         """Say why ``job`` has no slots."""
-        return self._grants.waiting.get(job, "")
+        return self._conversation.grants.waiting.get(job, "")
 
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this will never have a slot here."""
-        return self._link.never(demand)
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish this demand soonest; None: software.
-
-        Raises:
-            FleetUnavailable: the supervisor does not answer.
-        """
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed."""
         try:
-            return await asyncio.wait_for(self._link.encoder_kind(demand), ANSWER_S)
-        except Exception as error:
-            message = f"the supervisor does not say which encoder to use: {first_line(error)}"
-            raise FleetUnavailable(message, "Use --encoder software, or try again.") from error
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for this demand."""
-        try:
-            return await asyncio.wait_for(self._link.gpu_refusal(demand), ANSWER_S)
-        except Exception:  # noqa: BLE001 - an explanation is never worth an error
-            return ""
+            return await asyncio.wait_for(self._link.prospect(demand), ANSWER_S)
+        except Exception as error:  # noqa: BLE001 - the edge: whoever needs the answer says what its lack means
+            return Prospect(unknown=f"the supervisor does not answer: {first_line(error)}")
 
     def expect(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
@@ -162,13 +135,13 @@ class LeasedPool(Pool):
         demand = replace(demand, workers_max=min(limits, default=None))
         if self._demands.get(demand.job) != demand:
             self._demands[demand.job] = demand
-            self._changed.set()
+            self._conversation.report_soon()
 
     def forget(self, job: str) -> None:
         """Say that a job wants nothing any more."""
         self._demands.pop(job, None)
         self._leases.forget([job])
-        self._changed.set()
+        self._conversation.report_soon()
 
     async def start(self) -> None:
         """Reach the supervisor; an eager pool also waits for its first worker.
@@ -189,8 +162,7 @@ class LeasedPool(Pool):
         except Exception as error:
             message = f"the supervisor cannot be reached: {first_line(error)}"
             raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
-        self._heard_s = asyncio.get_running_loop().time()
-        self._renewing = asyncio.create_task(self._renew_for_ever())
+        self._talking = asyncio.create_task(self._conversation.go_on())
         if self._eager:
             self.expect(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
             await self.more_slots(WARM_UP, 0)
@@ -201,7 +173,7 @@ class LeasedPool(Pool):
 
     async def _heard(self) -> None:
         self._told.clear()
-        self._changed.set()
+        self._conversation.report_soon()
         await self._told.wait()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
@@ -223,7 +195,7 @@ class LeasedPool(Pool):
         try:
             self._refuse_if_hopeless()
             self._carry_out(self._leases.submitted(task, work.job, work.label))
-            self._changed.set()
+            self._conversation.report_soon()
             return cast("ResultT", await order.result)
         except BaseException:
             self._carry_out(self._leases.withdrawn(task))
@@ -243,53 +215,6 @@ class LeasedPool(Pool):
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
 
-    # The conversation with the supervisor
-
-    async def _renew_for_ever(self) -> None:
-        calls: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                self._changed.clear()
-                call = asyncio.create_task(self._renew())
-                calls.add(call)
-                call.add_done_callback(calls.discard)
-                changed = asyncio.create_task(self._changed.wait())
-                try:
-                    await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    changed.cancel()
-                # Whatever changes in the same breath goes into one report; and the supervisor lets go of a call that
-                # a newer one overtakes, so that two are never under way for long.
-                await asyncio.sleep(COALESCE_S)
-                if len(calls) >= CALLS_AT_ONCE:
-                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for call in calls:
-                call.cancel()
-
-    async def _renew(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            grants = await asyncio.wait_for(self._link.renew(self._report(), RENEW_S), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the edge: whatever keeps us from the supervisor may pass
-            await self._miss(error, loop.time() - self._heard_s)
-            return
-        self._heard_s, self._defects = loop.time(), 0
-        if grants.number > self._grants.number:
-            self._hear(grants)
-
-    async def _miss(self, error: Exception, silence_s: float) -> None:
-        """Go on without an answer: leases that are there may be used, and the next try may reach the supervisor."""
-        reason = f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else first_line(error)
-        self._defects = self._defects + 1 if classify(error) is Failure.CODE else 0
-        if self._defects >= DEFECTS_MAX:
-            self._hear(_no_way(f"the supervisor fails: {reason}", self._grants.number))
-        elif silence_s > LOST_PATIENCE_S:
-            self._hear(_no_way(f"the supervisor has been out of reach: {reason}", self._grants.number))
-        await asyncio.sleep(AGAIN_S)
-        with suppress(Exception):  # the next report tells
-            await self._link.open()
-
     def _report(self) -> ClientReport:
         outstanding = self._leases.outstanding()
         demands = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
@@ -297,10 +222,10 @@ class LeasedPool(Pool):
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
-        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._grants.number)
+        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._conversation.grants.number)
 
-    def _hear(self, grants: Grants) -> None:
-        self._grants = grants
+    def _hear(self) -> None:
+        grants = self._conversation.grants
         for worker in grants.dead:
             self._forget_worker(worker)
         self._carry_out(self._leases.granted(grants))
@@ -353,7 +278,7 @@ class LeasedPool(Pool):
                 # It ends itself, and answers nobody any more: whatever else it runs is lost.
                 self._forget_worker(worker)
                 self._carry_out(self._leases.broke(task, outcome.error.message))
-                self._changed.set()
+                self._conversation.report_soon()
                 return
             if isinstance(outcome.error, DeviceError):
                 self._leases.shun(task)
@@ -368,7 +293,7 @@ class LeasedPool(Pool):
 
     def _end_run(self, task: int) -> None:
         self._carry_out(self._leases.finished(task))
-        self._changed.set()
+        self._conversation.report_soon()
 
     def _forget_worker(self, worker: str) -> None:
         self._handles.pop(worker, None)
@@ -377,7 +302,7 @@ class LeasedPool(Pool):
     def _lose(self, worker: str, reason: str) -> None:
         self._forget_worker(worker)
         self._carry_out(self._leases.died(worker, reason))
-        self._changed.set()
+        self._conversation.report_soon()
 
     async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
         try:
@@ -394,7 +319,7 @@ class LeasedPool(Pool):
             self._carry_out(self._leases.withdrawn(task))
         if self._running:
             await asyncio.wait(self._running, timeout=FAREWELL_S)
-        rest = [task for task in (self._opening, self._renewing, *self._running) if task is not None]
+        rest = [task for task in (self._opening, self._talking, *self._running) if task is not None]
         for task_left in rest:
             task_left.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
@@ -408,16 +333,13 @@ class LeasedPool(Pool):
             raise UsageError(message)
 
     def _refuse_if_impossible(self, job: str) -> None:
-        if reason := self._grants.refused.get(job):
+        if reason := self._conversation.grants.refused.get(job):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
 
     def _refuse_if_hopeless(self) -> None:
-        if self._grants.hopeless:
-            raise FleetUnavailable(self._grants.hopeless, self._grants.what_next)
-
-
-def _no_way(reason: str, number: int) -> Grants:
-    return Grants({}, number, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
+        grants = self._conversation.grants
+        if grants.hopeless:
+            raise FleetUnavailable(grants.hopeless, grants.what_next)
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:

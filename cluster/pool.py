@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..actors.work import Work
-from .placement.demand import Demand, EncoderKind
+from .placement.demand import Demand
+from .placement.prospect import Prospect
 
 __all__ = ["Pool"]
 
@@ -50,24 +51,10 @@ class Pool(ABC):
         del job
         return ""
 
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this will never have a slot here; "" where it may, or nobody knows."""
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed, as far as anybody knows."""
         del demand
-        return ""
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish this demand soonest beside what is under way; None: software.
-
-        Raises:
-            FleetUnavailable: nobody can say.
-        """
-        del demand
-        return None
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for this demand; "" where one may, where there is none, or nobody can say."""
-        del demand
-        return ""
+        return Prospect()
 
     def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""

@@ -13,8 +13,8 @@ from ..actors.filtering import FilterSettings
 from ..actors.media import VideoFormat
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
-from ..cluster.placement.demand import EncoderChoice, EncoderKind
-from ..cluster.placement.recipes import is_nvenc
+from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
+from ..cluster.placement.prospect import Prospect
 from ..cluster.pool import Pool
 from ..errors import DeviceError, FleetUnavailable, Unsupported, WorkerLost
 from .losses import picture_losses
@@ -57,8 +57,8 @@ async def settle_encoder_kind(
     if demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
     try:
-        kind = await pool.encoder_kind(demand)
-        if kind is not None and is_nvenc(kind):
+        prospect = await _known_prospect(demand, pool)
+        if (kind := prospect.encoder_kind) is not None:
             pool.expect(settled_demand(replace(plan, kind=kind), job))
             work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
             offer = await retried(lambda: pool.submit(work))
@@ -70,9 +70,17 @@ async def settle_encoder_kind(
     finally:
         pool.forget(job)
     if insists:
-        message = f"no NVENC can be had: {pool.never(demand) or 'no device of this fleet has one for this track'}"
+        message = f"no NVENC can be had: {prospect.never or 'no device of this fleet has one for this track'}"
         raise Unsupported(message, _STEP)
     return plan, []
+
+
+async def _known_prospect(demand: Demand, pool: Pool) -> Prospect:
+    prospect = await pool.prospect(demand)
+    if prospect.unknown:
+        message = f"nobody says which encoder to use: {prospect.unknown}"
+        raise FleetUnavailable(message, "Use --encoder software, or try again.")
+    return prospect
 
 
 def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:

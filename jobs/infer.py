@@ -23,7 +23,7 @@ from .publish import check_output, publish, work_folder
 from .source import SourceStamp
 from .spool import Spool
 from .threads import come_what_may, in_thread, to_its_end
-from .turns import ended_runs
+from .turns import ended_runs, finished
 
 __all__ = ["InferReport", "InferSpec", "count_dlas", "infer"]
 
@@ -116,7 +116,7 @@ async def infer(
     plan = await in_thread(plan_inference, spec, loadable)
     await pool.start()
     job = secrets.token_hex(4)
-    if reason := pool.never(plan.demand(job)):
+    if reason := (await pool.prospect(plan.demand(job))).never:
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
     spool = Spool(work_folder(spec.output, job))
     try:
@@ -205,15 +205,7 @@ class _InferRun:
             return Lost(run.segment, error)
         await in_thread(self.stamp.check)
         self._results[run.segment] = result
-        entry = self.plan.decode(run).entry
-        return Finished(
-            run.segment,
-            run.until,
-            result.seam_before,
-            result.seam_after,
-            at_start=entry is None,
-            sound=self.plan.index.is_sound(entry, result.first_damaged_packet),
-        )
+        return finished(run, result, self.plan.decode(run).entry, self.plan.index)
 
     async def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:

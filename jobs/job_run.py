@@ -60,7 +60,7 @@ class JobRun:
         await self._narrator.staged("startup", asyncio.shield(start))
         plan, notes = await settle_encoder_kind(software, self._job, self._pool, with_retries)
         self._late_warnings += notes
-        check_device(settled_demand(plan, self._job), self._pool.never)
+        await check_device(settled_demand(plan, self._job), self._pool)
         self._workers = spec.workers or self._pool.slots
         await self._say_plan(plan)
         try:
@@ -80,7 +80,7 @@ class JobRun:
             message = f"software encodes the track from its start: {error.message}"
         self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message))
         software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
-        check_device(settled_demand(software, self._job), self._pool.never)
+        await check_device(settled_demand(software, self._job), self._pool)
         await self._say_plan(software)
         return await self._spooled(software)
 
@@ -127,7 +127,7 @@ class JobRun:
         decoders = {segment.facts.decoded_by for segment in track.segments}
         if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
             return ""
-        return await self._pool.gpu_refusal(settled_demand(plan, self._job))
+        return (await self._pool.prospect(settled_demand(plan, self._job))).gpu_refusal
 
     async def _say_plan(self, plan: Plan) -> None:
         await self._narrator.say(

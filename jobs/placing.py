@@ -1,7 +1,7 @@
 """Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -20,6 +20,7 @@ from ..cluster.placement.policy import Policy
 from ..cluster.placement.prediction import LaneSchedule, Prediction, predict
 from ..cluster.placement.rates import Rates
 from ..cluster.placement.recipes import is_nvenc
+from ..cluster.pool import Pool
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from ..errors import Unsupported
@@ -131,19 +132,19 @@ def device_objection(plan: Plan) -> str:
     return plan.extras.device_objection
 
 
-def check_device(demand: Demand, never: Callable[[Demand], str]) -> None:
+async def check_device(demand: Demand, pool: Pool) -> None:
     """Refuse what was asked of a GPU and cannot be had.
 
     Args:
         demand: what the job asks for.
-        never: says why nothing here will ever do it, "" where something may.
+        pool: who knows the fleet.
 
     Raises:
         Unsupported: no GPU may decode the input, or none that could will ever be there.
     """
     if not demand.needs_gpu:
         return
-    reason = never(demand)
+    reason = (await pool.prospect(demand)).never
     if demand.software_decode and (reason or demand.encoder is EncoderChoice.SOFTWARE):
         # A GPU that encodes may do without decoding.
         reason = demand.software_decode

@@ -27,7 +27,7 @@ from .report import Warning_
 from .source import SourceStamp
 from .spool import Spool, SpooledSegment
 from .threads import in_thread, to_its_end
-from .turns import ended_runs
+from .turns import ended_runs, finished
 
 __all__ = ["FinishedTrack", "TrackRun", "with_retries"]
 
@@ -171,14 +171,7 @@ class TrackRun:
             wall_s=result.wall_s,
         )
         entry = self._plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
-        return Finished(
-            run.segment,
-            run.until,
-            result.seam_before,
-            result.seam_after,
-            at_start=entry is None,
-            sound=self._plan.index.is_sound(entry, result.first_damaged_packet),
-        )
+        return finished(run, result, entry, self._plan.index)
 
     def _apply(self, board: Board, effects: list[Effect]) -> None:
         for effect in effects:

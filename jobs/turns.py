@@ -1,12 +1,19 @@
-"""Waiting for whatever lets a job go on: a run that ends, or room for another one."""
+"""What lets a job go on: a run that ends, and what its board hears of it, or room for another one."""
 
 import asyncio
 from collections.abc import Collection
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from ..actors.decoding import AccessPoint
 from ..cluster.pool import Pool
+from .board import Finished, Run
+from .index import TrackIndex
 
-__all__ = ["ended_runs"]
+if TYPE_CHECKING:
+    from ..actors.dla.inference import InferredSegment
+    from ..actors.segment import EncodedSegment
+
+__all__ = ["ended_runs", "finished"]
 
 ResultT = TypeVar("ResultT")
 
@@ -29,3 +36,17 @@ async def ended_runs(
         return [task for task in runs if task in done] if done else None
     finally:
         more.cancel()
+
+
+def finished(
+    run: Run, result: "EncodedSegment | InferredSegment", entry: AccessPoint | None, index: TrackIndex
+) -> Finished:
+    """Return what a board hears of a run that delivered ``result``, decoded from ``entry``; None is the start."""
+    return Finished(
+        run.segment,
+        run.until,
+        result.seam_before,
+        result.seam_after,
+        at_start=entry is None,
+        sound=index.is_sound(entry, result.first_damaged_packet),
+    )

@@ -19,9 +19,7 @@ from typing import Final
 
 from ...errors import Unsupported
 from .cuda import Stream
-from .device_frame import SurfaceLayout
 from .fitness import SurfaceFormat
-from .nvenc_surfaces import NvencSurface
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 
 __all__ = [
@@ -32,7 +30,6 @@ __all__ = [
     "PlanePlan",
     "SurfaceConversion",
     "SurfaceConverter",
-    "format_of",
     "padding_bits",
     "plane_places",
 ]
@@ -43,27 +40,6 @@ BETWEEN_BITS: Final = 14
 """Bits of a sample between the two passes; more than any source has."""
 BETWEEN_BYTES: Final = 2
 _TABLE_BYTES: Final = 4
-_FORMATS: Final = {
-    NvencSurface.NV12: SurfaceFormat(SurfaceLayout.NV12, 8, halved_across=True, halved_down=True),
-    NvencSurface.P010: SurfaceFormat(SurfaceLayout.P016, 10, halved_across=True, halved_down=True),
-    NvencSurface.NV16: SurfaceFormat(SurfaceLayout.NV16, 8, halved_across=True, halved_down=False),
-    NvencSurface.P210: SurfaceFormat(SurfaceLayout.P216, 10, halved_across=True, halved_down=False),
-    NvencSurface.YUV444: SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False),
-    NvencSurface.YUV444_10BIT: SurfaceFormat(SurfaceLayout.YUV444_16, 10, halved_across=False, halved_down=False),
-    NvencSurface.YUV444_16BIT: SurfaceFormat(SurfaceLayout.YUV444_16, 10, halved_across=False, halved_down=False),
-}
-
-
-def format_of(surface: NvencSurface) -> SurfaceFormat:
-    """Return how samples lie in an encoder's surface, so that it can be converted to.
-
-    Raises:
-        Unsupported: nothing is converted to it: RGB, and the three planes of YUV420.
-    """
-    if surface not in _FORMATS:
-        message = f"pictures are not converted to {surface.value} on the device"
-        raise Unsupported(message, f"It converts to {', '.join(each.value for each in _FORMATS)}.")
-    return _FORMATS[surface]
 
 
 def padding_bits(format_: SurfaceFormat) -> int:

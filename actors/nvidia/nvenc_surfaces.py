@@ -13,7 +13,7 @@ from ...errors import Unsupported
 from ..encoder_settings import Codec
 from .device_frame import SurfaceLayout
 
-__all__ = ["Chroma", "NvencSurface", "PlaneShape", "surface_for", "surface_named"]
+__all__ = ["Chroma", "NvencSurface", "PlaneShape", "surface_for"]
 
 
 class Chroma(Enum):
@@ -150,16 +150,6 @@ _CHROMA: Final = {
     NvencSurface.YUV444_10BIT: Chroma.YUV444,
     NvencSurface.YUV444_16BIT: Chroma.YUV444,
 }
-_RENAMED: Final = {
-    "ARBG": "ARGB",
-    "IYUV": "YUV420",
-    "YV12": "YUV420, with the chroma planes exchanged",
-    "YUV420_10BIT": "P010",
-    "P016": "P010",
-    "P216": "P210",
-    "ARGB10": "ARGB, in 8 bits",
-    "ABGR10": "ABGR, in 8 bits: the package makes encoders for ABGR10 that take no picture",
-}
 _BY_PIX_FMT: Final = {
     "yuv420p": NvencSurface.NV12,
     "yuv422p": NvencSurface.NV16,
@@ -177,23 +167,6 @@ _BY_LAYOUT: Final = {
     SurfaceLayout.YUV444_16: NvencSurface.YUV444_16BIT,
 }
 _CODED_BITS: Final = 10
-
-
-def surface_named(name: str) -> NvencSurface:
-    """Return the surface format of that name, exactly as the package spells it.
-
-    Raises:
-        Unsupported: the package has none of that name; the next step names the nearest.
-    """
-    try:
-        return NvencSurface(name)
-    except ValueError:
-        pass
-    spelt = next((known.value for known in NvencSurface if known.value == name.upper()), None)
-    advice = spelt or _RENAMED.get(name.upper())
-    message = f"PyNvVideoCodec has no surface format {name}"
-    step = f"Use {advice}." if advice else f"It has {', '.join(NvencSurface)}."
-    raise Unsupported(message, step)
 
 
 def surface_for(pixels: str | SurfaceLayout, *, bits: int | None = None) -> NvencSurface:

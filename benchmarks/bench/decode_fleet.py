@@ -102,7 +102,7 @@ class DecodeFleet:
             needs_gpu=True,
             workers_max=sessions,
         )
-        reason = demand.software_decode or self._pool.never(demand)
+        reason = demand.software_decode or (await self._pool.prospect(demand)).never
         if reason:
             raise CommandFailed(reason)
         self._pool.expect(demand)

@@ -77,6 +77,11 @@ class Demand:
     workers_max: int | None = None
 
     @property
+    def chooses_encoder(self) -> bool:
+        """Whether one of its tracks may still be bound to software or to an NVENC."""
+        return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
+
+    @property
     def about_frames(self) -> int:
         """How long the whole job is, rounded down to a power of two: jobs of about a length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0

@@ -11,8 +11,9 @@ import os
 import time
 from typing import Any
 
-from ..placement.demand import Demand, EncoderKind
+from ..placement.demand import Demand
 from ..placement.policy import Policy
+from ..placement.prospect import Prospect
 from .events import Order
 from .messages import ClientReport, Grants
 from .settings import SupervisorSettings
@@ -62,13 +63,9 @@ class SupervisorActor:
         """Hear a client's goodbye."""
         (await self._shell()).depart(client)
 
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish a demand soonest; None: software."""
-        return (await self._shell()).encoder_kind(demand)
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for a demand; "" where one does, or there is none."""
-        return (await self._shell()).gpu_refusal(demand)
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a demand would be placed; nodes may join a cluster at any time."""
+        return (await self._shell()).prospect(demand, nodes_may_join=True)
 
     async def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or open a node as a user asks; False if no node, or several, answer to that name."""

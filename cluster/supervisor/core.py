@@ -9,9 +9,9 @@ The same core runs in the cluster's supervisor actor and inside a process that u
 
 from typing import TYPE_CHECKING
 
-from ..placement.demand import Demand, EncoderKind
+from ..placement.demand import Demand
 from ..placement.inventory import Inventory, processor_name
-from ..placement.recipes import is_nvenc
+from ..placement.prospect import Prospect, prospect_of
 from ..probes.device_report import DeviceKind
 from .clients import ClientBook
 from .closing import close_the_gap
@@ -109,29 +109,12 @@ class Core:
         """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
         return close_the_gap(self.state, self._planner, now_s)
 
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this cannot be placed on the nodes that there are, idle; "" where it can."""
-        inventory = Inventory(tuple(node.node for node in self.state.nodes))
-        placement = self._planner.place((demand,), inventory)
-        return "" if placement.lanes else placement.refusals[0].reason
-
-    def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish a demand soonest beside what is under way; None: software."""
+    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+        """Return where a demand would be placed beside what is under way."""
         others = [job.demand for job in self.state.clients.jobs()]
         inventory = Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats)))
-        placement = self._planner.place((*others, demand), inventory)
-        kinds = next((lane.kinds for lane in placement.lanes if lane.job == demand.job), ())
-        return next((kind for kind in kinds if is_nvenc(kind)), None)
-
-    def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for a demand that is placed alone; "" where one does, or there is none."""
-        inventory = Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats)))
-        devices = [device for node in inventory.nodes for device in node.devices]
-        gpus = {device.device for device in devices if device.kind is not DeviceKind.CPU}
-        placement = self._planner.place((demand,), inventory)
-        if any(lane.device in gpus for lane in placement.lanes):
-            return ""
-        return next((refusal.reason for refusal in placement.refusals if gpus & set(refusal.devices)), "")
+        idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
+        return prospect_of(demand, others, inventory, self._planner.place, idle=idle)
 
     # What is told about nodes
 

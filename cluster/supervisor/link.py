@@ -4,8 +4,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ..placement.demand import Demand, EncoderKind
+from ..placement.demand import Demand
 from ..placement.policy import Policy
+from ..placement.prospect import Prospect
 from .actor import SUPERVISOR, SupervisorActor
 from .messages import ClientReport, Grants
 from .settings import SupervisorSettings
@@ -37,18 +38,9 @@ class Link(ABC):
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
         """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
 
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this can never be placed; "" where it can, or a node may come that can."""
-        del demand
-        return ""
-
     @abstractmethod
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Ask which kind of encoder would finish a demand soonest; None: software, or nobody can say."""
-
-    @abstractmethod
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Ask why no GPU works for a demand; "" where one does, or there is none."""
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Ask where a demand would be placed."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -84,17 +76,9 @@ class LocalLink(Link):
         """Leave it to whoever has the workers."""
         return self._shell.send(content)
 
-    def never(self, demand: Demand) -> str:
+    async def prospect(self, demand: Demand) -> Prospect:
         """Ask it: no node joins a supervisor of this process's own."""
-        return self._shell.never(demand)
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Ask it."""
-        return self._shell.encoder_kind(demand)
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Ask it."""
-        return self._shell.gpu_refusal(demand)
+        return self._shell.prospect(demand, nodes_may_join=False)
 
     async def close(self) -> None:
         """End it, and all its workers."""
@@ -134,15 +118,10 @@ class ActorLink(Link):
 
         return ray.put(content)
 
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
+    async def prospect(self, demand: Demand) -> Prospect:
         """Ask it."""
-        kind: EncoderKind | None = await self._actor.encoder_kind.remote(demand)
-        return kind
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Ask it."""
-        refusal: str = await self._actor.gpu_refusal.remote(demand)
-        return refusal
+        prospect: Prospect = await self._actor.prospect.remote(demand)
+        return prospect
 
     async def close(self) -> None:
         """Leave it running: others use it too."""

@@ -15,7 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..placement.demand import Demand, EncoderKind
+from ..placement.demand import Demand
+from ..placement.prospect import Prospect
 from .core import Core
 from .events import (
     Abandon,
@@ -213,17 +214,9 @@ class Shell:
             for wait in waits:
                 wait.cancel()
 
-    def gpu_refusal(self, demand: Demand) -> str:
-        """Say why no GPU works for a demand; "" where one does, or there is none."""
-        return self._core.gpu_refusal(demand)
-
-    def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the kind of encoder that would finish a demand soonest; None: software."""
-        return self._core.encoder_kind(demand)
-
-    def never(self, demand: Demand) -> str:
-        """Say why a job that wants this cannot be placed on the nodes that there are; "" where it can."""
-        return self._core.never(demand)
+    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+        """Return where a demand would be placed."""
+        return self._core.prospect(demand, nodes_may_join=nodes_may_join)
 
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""

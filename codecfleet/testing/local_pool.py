@@ -10,6 +10,7 @@ from ..actors.device import WorkerDevice
 from ..actors.work import Work
 from ..actors.worker import WorkerCore
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
+from ..cluster.placement.prospect import Prospect
 from ..cluster.pool import Pool
 from ..errors import Cancelled, UsageError, WorkerLost
 
@@ -46,13 +47,12 @@ class LocalPool(Pool):
         """How many pieces of work run at the same time."""
         return self._slots
 
-    def never(self, demand: Demand) -> str:
-        """Say whether threads of this process have a GPU."""
-        return "there is no GPU in this pool" if demand.needs_gpu and self._device is None else ""
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Return the device's, unless the demand is for software."""
-        return None if demand.encoder is EncoderChoice.SOFTWARE else self._kind
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Say whether threads of this process have a GPU; its encoder is taken unless the demand is for software."""
+        return Prospect(
+            never="there is no GPU in this pool" if demand.needs_gpu and self._device is None else "",
+            encoder_kind=None if demand.encoder is EncoderChoice.SOFTWARE else self._kind,
+        )
 
     async def start(self) -> None:
         """Do nothing: the threads start with their first work."""
@@ -164,17 +164,9 @@ class FaultyPool(Pool):
         """How often each (job, label) was submitted."""
         return self._attempts
 
-    def never(self, demand: Demand) -> str:
+    async def prospect(self, demand: Demand) -> Prospect:
         """Ask the inner pool."""
-        return self._inner.never(demand)
-
-    async def encoder_kind(self, demand: Demand) -> EncoderKind | None:
-        """Ask the inner pool."""
-        return await self._inner.encoder_kind(demand)
-
-    async def gpu_refusal(self, demand: Demand) -> str:
-        """Ask the inner pool."""
-        return await self._inner.gpu_refusal(demand)
+        return await self._inner.prospect(demand)
 
     async def start(self) -> None:
         """Start the inner pool."""

@@ -4,11 +4,14 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from codecfleet.cluster.placement.assumed import plain_demand
+from codecfleet.cluster.placement.prospect import Prospect
 from codecfleet.cluster.pool import Pool
 from codecfleet.errors import (
     Cancelled,
@@ -44,6 +47,13 @@ async def test_returns_the_result(make_pool: MakePool) -> None:
 async def test_says_how_many_slots_it_has(make_pool: MakePool) -> None:
     """A pool has as many slots as were asked for, also when the machine has fewer cores."""
     assert (await make_pool(5)).slots == 5
+
+
+async def test_nothing_speaks_against_what_it_can_do(make_pool: MakePool) -> None:
+    """A pool of processors has room for software's work, and says nothing of GPUs to those that want none."""
+    pool = await make_pool(2)
+    assert await pool.prospect(plain_demand("j", 4)) == Prospect()
+    assert (await pool.prospect(replace(plain_demand("j", 4), needs_gpu=True))).never
 
 
 async def test_starting_twice_is_starting_once(make_pool: MakePool) -> None:

@@ -20,6 +20,7 @@ from codecfleet.actors.dla.statuses import Status
 from codecfleet.actors.dla.tensors import DataFormat, DataType
 from codecfleet.actors.work import Work
 from codecfleet.cluster.placement.demand import Demand
+from codecfleet.cluster.placement.prospect import Prospect
 from codecfleet.cluster.pool import Pool
 from codecfleet.errors import (
     CodecfleetError,
@@ -216,9 +217,9 @@ async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
     """What a pool knows that it never has is refused before work starts; else the worker that finds out says so."""
 
     class Without(LocalPool):
-        def never(self, demand: Demand) -> str:
+        async def prospect(self, demand: Demand) -> Prospect:
             """Say that there is none."""
-            return f"no machine has DLA {demand.dlas}"
+            return Prospect(never=f"no machine has DLA {demand.dlas}")
 
     with pytest.raises(Unsupported, match="no machine has DLA"):
         await bench.infer(Without(1), devices=(3,))

@@ -16,7 +16,9 @@ from codecfleet.errors import Unsupported
 from codecfleet.jobs.placing import PlacedPlan, check_device, demand_of, device_objection, media_case, place_plan
 from codecfleet.jobs.plan import Plan, plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fake_device import FakeDevice
 
 SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
@@ -135,12 +137,13 @@ def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> N
     assert "interlaced" in device_objection(_plan(tmp_path, "interlaced=1"))
 
 
-def test_a_gpu_that_cannot_be_had_is_refused() -> None:
+async def test_a_gpu_that_cannot_be_had_is_refused() -> None:
     """Who insists on a GPU hears why none can be had; who does not is never refused for it."""
     wish = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
-    check_device(wish, lambda _: "")
-    check_device(replace(_demand(), software_decode="no"), lambda _: "there is none")
+    without, with_gpu = LocalPool(1), LocalPool(1, device=FakeDevice().gpu)
+    await check_device(wish, with_gpu)
+    await check_device(replace(wish, needs_gpu=False, software_decode="no"), without)
     with pytest.raises(Unsupported, match="--device gpu cannot be had: the pictures are interlaced"):
-        check_device(replace(wish, software_decode="the pictures are interlaced"), lambda _: "")
-    with pytest.raises(Unsupported, match="--device gpu cannot be had: there is none"):
-        check_device(wish, lambda _: "there is none")
+        await check_device(replace(wish, software_decode="the pictures are interlaced"), with_gpu)
+    with pytest.raises(Unsupported, match="--device gpu cannot be had: there is no GPU in this pool"):
+        await check_device(wish, without)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.actors.nvidia.device_frame import SurfaceLayout
-from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface, surface_for, surface_named
+from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface, surface_for
 from codecfleet.errors import Unsupported
 
 BITS_A_PIXEL = {
@@ -43,32 +43,6 @@ def test_odd_sizes_are_refused_where_chroma_is_halved(surface: NvencSurface) -> 
             assert surface.frame_bytes(width, height) > 0
     with pytest.raises(Unsupported):
         surface.planes(0, 64)
-
-
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        ("nv12", "Use NV12"),
-        ("ARBG", "Use ARGB"),
-        ("YUV444_16bit", "Use YUV444_16BIT"),
-        ("IYUV", "YUV420"),
-        ("YV12", "exchanged"),
-        ("YUV420_10BIT", "P010"),
-        ("ABGR10", "take no picture"),
-        ("rgb", "It has"),
-    ],
-)
-def test_other_names_are_answered_with_the_right_one(name: str, step: str) -> None:
-    """Names are case-sensitive, and the guide misspells two: the answer says how each is written."""
-    with pytest.raises(Unsupported, match=name) as caught:
-        surface_named(name)
-    assert step in caught.value.next_step
-
-
-@pytest.mark.parametrize("surface", NvencSurface)
-def test_every_surface_is_found_by_its_name(surface: NvencSurface) -> None:
-    """The package's own names are taken as they are."""
-    assert surface_named(surface.value) is surface
 
 
 def test_av1_is_coded_in_420_alone() -> None:

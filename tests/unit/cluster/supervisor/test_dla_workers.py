@@ -192,7 +192,7 @@ async def test_a_job_that_nothing_can_do_is_refused() -> None:
     """One line, as soon as every node was asked, instead of waiting for ever."""
     pool, _ = pool_on(0)
     async with pool:
-        assert pool.never(wish()) == "no machine has a DLA"
+        assert (await pool.prospect(wish())).never == "no machine has a DLA"
         pool.expect(wish())
         with pytest.raises(Unsupported, match="no machine has a DLA"):
             await pool.more_slots("j", 0)
