@@ -6,8 +6,20 @@ Only headers are read. Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; 
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import TypeVar
 
-__all__ = ["BitReader", "RandomAccess", "annex_b", "nal_units", "random_access_kind"]
+__all__ = [
+    "BitReader",
+    "RandomAccess",
+    "annex_b",
+    "annex_b_units",
+    "nal_units",
+    "prefix_bytes",
+    "prefixed_units",
+    "random_access_kind",
+]
+
+DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 
@@ -72,29 +84,20 @@ class BitReader:
 
 
 def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Iterator[bytes]:
-    """Yield the NAL units of a packet, in the form its extradata announces: length-prefixed, else Annex B.
+    """Return the NAL units of a packet, in the form its extradata announces: length-prefixed, else Annex B.
 
-    A truncated last unit is yielded as far as it goes.
+    A truncated last unit is there as far as it goes.
     """
-    length_bytes = _length_size(extradata, hevc=hevc)
-    if length_bytes is None:
-        yield from _annex_b(data)
-        return
-    at = 0
-    while at + length_bytes < len(data):
-        size = int.from_bytes(data[at : at + length_bytes], "big")
-        at += length_bytes
-        if size:
-            yield data[at : at + size]
-        at += size
+    length_bytes = prefix_bytes(extradata, hevc=hevc)
+    return annex_b_units(data) if length_bytes is None else prefixed_units(data, length_bytes)
 
 
-def annex_b(units: Iterable[bytes]) -> bytes:
+def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
     """Return NAL units in Annex B form, each behind a start code of four bytes."""
-    return b"".join(piece for unit in units for piece in (_START_CODE, unit))
+    return _START_CODE.join([b"", *units])
 
 
-def _length_size(extradata: bytes, *, hevc: bool) -> int | None:
+def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
     """Return how many bytes a unit's length takes; None is Annex B (avcC and hvcC begin with 1, start codes with 0)."""
     if not extradata or extradata[0] != 1:
         return None
@@ -102,7 +105,21 @@ def _length_size(extradata: bytes, *, hevc: bool) -> int | None:
     return (extradata[at] & 3) + 1 if len(extradata) > at else None
 
 
-def _annex_b(data: bytes) -> Iterator[bytes]:
+def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
+    """Yield the NAL units of a packet, each behind its length; of a memory view they are views, so nothing is copied.
+
+    A truncated last unit is yielded as far as it goes.
+    """
+    at = 0
+    while at + length_bytes < len(data):
+        begin = at + length_bytes
+        at = begin + int.from_bytes(data[at:begin], "big")
+        if at > begin:
+            yield data[begin:at]
+
+
+def annex_b_units(data: bytes) -> Iterator[bytes]:
+    """Yield the NAL units of a packet, each behind a start code."""
     start = data.find(b"\x00\x00\x01")
     while start >= 0:
         end = data.find(b"\x00\x00\x01", start + 3)

@@ -13,7 +13,7 @@ All of it streams: ``Mender`` holds back only as many frames as a rule needs to 
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -96,18 +96,46 @@ class Mender(Generic[FrameT]):
     _last_sent: int | None = None
     _last_sorted: int | None = None
 
-    def push(self, frame: FrameT, ticks: int | None) -> Iterator[tuple[int, FrameT]]:
-        """Take the decoder's next frame and yield the frames whose times are settled, in order."""
+    def push(self, frame: FrameT, ticks: int | None) -> list[tuple[int, FrameT]]:
+        """Take the decoder's next frame and return the frames whose times are settled, in order."""
+        if ticks is not None and self._goes_on(ticks):
+            return [self._follow(frame, ticks)]
         self._time(frame, ticks)
-        yield from self._release(lambda: len(self._heap) > REORDER_FRAMES or self._is_next_expected())
+        settled: list[tuple[int, FrameT]] = []
+        while self._heap and (len(self._heap) > REORDER_FRAMES or self._is_next_expected(self._heap[0][0])):
+            settled += self._release()
+        return settled
 
     def finish(self) -> Iterator[tuple[int, FrameT]]:
         """Yield all that is left; nothing may be pushed after it."""
         for position, frame in enumerate(self._unanchored):
             self._hold(round(position * self.nominal), frame)
         self._unanchored = []
-        yield from self._release(lambda: True)
+        while self._heap:
+            yield from self._release()
         yield from self._settle_group(None)
+
+    def _goes_on(self, ticks: int) -> bool:
+        """Tell whether a frame has the next time that is expected, behind a single frame: no rule has to act then.
+
+        Nearly every frame of a sound stream is like that, thousands a second, and leaves the one before it settled.
+        """
+        return (
+            len(self._group) == 1
+            and ticks > self._group_time
+            and not self._heap
+            and not self.untimed
+            and self._is_next_expected(ticks)
+        )
+
+    def _follow(self, frame: FrameT, ticks: int) -> tuple[int, FrameT]:
+        """Take a frame that goes on, and return the one before it: what all rules together come to for such a frame."""
+        settled = self._after_last_sent(self._group_time), self._group[0]
+        self._group[0] = frame
+        self._group_time = self._previous = self._last_sorted = ticks
+        self._order += 1
+        self._pass_expected(ticks)
+        return settled
 
     def _time(self, frame: FrameT, ticks: int | None) -> None:
         """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
@@ -115,9 +143,8 @@ class Mender(Generic[FrameT]):
             self.counts.missing += 1
             self._hold(round(self._order * self.nominal), frame)
         elif ticks is not None:
-            step = whole_ticks(self.nominal)
             for distance, earlier in enumerate(reversed(self._unanchored), start=1):
-                self._hold(ticks - distance * step, earlier)
+                self._hold(ticks - distance * whole_ticks(self.nominal), earlier)
             self._unanchored = []
             self._hold(ticks, frame)
             self._previous = ticks
@@ -136,32 +163,38 @@ class Mender(Generic[FrameT]):
         self._last_sorted = ticks if self._last_sorted is None else max(ticks, self._last_sorted)
         self._order += 1
 
-    def _is_next_expected(self) -> bool:
-        waiting = self._next_expected < len(self.expected)
-        return not waiting or self.expected[self._next_expected] >= self._heap[0][0]
+    def _is_next_expected(self, ticks: int) -> bool:
+        """Tell whether the index promises no frame before that time which has not come yet."""
+        return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
-    def _release(self, ready: Callable[[], bool]) -> Iterator[tuple[int, FrameT]]:
-        """Rule R3: let the earliest frames go, as long as ``ready`` says that none earlier can come."""
-        while self._heap and ready():
-            ticks, _, frame = heapq.heappop(self._heap)
-            while self._next_expected < len(self.expected) and self.expected[self._next_expected] <= ticks:
-                self._next_expected += 1
-            if self._group and ticks > self._group_time:
-                yield from self._settle_group(ticks)
-            if not self._group:
-                self._group_time = ticks
-            self._group.append(frame)
+    def _pass_expected(self, ticks: int) -> None:
+        while self._next_expected < len(self.expected) and self.expected[self._next_expected] <= ticks:
+            self._next_expected += 1
 
-    def _settle_group(self, following: int | None) -> Iterator[tuple[int, FrameT]]:
+    def _release(self) -> list[tuple[int, FrameT]]:
+        """Rule R3: let the earliest frame go, and return those that it settles."""
+        ticks, _, frame = heapq.heappop(self._heap)
+        self._pass_expected(ticks)
+        settled = self._settle_group(ticks) if self._group and ticks > self._group_time else []
+        if not self._group:
+            self._group_time = ticks
+        self._group.append(frame)
+        return settled
+
+    def _settle_group(self, following: int | None) -> list[tuple[int, FrameT]]:
         """Rule R4: spread frames that share a time, and keep times strictly increasing."""
         if len(self._group) > 1:
             self.counts.repeated += len(self._group) - 1
         times = spread(self._group_time, len(self._group), following, self.nominal)
-        for ticks, frame in zip(times, self._group, strict=True):
-            settled = ticks if self._last_sent is None else max(ticks, self._last_sent + 1)
-            self._last_sent = settled
-            yield settled, frame
+        settled = [(self._after_last_sent(ticks), frame) for ticks, frame in zip(times, self._group, strict=True)]
         self._group = []
+        return settled
+
+    def _after_last_sent(self, ticks: int) -> int:
+        """Return the time that a frame is given out with: its own, where that is after the frame before it."""
+        settled = ticks if self._last_sent is None else max(ticks, self._last_sent + 1)
+        self._last_sent = settled
+        return settled
 
 
 def is_increasing(times: Sequence[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .fitness import SurfaceFormat
@@ -27,8 +27,7 @@ class SurfaceLayout(Enum):
     """4:4:4, 10 or 12 bits in the upper bits of 16: three planes."""
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePlane:
+class DevicePlane(NamedTuple):
     """One plane: where it begins on the device, how far its rows are apart, and how large it is."""
 
     address: int

@@ -1,5 +1,6 @@
 """Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,13 +22,6 @@ __all__ = ["DeviceMemory", "PictureConversion", "PictureMover", "SurfaceKeeper"]
 
 IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating waits for everything that the device is doing."""
-
-
-class _Buffer:
-    """Some memory of the device; it goes back when this does."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
 
 
 class DeviceMemory:
@@ -53,8 +47,7 @@ class DeviceMemory:
         """
         width, height = size
         size_bytes = format_.size_bytes(width, height)
-        buffer = _Buffer(self._memory.take(size_bytes))
-        self._memory.returns_with(buffer, buffer.address, size_bytes)
+        buffer = self._memory.lend(size_bytes)
         planes = device_planes(format_, buffer.address, width, height)
         frame = DeviceFrame(
             layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=buffer
@@ -79,20 +72,18 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
         self._cuda = cuda
         self._memory = memory
         self._key = key
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
 
-    def fetch(self, surfaces: list[int], stream: Stream) -> list[DevicePicture]:
-        """Return the surfaces' pictures, which are there when this returns.
+    def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
+        """Begin to copy a surface; its picture is there when the stream is done.
 
         Raises:
-            DeviceError: a copy failed, or there is no memory for it.
+            DeviceError: the driver refuses the copy, or there is no memory for it.
         """
         key = self._key
-        size = key.width, key.height
-        pictures = [self._memory.picture(key.surface, size, key.pix_fmt) for _ in surfaces]
-        for surface, picture in zip(surfaces, pictures, strict=True):
-            self._cuda.copy_on_device(picture.address, surface, key.surface.size_bytes(*size), stream)
-        stream.wait()
-        return pictures
+        picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt)
+        self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)
+        return lambda: picture
 
     def close(self) -> None:
         """Do nothing: pictures own their memory."""
@@ -128,11 +119,11 @@ class PictureMover:
         size_bytes = format_.size_bytes(picture.width, picture.height)
         self._cuda.enter()
         buffer = self._pinned.lend(size_bytes)
-        packed_surface(picture, format_, buffer)
+        packed_surface(picture, format_, np.asarray(buffer))
         found = self._memory.picture(format_, size, pix_fmt)
         found.pts = picture.pts
         with self._cuda.watch.calling("CUDA", "copying a picture to the device"):
-            self._cuda.copy_to_device(found.address, buffer.ctypes.data, size_bytes, self._stream)
+            self._cuda.copy_to_device(found.address, buffer.address, size_bytes, self._stream)
             self._stream.wait()
         return found
 
@@ -147,7 +138,7 @@ class PictureMover:
         self._cuda.enter()
         buffer = self._pinned.lend(size_bytes)
         with self._cuda.watch.calling("CUDA", "copying a picture to the host"):
-            self._cuda.copy_to_host(buffer.ctypes.data, picture.address, size_bytes, self._stream)
+            self._cuda.copy_to_host(buffer.address, picture.address, size_bytes, self._stream)
             self._stream.wait()
         found = planar_picture(np.asarray(buffer), format_, frame.width, frame.height, picture.pix_fmt)
         found.pts = picture.pts

@@ -11,9 +11,10 @@ Rules that were measured on a real H200 (docs/nvdec.md tells how):
 Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ..bitstream import annex_b, nal_units
+from ..bitstream import annex_b, annex_b_units, prefix_bytes, prefixed_units
 from ..parameter_sets import annex_b_headers, sequence_sets
 from .packet_headers import (
     CodedSequence,
@@ -21,6 +22,7 @@ from .packet_headers import (
     av1_headers,
     base_sequence_sets,
     unit_headers,
+    unit_kinds,
     vp8_headers,
     vp9_headers,
 )
@@ -67,6 +69,9 @@ class Feeder:
         self._extradata = extradata
         self._size = size
         self._sequence = sequence or _stated(codec, extradata)
+        self._is_hevc = codec == "hevc"
+        self._has_units = codec in ("h264", "hevc")
+        self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
         self._begun = False
         self._drops_leading = False
         self._starts_sequence = True
@@ -86,34 +91,42 @@ class Feeder:
         """How many sequences pictures may belong to without a packet saying so."""
         return len(self._sequence)
 
-    def chunk(self, number: int, data: bytes) -> Chunk | None:
-        """Return what to feed for a packet; None where it must not be seen."""
-        units = self._units(data)
-        if self._codec == "hevc" and self._is_undecodable(units):
-            return None
-        headers = self._headers(data, units)
-        is_new = self._is_new(headers.sequence)
-        payload = self._payload(data, units, headers, is_new=is_new)
-        self._begun = True
-        return Chunk(number, payload, is_new, headers)
+    def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
+        """Return what to feed for a packet; None where it must not be seen. The packet is not held on to."""
+        if self._prefix_bytes is not None:
+            view = memoryview(packet)
+            return self._unit_chunk(number, view, list(prefixed_units(view, self._prefix_bytes)))
+        data = bytes(packet)
+        if self._has_units:
+            return self._unit_chunk(number, data, list(annex_b_units(data)))
+        headers = self._headers(data)
+        return Chunk(number, data, self._is_new(headers.sequence), headers)
 
     def resize(self, size: tuple[int, int]) -> None:
         """Say what size pictures have from here on."""
         self._size = size
 
-    def _units(self, data: bytes) -> list[bytes]:
-        if self._codec not in ("h264", "hevc"):
-            return []
-        return list(nal_units(data, self._extradata, hevc=self._codec == "hevc"))
-
-    def _headers(self, data: bytes, units: list[bytes]) -> PacketHeaders:
-        if self._codec in ("h264", "hevc"):
-            return unit_headers(units, hevc=self._codec == "hevc")
+    def _headers(self, data: bytes) -> PacketHeaders:
         if self._codec == "vp8":
             return vp8_headers(data)
         if self._codec == "vp9":
             return vp9_headers(data, self._size)
         return av1_headers(data) if self._codec == "av1" else PacketHeaders()
+
+    def _unit_chunk(
+        self, number: int, data: "bytes | memoryview", units: "Sequence[bytes | memoryview]"
+    ) -> Chunk | None:
+        kinds = unit_kinds(units, hevc=self._is_hevc)
+        if self._is_hevc and self._is_undecodable(kinds):
+            return None
+        headers = unit_headers(units, kinds, hevc=self._is_hevc)
+        is_new = self._is_new(headers.sequence)
+        payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
+        # Another sequence may go to another decoder, which knows nothing yet.
+        if not self._begun or (is_new and headers.begins):
+            payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload
+        self._begun = True
+        return Chunk(number, payload, is_new, headers)
 
     def _is_new(self, stated: CodedSequence | None) -> bool:
         if stated is None or stated <= self._sequence:
@@ -121,21 +134,11 @@ class Feeder:
         self._sequence = stated
         return True
 
-    def _payload(self, data: bytes, units: list[bytes], headers: PacketHeaders, *, is_new: bool) -> bytes:
-        if self._codec not in ("h264", "hevc"):
-            return data
-        payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else data
-        # Another sequence may go to another decoder, which knows nothing yet.
-        if self._begun and not (is_new and headers.begins):
-            return payload
-        return annex_b_headers(self._extradata, hevc=self._codec == "hevc") + payload
-
-    def _is_undecodable(self, units: list[bytes]) -> bool:
+    def _is_undecodable(self, kinds: Sequence[int]) -> bool:
         """Tell whether a packet holds a leading picture that refers to what lies before a point where decoding starts.
 
         That is the range's first picture, a broken link, and a CRA after an end of sequence (H.265 section 8.1.3).
         """
-        kinds = [unit[0] >> 1 & 0x3F for unit in units]
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):

@@ -3,9 +3,12 @@
 A surface interleaves chroma (Cb, Cr, Cb, Cr ...) and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar
 formats do neither. So chroma is taken apart and samples are shifted down: both are exact. The device does it where its
 kernel can be compiled, and then a picture *is* the page-locked memory it was copied into; else the host does it.
+
+The kernel could write into the host's memory itself, but an H200's gets no more than 12 GB/s across PCIe that way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,9 @@ from numpy.typing import NDArray
 
 from .cuda import Cuda, Stream
 from .fitness import SurfaceFormat
-from .pinned_memory import PinnedMemory
+from .pinned_memory import PinnedBuffer, PinnedMemory
 from .surface_reader import SurfaceReader
-from .unpacking import Unpacker, planar_layout
+from .unpacking import PlanarPlane, Unpacker, planar_layout
 
 __all__ = ["PictureFetcher", "dress", "packed_surface", "planar_picture", "plane_samples"]
 
@@ -52,47 +55,47 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._size = size
         self._pix_fmt = pix_fmt
         self._layout = planar_layout(format_, *size)
+        self._dtype = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
         self._copied_bytes = format_.size_bytes(*size) if unpacker is None else self._layout.size_bytes
         self._scratch = 0 if unpacker is None else cuda.allocate(self._copied_bytes)
         self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
 
-    def fetch(self, surfaces: list[int], stream: Stream) -> list[VideoFrame]:
-        """Return the pictures of surfaces that begin at these device addresses; they are nobody else's afterwards.
+    def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
+        """Begin to bring a surface to the host; its picture is there when the stream is done, and nobody else's.
 
         Raises:
-            DeviceError: a copy failed.
+            DeviceError: the driver refuses, or no more memory may be locked.
         """
-        buffers = [self._memory.lend(self._copied_bytes) for _ in surfaces]
-        for surface, buffer in zip(surfaces, buffers, strict=True):
-            source = surface
-            if self._unpacking is not None:
-                # One scratch is enough: what a stream is given happens in order.
-                self._unpacking.begin(surface, stream)
-                source = self._scratch
-            self._cuda.copy_to_host(buffer.__array_interface__["data"][0], source, self._copied_bytes, stream)
-        stream.wait()
-        return [self._picture(buffer) for buffer in buffers]
+        buffer = self._memory.lend(self._copied_bytes)
+        if self._unpacking is not None:
+            # One scratch is enough: what a stream is given happens in order.
+            self._unpacking.begin(surface, stream)
+            surface = self._scratch
+        self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
+        return partial(self._picture, buffer)
 
     def dress(self, picture: VideoFrame, stream: VideoStream) -> None:
         """Give a picture what a software decoder would say of its colours: filters look at it."""
         dress(picture, stream)
 
     def close(self) -> None:
-        """Give the device's memory back; pictures that are still in use keep theirs."""
+        """Give the device's memory back; pictures that are still in use keep theirs. Idempotent."""
         if self._scratch:
             self._cuda.free(self._scratch)
             self._scratch = 0
 
-    def _picture(self, buffer: NDArray[np.uint8]) -> VideoFrame:
+    def _picture(self, buffer: PinnedBuffer) -> VideoFrame:
+        samples = np.asarray(buffer)
         if self._unpacking is None:
-            return planar_picture(buffer, self._format, *self._size, self._pix_fmt)
-        samples: Samples = buffer if self._format.sample_bytes == 1 else buffer.view(np.uint16)
-        planes = []
-        for plane in self._layout.planes:
-            pitch, begin = plane.pitch_bytes // samples.itemsize, plane.offset_bytes // samples.itemsize
-            rows = samples[begin : begin + pitch * plane.rows].reshape(plane.rows, pitch)
-            planes.append(rows[:, : plane.columns])
+            return planar_picture(samples, self._format, *self._size, self._pix_fmt)
+        planes = [
+            np.ndarray((plane.rows, plane.columns), self._dtype, samples, plane.offset_bytes, self._strides(plane))
+            for plane in self._layout.planes
+        ]
         return VideoFrame.from_dlpack(planes, format=self._pix_fmt)
+
+    def _strides(self, plane: PlanarPlane) -> tuple[int, int]:
+        return plane.pitch_bytes, self._format.sample_bytes
 
 
 def dress(picture: VideoFrame, stream: VideoStream) -> None:

@@ -1,13 +1,37 @@
 """Memory that is lent and comes back by itself: the keeping of idle buffers that host and device memory share."""
 
-import weakref
+import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from .memory_budget import MemoryBudget
 
-__all__ = ["LentMemory"]
+__all__ = ["LentBuffer", "LentMemory"]
+
+
+class LentBuffer:
+    """Some memory that goes back when nobody holds this any more, on whichever thread that happens.
+
+    When the interpreter ends, nothing goes back: the driver may be gone by then, and had the memory of its process.
+
+    Args:
+        memory: who lends it.
+        address: where it begins.
+        size_bytes: how much it is.
+    """
+
+    __slots__ = ("__weakref__", "_memory", "address", "size_bytes")
+
+    def __init__(self, memory: "LentMemory", address: int, size_bytes: int) -> None:
+        self._memory = memory
+        self.address = address
+        self.size_bytes = size_bytes
+
+    # A fourth of what a finalizer of ``weakref`` takes. The function is kept here: modules are emptied in the end.
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            self._memory.take_back(self.address, self.size_bytes)
 
 
 class LentMemory:
@@ -49,9 +73,13 @@ class LentMemory:
                 pass
         return self._budget.spend(size_bytes, partial(self._allocate, size_bytes))
 
-    def returns_with(self, owner: object, address: int, size_bytes: int) -> None:
-        """Have the bytes at an address taken back when ``owner`` is no more."""
-        weakref.finalize(owner, self._take_back, address, size_bytes).atexit = False
+    def lend(self, size_bytes: int) -> LentBuffer:
+        """Return so many bytes; they hold whatever was in them before.
+
+        Raises:
+            DeviceError: no more can be allocated.
+        """
+        return LentBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
         """Free what has been idle longest, of another size than the latest if there is any; tell whether there was."""
@@ -70,8 +98,8 @@ class LentMemory:
         while self.drop_oldest():
             pass
 
-    def _take_back(self, address: int, size_bytes: int) -> None:
-        # Wherever the interpreter lets go of a buffer, also within any line of this class.
+    def take_back(self, address: int, size_bytes: int) -> None:
+        """Have bytes back that were lent: wherever the interpreter lets go of them, also within any line of this."""
         self._latest_bytes = size_bytes
         idle = self._idle.get(size_bytes)
         if idle is None:
@@ -81,7 +109,7 @@ class LentMemory:
             pass
 
     def _idle_bytes(self) -> int:
-        return sum(size_bytes * len(self._idle[size_bytes]) for size_bytes in list(self._idle))
+        return sum([size_bytes * len(idle) for size_bytes, idle in list(self._idle.items())])
 
     def _give_up(self, address: int, size_bytes: int) -> None:
         try:

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec
 
 from ...errors import EngineFailed, EngineUnfit
 from ..decoding import DecodeTally, PictureT
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from ..decoding import VideoPacket
 
 __all__ = ["Fed", "FedRange", "RangePicture"]
+
+CallP = ParamSpec("CallP")
 
 _ADVICE: Final = "Software decodes it instead."
 
@@ -78,7 +79,7 @@ class FedRange(Generic[PictureT]):
         self._next_ticket = 0
         self._begun = False
         self._first_pts: int | None = None
-        self._left = self._ready(packets)
+        self._packets = packets
         self._next: Fed | None = None
 
     @property
@@ -92,7 +93,15 @@ class FedRange(Generic[PictureT]):
         Raises:
             EngineFailed, EngineUnfit: NVDEC is not trusted with it.
         """
-        self._next = next(self._left, None)
+        for number, packet in self._packets:
+            self._check(number, packet)
+            chunk = self._feeder.chunk(number, memoryview(packet))
+            if chunk is not None:
+                self._check_headers(chunk, packet)
+                self._begun = True
+                self._next = Fed(chunk, packet)
+                return
+        self._next = None
 
     def stretch(
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
@@ -106,27 +115,17 @@ class FedRange(Generic[PictureT]):
         """
         while (fed := self._next) is not None:
             ticket = self._expect(fed.chunk, fed.packet)
-            yield from self._timed(partial(session.feed, fed.chunk.payload, ticket, reader))
+            yield from self._accepted(self._timed(session.feed, fed.chunk.payload, ticket, reader))
             self.advance()
             if self._next is not None and self._next.chunk.is_new:
                 break
-        yield from self._timed(partial(session.flush, reader))
+        yield from self._accepted(self._timed(session.flush, reader))
         missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]
         if missing:
             message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
             raise EngineFailed(message, _ADVICE)
         self._awaited.clear()
         self._next_ticket = self._tickets
-
-    def _ready(self, packets: "Iterator[tuple[int, VideoPacket]]") -> Iterator[Fed]:
-        for number, packet in packets:
-            data = bytes(packet)
-            self._check(number, packet)
-            chunk = self._feeder.chunk(number, data)
-            if chunk is not None:
-                self._check_headers(chunk, packet)
-                self._begun = True
-                yield Fed(chunk, packet)
 
     def _check(self, number: int, packet: "VideoPacket") -> None:
         if packet.is_corrupt:
@@ -175,22 +174,25 @@ class FedRange(Generic[PictureT]):
         is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
         return not packet.is_discard and not is_leading
 
-    def _timed(self, call: Callable[[], list[SessionPicture[PictureT]]]) -> Iterator[RangePicture[PictureT]]:
+    def _timed(
+        self, call: Callable[CallP, list[SessionPicture[PictureT]]], *arguments: CallP.args, **named: CallP.kwargs
+    ) -> list[SessionPicture[PictureT]]:
         began = time.perf_counter()
-        pictures = call()
+        pictures = call(*arguments, **named)
         self._tally.decode_s += time.perf_counter() - began
-        for each in pictures:
-            yield from self._accepted(each)
+        return pictures
 
-    def _accepted(self, found: SessionPicture[PictureT]) -> Iterator[RangePicture[PictureT]]:
-        ticket = found.ticket
-        if self._counts_pictures:
-            ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
-        awaited = self._awaited.pop(ticket, None)
-        if awaited is None:
-            message = f"NVDEC gave a picture that no packet promised, at {ticket}"
-            raise EngineFailed(message, _ADVICE)
-        if awaited.is_wanted:
-            self._tally.frames += 1
-            found.picture.pts = awaited.pts
-            yield RangePicture(awaited.number, found.picture, found.notes)
+    def _accepted(self, pictures: list[SessionPicture[PictureT]]) -> Iterator[RangePicture[PictureT]]:
+        for told, picture, notes in pictures:
+            ticket = told
+            if self._counts_pictures:
+                ticket = self._next_ticket
+                self._next_ticket += 1
+            awaited = self._awaited.pop(ticket, None)
+            if awaited is None:
+                message = f"NVDEC gave a picture that no packet promised, at {ticket}"
+                raise EngineFailed(message, _ADVICE)
+            if awaited.is_wanted:
+                self._tally.frames += 1
+                picture.pts = awaited.pts
+                yield RangePicture(awaited.number, picture, notes)

@@ -6,6 +6,7 @@ long as its worker lives. It belongs to one thread at a time.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
@@ -49,6 +50,9 @@ _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
 """The most pictures that a stream may have its decoder keep, the one being decoded among them where it counts."""
 _SPARE_SURFACES: Final = 4
 _OUTPUT_SURFACES: Final = 2
+_AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
+"""How far decoding goes before anybody waits for its pictures: so many, or so much. Each wait gives the interpreter
+away, for which a dozen threads queue: a few small pictures share one, and a large one has its own."""
 _READER_PICTURES: Final = 2
 """A reader's scratch is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
@@ -76,6 +80,14 @@ class SessionPicture(NamedTuple, Generic[PictureT]):
     ticket: int
     picture: PictureT
     notes: PictureNotes | None = None
+
+
+class _Begun(NamedTuple, Generic[PictureT]):
+    """A picture that is there when the stream is done; ``picture`` gives it then."""
+
+    ticket: int
+    picture: Callable[[], PictureT]
+    notes: PictureNotes | None
 
 
 class _State(Enum):
@@ -115,9 +127,9 @@ class NvdecSession:
         self._state = _State.READY
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._readers: dict[object, SurfaceReader[Any]] = {}
+        self._begun: list[_Begun[Any]] = []
         self._has_own_stream = stream is None
         self._stream = cuda.stream() if stream is None else stream
-        self._stream_number = self._stream.number
         self._decoder = self._opened()
 
     def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
@@ -193,17 +205,26 @@ class NvdecSession:
         self._close_readers()
 
     def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
-        """Decode one packet; return the pictures that are ready, in order.
+        """Decode one packet; return the pictures that are there by now, in order: often none, and then several.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by what went wrong; the session is of no more use.
         """
         self._state = _State.FEEDING
-        return self._pictures(self._packet(payload, ticket), reader)
+        # One watch for all that a picture takes: each call's own would cost as much as the calls.
+        with self._cuda.watch.calling(_NVDEC, "decoding a picture"):
+            self._begin(self._packet(payload, ticket), reader)
+            return self._finished() if self._is_far_ahead else []
 
     def flush(self, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
-        """Return the pictures that are left; the session is as good as new then."""
-        pictures = self._pictures(self._module.PacketData(), reader)
+        """Return the pictures that are left; the session is as good as new then.
+
+        Raises:
+            EngineFailed, EngineUnfit, DeviceLost: as ``feed`` does.
+        """
+        with self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
+            self._begin(self._module.PacketData(), reader)
+            pictures: list[SessionPicture[PictureT]] = self._finished()
         self._state = _State.READY
         return pictures
 
@@ -212,6 +233,7 @@ class NvdecSession:
         if self._state is not _State.CLOSED:
             self._state = _State.CLOSED
             self.enter()
+            self._abandon()
             self._decoder = None
             self._close_readers()
             self._close_stream()
@@ -240,34 +262,39 @@ class NvdecSession:
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
             raise_mapped(error, "NVDEC broke off")
 
-    def _await_frames(self) -> None:
-        """Have our stream wait for the decoder's own, on which it fills its frames, whichever it was given."""
-        try:
-            self._decoder.WaitOnCUStream(self._stream_number)
-        except Exception as error:  # noqa: BLE001 - as above
-            raise_mapped(error, "NVDEC broke off")
+    @property
+    def _is_far_ahead(self) -> bool:
+        begun = len(self._begun)
+        if self.key.options.latency is not Latency.NATIVE:
+            return begun > 0  # a picture does not wait for the next one
+        return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
-    def _pictures(
-        self,
-        packet: Any,  # noqa: ANN401 - publishes no types
-        reader: SurfaceReader[PictureT],
-    ) -> list[SessionPicture[PictureT]]:
-        # One watch for all that a picture takes: each call's own would cost as much as the calls.
-        with self._cuda.watch.calling(_NVDEC, "decoding a picture"):
-            frames = self._frames(packet)
-            if not frames:
-                return []
-            for frame in frames:
-                if frame.framesize() != self._size_bytes:
-                    message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
-                    raise EngineFailed(message, _ADVICE)
-            self._await_frames()
-            notes = [self._notes(frame) for frame in frames]
-            pictures = reader.fetch([frame.GetPtrToPlane(0) for frame in frames], self._stream)
-            return [
-                SessionPicture(frame.getPTS(), picture, note)
-                for frame, picture, note in zip(frames, pictures, notes, strict=True)
-            ]
+    def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:  # noqa: ANN401 - publishes no types
+        """Decode a packet, and begin to take its pictures away.
+
+        Nobody waits: the decoder fills its frames on our stream, on which the reader empties them, so what its next
+        call puts there comes after that.
+        """
+        for frame in self._frames(packet):
+            if frame.framesize() != self._size_bytes:
+                message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
+                raise EngineFailed(message, _ADVICE)
+            picture = reader.begin(frame.GetPtrToPlane(0), self._stream)
+            self._begun.append(_Begun(frame.getPTS(), picture, self._notes(frame)))
+
+    def _finished(self) -> list[SessionPicture[PictureT]]:
+        """Wait for the pictures that were begun, and return them."""
+        self._stream.wait()
+        begun, self._begun = self._begun, []
+        return [SessionPicture(each.ticket, each.picture(), each.notes) for each in begun]
+
+    def _abandon(self) -> None:
+        """Let the pictures go that nobody wants any more, once the device does not write to their memory."""
+        if self._begun:
+            # If that fails, the device writes no more.
+            with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
+                self._stream.wait()
+            self._begun.clear()
 
     def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
         options = self.key.options

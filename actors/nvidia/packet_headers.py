@@ -19,6 +19,7 @@ __all__ = [
     "av1_headers",
     "base_sequence_sets",
     "unit_headers",
+    "unit_kinds",
     "vp8_headers",
     "vp9_headers",
     "vp9_sequence",
@@ -27,7 +28,9 @@ __all__ = [
 CodedSequence: TypeAlias = frozenset[object]
 """Compared, and nothing else: parameter sets as they are, or what was read of a key frame."""
 
-_H264_SEI, _HEVC_SEI = (6,), (39, 40)
+_H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
+_H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
+"""What is looked into: messages, and sequence parameter sets."""
 _CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
 """How closed captions begin in a message: ATSC's country and provider codes, and the type (ATSC A/53 part 4, 6.2.3)."""
 _H264_IDR: Final = 5
@@ -52,20 +55,24 @@ class PacketHeaders(NamedTuple):
     has_captions: bool = False
 
 
-def unit_headers(units: Sequence[bytes], *, hevc: bool) -> PacketHeaders:
-    """Read a packet of H.264 or HEVC, given as NAL units."""
+def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int]:
+    """Return the ``nal_unit_type`` of each NAL unit of H.264 or HEVC."""
+    return [unit[0] >> 1 & 0x3F for unit in units] if hevc else [unit[0] & 0x1F for unit in units]
+
+
+def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *, hevc: bool) -> PacketHeaders:
+    """Read a packet of H.264 or HEVC, given as NAL units and their kinds. Only what is looked into is copied."""
     if hevc:
-        kinds = [unit[0] >> 1 & 0x3F for unit in units]
         begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
+        messages, read = _HEVC_SEI, _HEVC_READ
     else:
-        kinds = [unit[0] & 0x1F for unit in units]
         begins = _H264_IDR in kinds
-    captions, sets = False, frozenset[object]()
-    for kind, unit in zip(kinds, units, strict=True):
-        if kind in (_HEVC_SEI if hevc else _H264_SEI):
-            captions = captions or _CAPTIONS in unit
-        elif is_sequence_set(unit, hevc=hevc):
-            sets = base_sequence_sets(units, hevc=hevc)
+        messages, read = _H264_SEI, _H264_READ
+    if read.isdisjoint(kinds):
+        return PacketHeaders(begins=begins)
+    found = [(kind, bytes(unit)) for kind, unit in zip(kinds, units, strict=True) if kind in read]
+    sets = base_sequence_sets((unit for _, unit in found), hevc=hevc)
+    captions = any(kind in messages and _CAPTIONS in unit for kind, unit in found)
     return PacketHeaders(sequence=sets or None, begins=begins, has_captions=captions)
 
 

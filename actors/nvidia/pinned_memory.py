@@ -1,17 +1,13 @@
 """Page-locked host memory, which the device copies into at full speed, lent and taken back by itself."""
 
-import ctypes
 import os
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from .cuda import Cuda
-from .lent_memory import LentMemory
+from .lent_memory import LentBuffer, LentMemory
 from .memory_budget import MemoryBudget
 
-__all__ = ["PinnedMemory"]
+__all__ = ["PinnedBuffer", "PinnedMemory"]
 
 _LOCKED_BYTES_MAX: Final = 16 << 30
 """Far more than a GPU's sessions have under way: what is locked is lost to everything else on the host."""
@@ -22,7 +18,7 @@ IDLE_BYTES: Final = 1 << 30
 class PinnedMemory:
     """A device's page-locked buffers. Safe from any thread.
 
-    A buffer comes back when nobody holds an array, or a picture, that lies in it any more.
+    A buffer comes back when nobody holds it, or an array or a picture that lies in it, any more.
 
     Args:
         cuda: the device.
@@ -34,17 +30,33 @@ class PinnedMemory:
         self.budget = budget or MemoryBudget(_lockable_bytes(), "the host's page-locked memory")
         self._memory = LentMemory(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
-    def lend(self, size_bytes: int) -> NDArray[np.uint8]:
+    def lend(self, size_bytes: int) -> "PinnedBuffer":
         """Return a buffer; it holds whatever was in it before.
 
         Raises:
             DeviceMemory: no more memory may be locked.
             DeviceError: none can be.
         """
-        address = self._memory.take(size_bytes)
-        buffer = (ctypes.c_uint8 * size_bytes).from_address(address)
-        self._memory.returns_with(buffer, address, size_bytes)
-        return np.frombuffer(memoryview(buffer).cast("B"), dtype=np.uint8)
+        return PinnedBuffer(self._memory.lend(size_bytes))
+
+
+class PinnedBuffer:
+    """Some page-locked memory, of which ``numpy.asarray`` makes bytes that may be written and keep it from going back.
+
+    Args:
+        buffer: the memory.
+    """
+
+    __slots__ = ("_buffer", "address")
+
+    def __init__(self, buffer: LentBuffer) -> None:
+        self._buffer = buffer
+        self.address = buffer.address
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's array interface, version 3."""
+        return {"version": 3, "typestr": "|u1", "shape": (self._buffer.size_bytes,), "data": (self.address, False)}
 
 
 def _lockable_bytes() -> int:

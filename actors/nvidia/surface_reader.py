@@ -1,6 +1,7 @@
 """What becomes of a surface: who decodes says where its pictures shall lie, and a reader takes them there."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic
 
 from av.video.stream import VideoStream
@@ -15,11 +16,14 @@ class SurfaceReader(ABC, Generic[PictureT]):
     """Makes pictures of one session's surfaces. Used by one thread at a time; ``close`` gives its memory back."""
 
     @abstractmethod
-    def fetch(self, surfaces: list[int], stream: Stream) -> list[PictureT]:
-        """Return the pictures of surfaces that begin at these device addresses; they are nobody else's afterwards.
+    def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
+        """Begin to take away the surface at this device address; return what gives its picture once the stream is done.
+
+        The surface may be overwritten by what is put into the stream afterwards. Whoever has called this holds what
+        it returned until the stream is done: the memory that is written to is its.
 
         Raises:
-            DeviceError: a copy failed, or there is no memory for it.
+            DeviceError: the driver refuses, or there is no memory for it.
         """
 
     def dress(self, picture: PictureT, stream: VideoStream) -> None:

@@ -19,16 +19,68 @@ ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
 """By the bytes of a sample."""
+_VECTOR_BYTES: Final = 16
+"""What a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """
+template <typename Sample>
+struct alignas(16) Vector {
+    static constexpr int length = 16 / sizeof(Sample);
+    Sample at[length];
+};
+
+// Rows of a surface follow each other without padding, so some begin where no vector does. Those written to never do.
+template <typename Sample>
+__device__ bool is_whole(const Sample *from, int count)
+{
+    return count >= Vector<Sample>::length && (unsigned long long)from % sizeof(Vector<Sample>) == 0;
+}
+
+template <typename Sample>
+__device__ void move(const Sample *from, Sample *to, int count, int shift)
+{
+    if (is_whole(from, count)) {
+        Vector<Sample> samples = *(const Vector<Sample> *)from;
+        for (int i = 0; i < samples.length; i++)
+            samples.at[i] >>= shift;
+        *(Vector<Sample> *)to = samples;
+        return;
+    }
+    for (int i = 0; i < count && i < Vector<Sample>::length; i++)
+        to[i] = from[i] >> shift;
+}
+
+template <typename Sample>
+__device__ void part(const Sample *pairs, Sample *blue, Sample *red, int count, int shift)
+{
+    constexpr int length = Vector<Sample>::length;
+    if (is_whole(pairs, count)) {
+        Vector<Sample> blues, reds;
+        for (int half = 0; half < 2; half++) {
+            const Vector<Sample> samples = ((const Vector<Sample> *)pairs)[half];
+            for (int i = 0; i < length / 2; i++) {
+                blues.at[half * length / 2 + i] = samples.at[2 * i] >> shift;
+                reds.at[half * length / 2 + i] = samples.at[2 * i + 1] >> shift;
+            }
+        }
+        *(Vector<Sample> *)blue = blues;
+        *(Vector<Sample> *)red = reds;
+        return;
+    }
+    for (int i = 0; i < count && i < length; i++) {
+        blue[i] = pairs[2 * i] >> shift;
+        red[i] = pairs[2 * i + 1] >> shift;
+    }
+}
+
 template <typename Sample>
 __global__ void unpack(const Sample *surface, Sample *planar, int width, int height, int columns, int rows,
                        int luma_pitch, int chroma_pitch, long long blue, long long red, int shift, int interleaved)
 {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int x = (blockIdx.x * blockDim.x + threadIdx.x) * Vector<Sample>::length;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (y < height) {
         if (x < width)
-            planar[(long long)y * luma_pitch + x] = surface[(long long)y * width + x] >> shift;
+            move(surface + (long long)y * width + x, planar + (long long)y * luma_pitch + x, width - x, shift);
         return;
     }
     const int row = y - height;
@@ -36,10 +88,14 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
         return;
     const Sample *chroma = surface + (long long)width * height;
     const long long place = (long long)row * columns + x;
-    const long long first = interleaved ? 2 * place : place;
-    const long long second = interleaved ? first + 1 : first + (long long)columns * rows;
-    planar[blue + (long long)row * chroma_pitch + x] = chroma[first] >> shift;
-    planar[red + (long long)row * chroma_pitch + x] = chroma[second] >> shift;
+    Sample *blues = planar + blue + (long long)row * chroma_pitch + x;
+    Sample *reds = planar + red + (long long)row * chroma_pitch + x;
+    if (interleaved) {
+        part(chroma + 2 * place, blues, reds, columns - x, shift);
+    } else {
+        move(chroma + place, blues, columns - x, shift);
+        move(chroma + (long long)columns * rows + place, reds, columns - x, shift);
+    }
 }
 """
 
@@ -117,7 +173,8 @@ class Unpacker:
             *map(ctypes.c_int, (8 * size_bytes - format_.bits, int(format_.halved_across))),
         )
         kernel = self._kernels[_KERNELS[size_bytes]]
-        return Unpacking(Launch(self._cuda, kernel, (luma.columns, luma.rows + blue.rows), values), surface)
+        vectors = -(-luma.columns * size_bytes // _VECTOR_BYTES)
+        return Unpacking(Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface)
 
 
 class Unpacking:

@@ -4,11 +4,12 @@
     cuda = Cuda(driver)
     session = NvdecSession(FakeNvdec(driver), cuda, key)
 
-It is as unhelpful as the real thing: a surface holds noise until a stream was told to wait for the decoder; frames are
-overwritten by the next call; timestamps are handed out in their own order, whichever picture they were fed with, one
-late with VP9, and none without latency; all that was fed is shown, as noise where references are missing; after a flush
-the parameter sets are forgotten; a picture of another size is scaled to the first one's, which is noise here, unless
-``setReconfigParams`` was called before. Nothing here proves how a driver behaves.
+It is as unhelpful as the real thing: a surface is filled when the decoder's stream comes to it, and holds noise before;
+frames are overwritten by what the next call puts into that stream; timestamps are handed out in their own order,
+whichever picture they were fed with, one late with VP9, and none without latency; all that was fed is shown, as noise
+where references are missing; after a flush the parameter sets are forgotten; a picture of another size is scaled to the
+first one's, which is noise here, unless ``setReconfigParams`` was called before. Nothing here proves how a driver
+behaves.
 
 Source: PyNvVideoCodec 2.2.4, as it was seen to behave.
 """
@@ -143,7 +144,7 @@ class FakeNvdec:
         )
         told = self.sei_messages if enableSEIMessage else ()
         statistics = self.statistics if enableDecodeStats else None
-        return _Decoder(self, _codec_name(codec), most, _Latency(latency), told, statistics)
+        return _Decoder(self, cudastream, _codec_name(codec), most, _Latency(latency), told, statistics)
 
 
 def _raise(code: int, what: str) -> None:
@@ -200,6 +201,7 @@ class _Decoder:
     def __init__(  # noqa: PLR0917 - what the package's own is made with
         self,
         device: FakeNvdec,
+        stream: int,
         codec: str,
         most: tuple[int, int],
         latency: _Latency,
@@ -207,6 +209,7 @@ class _Decoder:
         statistics: dict[str, list[int]] | None,
     ) -> None:
         self._device = device
+        self._stream = stream
         self._codec = codec
         self._most = most
         self._latency = latency
@@ -230,10 +233,12 @@ class _Decoder:
         """
         _raise(self._device.decode_code, "HandlePictureDecode")
         _raise(0 if self._codec in self._device.supported else 801, "HandleVideoSequence")
-        for address in self._surfaces:
-            ctypes.memset(address, NOISE, len(self._device.driver.memory[address]))
+        overwritten = list(self._surfaces)
+        self._device.driver.put(self._stream, lambda: self._overwrite(overwritten))
         self._fills.clear()
         frames = [frame for surface in self._shown(packet) for frame in self._frame(surface)]
+        fills = list(self._fills)
+        self._device.driver.put(self._stream, lambda: _fill(fills))
         if not packet.bsl:
             self._begin()
         return frames
@@ -250,10 +255,10 @@ class _Decoder:
         self._forget_surfaces()
         return 1
 
-    def WaitOnCUStream(self, stream: int) -> None:  # noqa: N802
-        """Make a stream wait until the frames of the last call are there."""
-        fills = list(self._fills)
-        self._device.driver.put(stream, lambda: _fill(fills))
+    def _overwrite(self, surfaces: list[int]) -> int:
+        for address in surfaces:
+            ctypes.memset(address, NOISE, len(self._device.driver.memory[address]))
+        return 0
 
     def _forget_surfaces(self) -> None:
         for address in self._surfaces:

@@ -16,7 +16,7 @@ from codecfleet.errors import EngineBusy
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 GOP = "keyint=16:min-keyint=16:scenecut=0:bframes=2:ref=16"
-THREADS, RANGES = 12, 48
+THREADS, RANGES, BUSY_RANGES = 12, 48, 72
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,32 @@ def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu,
     assert of_kind.made - of_kind.closed <= of_kind.wanted_most <= THREADS
     with gpu.hasty_pictures() as pictures:
         assert _hashes(pictures, clip) == wanted
+
+
+def test_pictures_of_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) -> None:
+    """Thousands of pictures, of sessions that do not wait for each: none is read too early or overwritten too early."""
+    wanted = _hashes(SOFTWARE, clip)
+    with ThreadPoolExecutor(THREADS) as threads:
+        wrong = sum(found != wanted for found in threads.map(lambda _: _hashes(gpu.pictures, clip), range(BUSY_RANGES)))
+    assert wrong == 0
+
+
+def test_pictures_that_stay_on_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) -> None:
+    """The same of pictures that are copied on the device."""
+    wanted = _hashes(SOFTWARE, clip)
+
+    def on_device(_: int) -> list[object]:
+        mover = gpu.open_mover()
+        with av.open(str(clip)) as container:
+            stream = container.streams.video[0]
+            packets = zip(count(), (packet for packet in container.demux(stream) if packet.size), strict=False)
+            pictures = [picture for _, picture in gpu.surfaces.decode(stream, packets, DecodeTally())]
+        found: list[object] = [picture_hash(each.pts or 0, mover.to_host(each)) for each in pictures]
+        mover.close()
+        return found
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        assert sum(found != wanted for found in threads.map(on_device, range(RANGES))) == 0
 
 
 def test_a_session_takes_no_more_than_it_is_counted_with(gpu: Gpu, clip: Path) -> None:

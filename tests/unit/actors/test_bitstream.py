@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.bitstream import BitReader, RandomAccess, nal_units, random_access_kind
+from codecfleet.actors.bitstream import BitReader, RandomAccess, annex_b, nal_units, prefixed_units, random_access_kind
 from codecfleet.actors.parameter_sets import max_reorder_frames
 
 IDR, NON_IDR_I, NON_IDR_P = b"\x65\x88\x80", b"\x41\x88\x80", b"\x41\x9a\x80"
@@ -89,6 +89,16 @@ def test_both_forms_hold_the_same_units(wanted: list[bytes]) -> None:
     prefixed = b"".join(len(unit).to_bytes(4, "big") + unit for unit in wanted)
     assert list(nal_units(prefixed, AVCC_4)) == wanted
     assert list(nal_units(prefixed, HVCC_4, hevc=True)) == wanted
+
+
+@given(data=st.binary(max_size=60), length_bytes=st.integers(1, 4))
+def test_units_of_a_view_are_views(data: bytes, length_bytes: int) -> None:
+    """Whatever a packet holds, its units are the same as bytes and as views, and views copy nothing."""
+    views = list(prefixed_units(memoryview(data), length_bytes))
+    assert all(view.obj is data for view in views)
+    wanted = list(prefixed_units(data, length_bytes))
+    assert views == wanted
+    assert annex_b(views) == annex_b(wanted) == b"".join(b"\x00\x00\x00\x01" + unit for unit in wanted)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["h264", "hevc"]), st.sampled_from([b"", AVCC_4, HVCC_4]))

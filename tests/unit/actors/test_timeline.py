@@ -25,9 +25,9 @@ def test_a_sound_stream_passes_unchanged() -> None:
 def test_expected_frames_are_not_held_back() -> None:
     """A frame that is the next the index expects leaves before the one after it comes, but for one group of delay."""
     mender: Mender[str] = Mender(nominal=NOMINAL, expected=[0, 40, 80])
-    assert list(mender.push("a", 0)) == []
-    assert list(mender.push("b", 40)) == [(0, "a")]
-    assert list(mender.push("c", 80)) == [(40, "b")]
+    assert mender.push("a", 0) == []
+    assert mender.push("b", 40) == [(0, "a")]
+    assert mender.push("c", 80) == [(40, "b")]
 
 
 def test_a_missing_time_follows_the_frame_before() -> None:
@@ -81,6 +81,50 @@ def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]
     assert sorted(place for _, place in out) == list(range(len(stamps)))
     times = [t for t, _ in out]
     assert all(a < b for a, b in pairwise(times))
+
+
+class _ByEveryRule(Mender[int]):
+    """A mender that applies every rule to every frame, also where none has anything to do."""
+
+    def _goes_on(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
+        return False
+
+
+@st.composite
+def _mostly_sound(draw: st.DrawFn) -> list[int | None]:
+    """Return times that go on by small steps; now and then one is repeated, steps back, leaps ahead or is missing."""
+    steps = draw(st.lists(st.sampled_from([40, 40, 40, 80, -40, 1, 0, -200, 900, None]), max_size=60))
+    stamps: list[int | None] = []
+    time = draw(st.integers(-50, 50))
+    for step in steps:
+        time += step or 0
+        stamps.append(None if step is None else time)
+    return stamps
+
+
+@given(stamps=_mostly_sound(), untimed=st.booleans(), data=st.data())
+def test_what_goes_on_is_what_every_rule_comes_to(
+    stamps: list[int | None], data: st.DataObject, *, untimed: bool
+) -> None:
+    """Frame by frame, the same frames are settled at the same times, and the same is counted, as by every rule."""
+    known = [ticks for ticks in stamps if ticks is not None]
+    expected = data.draw(
+        st.just(sorted(known)) | st.just([]) | st.lists(st.integers(-50, 2500), max_size=60).map(sorted)
+    )
+    quick = Mender[int](nominal=NOMINAL, expected=expected, untimed=untimed)
+    thorough = _ByEveryRule(nominal=NOMINAL, expected=expected, untimed=untimed)
+    for place, ticks in enumerate(stamps):
+        assert quick.push(place, ticks) == thorough.push(place, ticks)
+    assert list(quick.finish()) == list(thorough.finish())
+    assert quick.counts == thorough.counts
+
+
+def test_a_frame_that_goes_on_settles_the_one_before() -> None:
+    """In a sound stream every push but the first returns one frame, whether the index promises times or not."""
+    stamps = list(range(0, 4000, 40))
+    for expected in (stamps, []):
+        mender = Mender[int](nominal=NOMINAL, expected=expected)
+        assert [len(mender.push(place, ticks)) for place, ticks in enumerate(stamps)] == [0] + [1] * 99
 
 
 @given(st.integers(0, 1000), st.integers(1, 20), st.none() | st.integers(1, 500))

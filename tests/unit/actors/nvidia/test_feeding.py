@@ -125,9 +125,12 @@ def test_from_an_idr_nothing_is_dropped(tmp_path: Path) -> None:
         assert list(track.fed(entry)) == list(range(entry, len(track.packets)))
 
 
-def _packet(*kinds: int) -> bytes:
-    units = [bytes([kind << 1, 1, 0x80]) for kind in kinds]
+def _prefixed(units: Sequence[bytes]) -> bytes:
     return b"".join(len(unit).to_bytes(4, "big") + unit for unit in units)
+
+
+def _packet(*kinds: int) -> bytes:
+    return _prefixed([bytes([kind << 1, 1, 0x80]) for kind in kinds])
 
 
 def _kept(packets: Sequence[Sequence[int]]) -> list[int]:
@@ -210,6 +213,22 @@ def test_noise_is_fed_without_an_exception(codec: str, packets: list[bytes]) -> 
     chunks = [chunk for chunk in given_ if chunk is not None]
     assert all(one.number < other.number for one, other in pairwise(chunks))
     assert all(chunk.headers.shown >= 0 for chunk in chunks)
+
+
+@given(
+    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mpeg2video"]),
+    is_prefixed=st.booleans(),
+    packets=st.lists(st.lists(st.binary(max_size=12), max_size=4).map(_prefixed) | st.binary(max_size=40), max_size=5),
+)
+def test_a_view_of_a_packet_is_fed_like_its_bytes(codec: str, packets: list[bytes], *, is_prefixed: bool) -> None:
+    """Of whatever comes, the same chunks are made; what they hold is theirs, not the packet's."""
+    extradata_ = EXTRADATA.get(codec, b"") if is_prefixed else b""
+    one, other = Feeder(codec, extradata_), Feeder(codec, extradata_)
+    for number, data in enumerate(packets):
+        packet = bytearray(data)
+        chunk = other.chunk(number, memoryview(packet))
+        packet[:] = bytes(len(packet))
+        assert chunk == one.chunk(number, data)
 
 
 SEQUENCES = {
@@ -297,6 +316,18 @@ def test_noise_states_nothing_that_raises(data: bytes) -> None:
 )
 def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expected: bool) -> None:
     """ATSC's, a DVD's and SCTE 20's captions are told from other user data, in the codecs that have them."""
-    chunk = Feeder(codec, b"").chunk(0, b"\x00\x00\x01" + data + b"\x00\x00\x01\x26\x01\xaf")
+    units = [data, b"\x26\x01\xaf"]
+    for extradata_, packet in ((b"", annex_b(units)), (EXTRADATA[codec], _prefixed(units))):
+        chunk = Feeder(codec, extradata_).chunk(0, memoryview(packet))
+        assert chunk is not None
+        assert chunk.headers.has_captions is expected
+
+
+@pytest.mark.parametrize(("codec", "unit"), [("h264", b"\x67\x01GA94"), ("hevc", b"\x42\x01GA94")])
+def test_only_messages_carry_captions(codec: str, unit: bytes) -> None:
+    """A parameter set is a sequence's, whatever bytes it holds."""
+    data = unit + b"\xb5\x00\x31GA94\x03"
+    chunk = Feeder(codec, EXTRADATA[codec]).chunk(0, _prefixed([data]))
     assert chunk is not None
-    assert chunk.headers.has_captions is expected
+    assert not chunk.headers.has_captions
+    assert chunk.headers.sequence == {data}

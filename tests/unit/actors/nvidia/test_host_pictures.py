@@ -124,6 +124,12 @@ class Fetching:
         self.fill(address, surface)
         return address
 
+    def fetched(self, surfaces: list[int]) -> list[VideoFrame]:
+        """Return the pictures of surfaces, once the stream is done."""
+        begun = [self.fetcher.begin(surface, self.stream) for surface in surfaces]
+        self.stream.wait()
+        return [picture() for picture in begun]
+
     def fill(self, address: int, surface: NDArray[np.uint8]) -> None:
         """Overwrite a surface."""
         self.driver.memory[address][:] = surface.tobytes()
@@ -135,10 +141,10 @@ def test_surfaces_of_a_device_come_as_pictures(picture: VideoFrame, count: int, 
     """With the device's kernel or without, several at once, and unchanged by whatever comes later."""
     fetching = Fetching(picture, has_kernel=has_kernel)
     addresses = [fetching.put(picture) for _ in range(count)]
-    first = fetching.fetcher.fetch(addresses, fetching.stream)
+    first = fetching.fetched(addresses)
     for address in addresses:
         fetching.fill(address, np.full(fetching.format.size_bytes(picture.width, picture.height), 0x3C, np.uint8))
-    second = fetching.fetcher.fetch(addresses[:1], fetching.stream)
+    second = fetching.fetched(addresses[:1])
     fetching.fetcher.close()
     assert [digest(each) for each in first] == [digest(picture)] * count
     assert digest(second[0]) != digest(picture) or picture.width * picture.height < 4
@@ -154,7 +160,7 @@ def _shape(picture: VideoFrame) -> tuple[int, int, str]:
 def test_a_fetched_picture_is_as_good_as_software_s(picture: VideoFrame, *, has_kernel: bool) -> None:
     """What filters and encoders make of it is what they make of the original."""
     fetching = Fetching(picture, has_kernel=has_kernel)
-    (fetched,) = fetching.fetcher.fetch([fetching.put(picture)], fetching.stream)
+    (fetched,) = fetching.fetched([fetching.put(picture)])
     wanted = picture.reformat(34, 22, format="yuv420p")
     assert digest(fetched.reformat(34, 22, format="yuv420p")) == digest(wanted)
     fetched.pts = 7

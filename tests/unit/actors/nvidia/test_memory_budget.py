@@ -1,21 +1,24 @@
 """A budget of memory: never exceeded, never negative, and all of it comes back."""
 
 import gc
+import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.lent_memory import LentMemory
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.lent_memory import LentBuffer, LentMemory
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import DeviceLost, DeviceMemory
-
-
-class Owner:
-    """Holds what was lent."""
+from codecfleet.testing.fake_cuda import FakeCudaDriver
 
 
 class Memory:
@@ -45,13 +48,6 @@ class Memory:
         del self.blocks[address]
 
 
-def lent(memory: LentMemory, size_bytes: int) -> Owner:
-    """Borrow so many bytes."""
-    owner = Owner()
-    memory.returns_with(owner, memory.take(size_bytes), size_bytes)
-    return owner
-
-
 @given(
     total=st.integers(0, 60),
     real=st.integers(0, 80),
@@ -64,7 +60,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
     """Whatever two keepers borrow and return, what is taken is what is allocated, and in the end nothing."""
     budget, below = MemoryBudget(total), Memory(real)
     keepers = {name: LentMemory(below.allocate, below.free, idle_max, budget) for name in ("first", "second")}
-    owners: list[tuple[int, Owner]] = []
+    owners: list[tuple[int, LentBuffer]] = []
     for step, size_bytes in steps:
         if step == "return":
             del owners[: size_bytes % 3]
@@ -73,7 +69,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
         else:
             held = sum(size for size, _ in owners)
             try:
-                owners.append((size_bytes, lent(keepers[step], size_bytes)))
+                owners.append((size_bytes, keepers[step].lend(size_bytes)))
             except DeviceMemory:
                 assert held + size_bytes > min(total, real)
         gc.collect(0)
@@ -114,9 +110,9 @@ def test_the_drivers_word_counts_too() -> None:
     """Where the driver has none although the budget has, idle things give way; its error passes if none is left."""
     budget, below = MemoryBudget(1000), Memory(10)
     keeper = LentMemory(below.allocate, below.free, 1000, budget)
-    held = lent(keeper, 4)
+    held = keeper.lend(4)
     del held
-    other = lent(keeper, 8)
+    other = keeper.lend(8)
     assert below.used_bytes == 8
     with pytest.raises(DeviceMemory, match="the driver has no more"):
         keeper.take(4)
@@ -141,7 +137,7 @@ def test_what_fails_otherwise_takes_nothing() -> None:
 def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
     """Whatever the driver is doing when the interpreter lets go of one, it comes back, and nobody waits for himself."""
     budget, below = MemoryBudget(100), Memory(100)
-    late: list[Owner] = []
+    late: list[LentBuffer] = []
 
     def allocate(size_bytes: int) -> int:
         late.clear()
@@ -152,10 +148,10 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
         below.free(address)
 
     keeper = LentMemory(allocate, free, 8, budget)
-    late.append(lent(keeper, 4))
-    first = lent(keeper, 5)
+    late.append(keeper.lend(4))
+    first = keeper.lend(5)
     assert not late
-    late.append(lent(keeper, 8))
+    late.append(keeper.lend(8))
     del first  # 4 and 5 are too much, and freeing one lets go of another
     assert not late
     keeper.drop_idle()
@@ -166,7 +162,7 @@ def test_the_longest_idle_buffer_goes_first() -> None:
     """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
     budget, below = MemoryBudget(100), Memory(100)
     keeper = LentMemory(below.allocate, below.free, 10, budget)
-    owners = [lent(keeper, size) for size in (4, 5, 3)]
+    owners = [keeper.lend(size) for size in (4, 5, 3)]
     while owners:
         del owners[0]
     assert sorted(below.blocks.values()) == [3, 5]
@@ -195,6 +191,64 @@ def test_many_threads_stay_within_it() -> None:
     assert max(most) <= 3
     assert budget.taken_bytes == 0
     assert len(most) + len(failed) == 1200
+
+
+def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
+    """Lent on one thread and let go of on others, every buffer comes back, once."""
+    budget, below = MemoryBudget(None), Memory(10_000)
+    keeper = LentMemory(below.allocate, below.free, 40, budget)
+    handed: queue.SimpleQueue[LentBuffer | None] = queue.SimpleQueue()
+
+    def borrow() -> None:
+        for _ in range(400):
+            handed.put(keeper.lend(4))
+        for _ in range(3):
+            handed.put(None)
+
+    def let_go() -> None:
+        while handed.get() is not None:
+            pass
+
+    _run_all([borrow, let_go, let_go, let_go])
+    assert 4 <= budget.taken_bytes == below.used_bytes <= 40
+    keeper.drop_idle()
+    assert (budget.taken_bytes, below.used_bytes) == (0, 0)
+
+
+@given(first=st.integers(0, 90), count=st.integers(1, 10))
+def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first: int, count: int) -> None:
+    """What lies in a buffer stays there while some view of it does, and then it is freed."""
+    driver = FakeCudaDriver()
+    memory = PinnedMemory(Cuda(driver), idle_bytes=0)
+    samples = np.asarray(memory.lend(100))
+    samples[:] = np.arange(100)
+    part = samples[first : first + count]
+    del samples
+    assert memory.budget.taken_bytes == 100
+    assert part.tolist() == list(range(100))[first : first + count]
+    del part
+    assert memory.budget.taken_bytes == 0
+
+
+ENDING = """
+import builtins
+from codecfleet.actors.nvidia.lent_memory import LentMemory
+from codecfleet.actors.nvidia.memory_budget import MemoryBudget
+
+memory = LentMemory(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
+memory.lend(4)
+kept = memory.lend(4)
+builtins.kept_longest = memory.lend(4)
+circle = [memory.lend(4)]
+circle.append(circle)
+print("ending")
+"""
+
+
+def test_nothing_goes_back_when_the_interpreter_ends() -> None:
+    """What is still lent then stays as it is, without a word: the driver may be gone."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, check=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["freed", "ending"], "")
 
 
 def _run_all(works: list[Callable[[], None]]) -> None:

@@ -129,6 +129,25 @@ def test_who_stops_early_costs_a_session(bench: Bench, clips: dict[str, Path]) -
     assert list(decoded(bench.decoder, clips["h264.mkv"])) == list(decoded(SOFTWARE, clips["h264.mkv"]))
 
 
+def test_nothing_is_given_back_that_is_still_written_to(
+    bench: Bench, clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gives up while pictures are on their way waits for them: the next one may be lent their memory at once."""
+    left: list[int] = []
+    destroy = bench.driver.cuStreamDestroy
+
+    def counted(stream: int) -> tuple[object, ...]:
+        left.append(len(bench.driver.streams[int(stream)]))
+        return destroy(stream)
+
+    monkeypatch.setattr(bench.driver, "cuStreamDestroy", counted)
+
+    with pytest.raises(EngineFailed):
+        list(decoded(bench.decoder, clips["h264.mkv"], edit=_damaged))
+    assert bench.driver.calls["cuMemHostAlloc"] > 0
+    assert left == [0]
+
+
 def test_pictures_outlive_the_next_call(bench: Bench, clips: dict[str, Path]) -> None:
     """A picture that somebody keeps does not change when the decoder goes on, or when its session is closed."""
     with av.open(str(clips["h264.mkv"])) as container:
@@ -184,14 +203,17 @@ def test_codes_say_what_to_do(
     assert list(decoded(bench.decoder, clips["h264.mkv"]))
 
 
-@pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuStreamSynchronize", "cuMemHostAlloc"])
-@pytest.mark.parametrize("after", [0, 5])
+@pytest.mark.parametrize("call", ["begins", "cuStreamSynchronize", "cuMemHostAlloc"])
+@pytest.mark.parametrize("after", [0, 1])
 def test_a_failed_copy_is_the_devices_error(bench: Bench, clips: dict[str, Path], call: str, after: int) -> None:
     """A driver that fails in the middle ends the range with its own error."""
+    if call == "begins":
+        call = "cuLaunchKernel" if bench.has_kernel else "cuMemcpyDtoHAsync"
     bench.driver.faults[call] = 999
-    bench.driver.fails_after[call] = after if call != "cuMemHostAlloc" else 0
+    bench.driver.fails_after[call] = after
     with pytest.raises(DeviceLost, match=call):
         list(decoded(bench.decoder, clips["h264.mkv"]))
+    assert bench.driver.streams == {}
 
 
 def test_what_the_device_cannot_is_its_own_reason(bench: Bench, clips: dict[str, Path]) -> None:

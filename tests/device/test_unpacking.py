@@ -1,0 +1,59 @@
+"""The kernel that takes surfaces apart, on a real GPU: what it makes of a surface is the picture."""
+
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.decoding import picture_hash
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
+from codecfleet.actors.nvidia.host_pictures import PictureFetcher, packed_surface, plane_samples
+from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.unpacking import Unpacker, open_unpacker
+
+PIX_FMTS = [f"yuv{chroma}p{depth}" for chroma in (420, 422, 444) for depth in ("", "10le", "12le")]
+SIZES = [(2, 2), (16, 2), (30, 6), (34, 4), (62, 18), (64, 64), (130, 70), (854, 480), (1920, 1080), (4098, 34)]
+"""Widths on both sides of whole vectors, and rows that begin where none does."""
+
+
+@pytest.fixture(scope="session")
+def unpacker(cuda: Cuda) -> Unpacker:
+    """The kernel."""
+    found = open_unpacker(cuda)
+    if found is None:
+        pytest.skip("NVRTC does not compile the kernel here")
+    return found
+
+
+def noise(pix_fmt: str, format_: SurfaceFormat, size: tuple[int, int], seed: int) -> VideoFrame:
+    """Return a picture of noise, in which every bit that counts is anything."""
+    picture = VideoFrame(*size, pix_fmt)
+    random = np.random.default_rng(seed)
+    for samples in plane_samples(picture, format_):
+        samples[:] = random.integers(0, 1 << format_.bits, samples.shape)
+    return picture
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("pix_fmt", PIX_FMTS)
+def test_a_surface_comes_as_its_picture(cuda: Cuda, unpacker: Unpacker, pix_fmt: str, size: tuple[int, int]) -> None:
+    """Sample by sample, for three surfaces in a row, of which each overwrites the one before in the stream."""
+    format_ = surface_format(pix_fmt)
+    assert format_ is not None
+    cuda.enter()
+    pictures = [noise(pix_fmt, format_, size, seed) for seed in range(3)]
+    memory, stream = PinnedMemory(cuda), cuda.stream()
+    fetcher = PictureFetcher(cuda, memory, unpacker, format_=format_, size=size, pix_fmt=pix_fmt)
+    surface = cuda.allocate(format_.size_bytes(*size))
+    staged, begun = [], []
+    for picture in pictures:
+        staged.append(memory.lend(format_.size_bytes(*size)))
+        packed_surface(picture, format_, np.asarray(staged[-1]))
+        cuda.copy_to_device(surface, staged[-1].address, format_.size_bytes(*size), stream)
+        begun.append(fetcher.begin(surface, stream))
+    stream.wait()
+    fetched = [picture() for picture in begun]
+    fetcher.close()
+    cuda.free(surface)
+    stream.close()
+    assert [picture_hash(0, each).digest for each in fetched] == [picture_hash(0, each).digest for each in pictures]
