@@ -1,6 +1,6 @@
 """What the parameter sets of H.264 and HEVC say of a whole track, read from a container's or an encoder's extradata.
 
-Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) section 7.3.2.2;
+Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) sections 7.3.2.2 and 7.3.3;
 ISO/IEC 14496-15 for avcC and hvcC.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from .bitstream import BitReader, annex_b, nal_units
 
@@ -15,12 +16,15 @@ __all__ = [
     "annex_b_headers",
     "crops_left_or_top",
     "has_whole_frames_only",
+    "hevc_layer",
     "is_sequence_set",
     "max_reorder_frames",
+    "packet_sequence_sets",
     "sequence_sets",
 ]
 
 _H264_SPS, _HEVC_SPS = 7, 33
+_H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
 _KEPT = 64
 """How many codec configurations of late are remembered."""
 
@@ -38,6 +42,7 @@ class _H264Sequence:
 class _HevcSequence:
     """What is read of an HEVC sequence parameter set."""
 
+    whole_frames_only: bool
     is_cropped: bool
     reorder_frames: int
 
@@ -54,13 +59,14 @@ def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
     return None
 
 
-def has_whole_frames_only(extradata: bytes) -> bool | None:
-    """Return whether every picture of an H.264 stream is coded as a whole frame: no fields, no macroblock pairs.
+def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
+    """Return whether a stream promises that every picture is coded as a whole frame: no fields, no macroblock pairs.
 
-    That is ``frame_mbs_only_flag`` (H.264 section 7.4.2.1.1). None where no sequence parameter set is there.
+    That is ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1), and ``general_frame_only_constraint_flag`` of HEVC
+    (section 7.4.4), whose encoders need not make that promise. None where no sequence parameter set is there.
     """
-    found = [sequence.whole_frames_only for sequence in _h264_sequences(extradata)]
-    return all(found) if found else None
+    sequences = _hevc_sequences(extradata) if hevc else _h264_sequences(extradata)
+    return all(sequence.whole_frames_only for sequence in sequences) if sequences else None
 
 
 def crops_left_or_top(codec: str, extradata: bytes) -> bool:
@@ -92,6 +98,22 @@ def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
 def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
     """Tell whether a NAL unit is a sequence parameter set."""
     return (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS
+
+
+def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
+    """Return the sequence parameter sets that a packet brings ahead of its picture, in Annex B form; b"" if none.
+
+    ``extradata`` tells how the packet's NAL units are delimited.
+    """
+    slices = _HEVC_SLICES if hevc else _H264_SLICES
+    units = filter(None, nal_units(packet, extradata, hevc=hevc))
+    ahead = takewhile(lambda unit: (unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F) not in slices, units)
+    return annex_b(unit for unit in ahead if is_sequence_set(unit, hevc=hevc))
+
+
+def hevc_layer(unit: bytes) -> int:
+    """Return ``nuh_layer_id`` of an HEVC NAL unit (H.265 section 7.3.1.2)."""
+    return (unit[0] & 1) << 5 | unit[1] >> 3 if len(unit) > 1 else 0
 
 
 def _units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
@@ -138,7 +160,8 @@ def _h264_sequences(extradata: bytes) -> tuple[_H264Sequence, ...]:
 @lru_cache(_KEPT)
 def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
     found = []
-    for unit in sequence_sets(extradata, hevc=True):
+    # Other layers' sets are written in another form (annex F), and nobody decodes those layers.
+    for unit in (unit for unit in sequence_sets(extradata, hevc=True) if not hevc_layer(unit)):
         with suppress(EOFError):
             found.append(_hevc_sps(BitReader(unit[2:])))
     return tuple(found)
@@ -255,7 +278,7 @@ def _hevc_sps(reader: BitReader) -> _HevcSequence:
     reader.skip(4)
     sub_layers = reader.bits(3)  # minus 1
     reader.skip(1)
-    _skip_profile_tier_level(reader, sub_layers)
+    whole_frames_only = _frame_only_constraint(reader, sub_layers)
     reader.ue()  # its id
     if reader.ue() == _YUV444:
         reader.skip(1)
@@ -271,14 +294,17 @@ def _hevc_sps(reader: BitReader) -> _HevcSequence:
         reader.ue()  # max_dec_pic_buffering
         reorder = reader.ue()
         reader.ue()  # max_latency_increase
-    return _HevcSequence(is_cropped, reorder)
+    return _HevcSequence(whole_frames_only, is_cropped, reorder)
 
 
-def _skip_profile_tier_level(reader: BitReader, sub_layers: int) -> None:
-    """Pass over H.265 section 7.3.3."""
-    reader.skip(96)
+def _frame_only_constraint(reader: BitReader, sub_layers: int) -> bool:
+    """Read H.265 section 7.3.3 (profile, tier and level), and return its ``general_frame_only_constraint_flag``."""
+    reader.skip(43)
+    frame_only = reader.flag()
+    reader.skip(52)
     present = [(reader.flag(), reader.flag()) for _ in range(sub_layers)]
     if sub_layers:
         reader.skip(2 * (8 - sub_layers))
     for profile, level in present:
         reader.skip(88 * profile + 8 * level)
+    return frame_only

@@ -34,6 +34,9 @@ WAYS = (*ChildWay, *FleetWay)
 Way = ChildWay | FleetWay
 ResultT = TypeVar("ResultT")
 
+WARM_ROUNDS = 2
+"""A worker's second process starts in the first, and makes its sessions in the second."""
+
 
 @dataclass(slots=True)
 class Findings:
@@ -50,7 +53,7 @@ class Findings:
         return {
             "rows": self.rows,
             "first_pictures_s": self.first_pictures_s,
-            "sessions": {device: asdict(counts) for device, counts in self.sessions.items()},
+            "sessions": {process: asdict(counts) for process, counts in self.sessions.items()},
             "targets": targets(self.rows, self.first_pictures_s, self.sessions),
             "profiles": self.profiles,
         }
@@ -96,8 +99,8 @@ async def _measure(options: argparse.Namespace, findings: Findings) -> None:
     print("\n".join(["", *row_lines(findings.rows)]))
     if findings.first_pictures_s:
         print(f"\n{first_line(findings.first_pictures_s, statistics.median(findings.first_pictures_s))}")
-    for device, counts in findings.sessions.items():
-        print(f"{device}: {counts.made} sessions made for {counts.at_once} threads at once")
+    for process, counts in findings.sessions.items():
+        print(f"{process}: {counts.made} sessions made for {counts.at_once} threads at once")
     if findings.profiles:
         print("\n".join(["", *profile_lines(findings.profiles)]))
     print("\n".join(["", *target_lines(document["targets"])]))
@@ -124,8 +127,8 @@ async def _on_gpus(devices: Sequence[str], film: Film, options: argparse.Namespa
             return
         async with DecodeFleet(devices, film) as fleet:
             await _On(devices, options, findings, children, fleet).measure(ways)
-            for device, counts in fleet.sessions.items():
-                findings.sessions[f"{len(devices)} GPUs, {device}"] = counts
+            for process, counts in fleet.sessions.items():
+                findings.sessions[f"{len(devices)} GPUs, {process}"] = counts
     finally:
         if children is not None:
             children.close()
@@ -157,14 +160,14 @@ class _On:
                 await self._profile([way for way in ways if isinstance(way, FleetWay)])
 
     async def _rows(self, ways: Sequence[Way], threads: int) -> None:
-        """Run each way in turn (A B C A B C), after one round that is not counted: it makes the sessions."""
+        """Run each way in turn (A B C A B C), after rounds that are not counted: they make processes and sessions."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
-        for repeat in range(self.options.repeats + 1):
+        for repeat in range(-WARM_ROUNDS, self.options.repeats):
             for way in ways:
                 with NvdecUse(len(self.devices)) as use:
-                    pictures, wall_s = await self._once(way, threads, self.options.films if repeat else 1)
-                if repeat:
+                    pictures, wall_s = await self._once(way, threads, self.options.films if repeat >= 0 else 1)
+                if repeat >= 0:
                     fps[way].append(pictures / wall_s)
                     busy[way] = [max(pair) for pair in zip(busy[way], use.percent, strict=True)]
         for way in ways:

@@ -30,13 +30,14 @@ from ..errors import (
 from .conversation import ANSWER_S, Conversation
 from .leases import Effect, Leases, Lose, Run, Stop
 from .orders import Order, lost_worker
+from .outcome import Outcome
 from .parcels import ParcelPost
 from .placement.assumed import PLAIN_FRAMES, plain_demand
 from .placement.demand import Demand
 from .placement.prospect import Prospect
 from .pool import Pool
 from .ray_failures import Failure, classify, first_line
-from .ray_worker import CONTROL, Outcome
+from .ray_worker import CONTROL
 from .supervisor.link import Link
 from .supervisor.messages import ClientReport, JobReport
 

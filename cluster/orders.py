@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from ..actors.work import Work
 from ..errors import WorkerLost, WorkError
+from .outcome import Outcome
 from .ray_failures import Failure
-from .ray_worker import Outcome
 
 __all__ = ["Order", "lost_worker"]
 

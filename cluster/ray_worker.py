@@ -6,25 +6,23 @@ reads at import is settled.
 
 import asyncio
 import os
-import pickle
+import sys
 import threading
 import time
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from ..actors.nvidia.gpu import Gpu
 from ..actors.watchdog import process_watch
 from ..actors.worker import WorkerCore
-from ..errors import Cancelled, CodecfleetError, Retry, UsageError, WorkError
+from ..errors import Cancelled, CodecfleetError
+from .outcome import Outcome, failed, unreadable
 from .parcels import unpack
+from .second_process import Pace, SecondProcess
 from .supervisor.messages import WorkerFacts
 from .supervisor.pulse import Pulse
 from .visible_device import narrow, open_nvml, show_the_gpu
 from .wear import wear
 
-__all__ = ["CONTROL", "FENCED_CODE", "Outcome", "RayWorker"]
-
-ResultT = TypeVar("ResultT")
+__all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
 
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
@@ -32,17 +30,6 @@ ANSWER_S = 0.5
 """How long a process that ends itself leaves its last answer to arrive."""
 CONTROL = "control"
 """The concurrency group of everything but work: it has its own thread and event loop, so it always answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[ResultT]):
-    """How a piece of work ended: with a result, or with an error.
-
-    Errors travel as values: raised in an actor they would come back wrapped, or not at all if they do not pickle.
-    """
-
-    result: ResultT | None = None
-    error: CodecfleetError | None = None
 
 
 class RayWorker:
@@ -76,6 +63,9 @@ class RayWorker:
         if dla is not None:
             _keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
+        self._second = SecondProcess(slots, _end_with_it)
+        self._pace = Pace(self._began_s)
+        self._here = 0
         self._is_ending = False
         process_watch().tell(self._core.give_up)
         self._renewed_s = time.monotonic()
@@ -89,34 +79,58 @@ class RayWorker:
         """
         if self._is_ending:
             await self.watch()
+        if self._second_is_freer():
+            outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, parcels))
+        else:
+            outcome = await self._run_here(run, packed_work, parcels)
+        if self._is_ending and isinstance(outcome.error, Cancelled):
+            await self.watch()
+        if outcome.spoils_process:
+            self._renew_process()
+        return outcome
+
+    async def _run_here(self, run: str, packed_work: bytes, parcels: tuple[bytes, ...]) -> Outcome[object]:
         try:
             work = unpack(packed_work, parcels)
         except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
-            return Outcome(error=_unreadable(error))
+            return unreadable(error)
+        self._here += 1
         try:
             return Outcome(await asyncio.wrap_future(self._core.submit(run, work)))
-        except (Cancelled, asyncio.CancelledError) as error:
+        except asyncio.CancelledError:
             if self._is_ending:
                 await self.watch()
-            if isinstance(error, Cancelled):
-                return Outcome(error=_portable(error))
             raise
         except CodecfleetError as error:
-            if error.retry is Retry.ELSEWHERE:
-                self._renew_process()
-            return Outcome(error=_portable(error))
+            return failed(error)
+        finally:
+            self._here -= 1
+
+    def _second_is_freer(self) -> bool:
+        """Tell whether the GPU's second process should take the next work."""
+        return self._second.is_ready and self._second.busy < self._here
+
+    def _look_for_help(self) -> None:
+        """Have the GPU's second process started where this one has its hands full."""
+        running = len(self._core.running())
+        wants = self._pace.wants_help(time.monotonic(), self._core.frames_done, running)
+        if wants and self._gpu is not None and self._gpu.is_shared:
+            self._second.start()
 
     async def cancel(self, run: str) -> None:
         """Cancel ``run``; see ``WorkerCore.cancel``."""
+        # Both: it may not have come yet, and then nobody knows where it will run.
         self._core.cancel(run)
+        self._second.cancel(run)
 
     async def abandon(self, client: str) -> None:
         """Cancel every run of a client that is gone; its runs' names begin with its own."""
         self._core.cancel_all(f"{client}:")
+        self._second.cancel_all(f"{client}:")
 
     async def progress(self, job: str) -> dict[str, int]:
         """Return the frames done by each running piece of work of ``job``, by label."""
-        return self._core.progress(job)
+        return {**self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
     async def facts(self) -> WorkerFacts:
         """Say who this is: the process is up, and our code is importable in it."""
@@ -128,9 +142,15 @@ class RayWorker:
         self._renewed_s = time.monotonic()
         if self._gpu is None:
             return Pulse(self._core.frames_done, self._core.running())
-        use = self._gpu.use()
-        worn = wear(self._renewed_s - self._began_s, use.sessions_made)
-        return Pulse(self._core.frames_done, self._core.running(), use.decoding, worn)
+        self._look_for_help()
+        use, second = self._gpu.use(), self._second.said
+        worn = wear(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
+        return Pulse(
+            self._core.frames_done + second.frames_done,
+            (*self._core.running(), *second.running),
+            use.decoding + second.use.decoding,
+            worn,
+        )
 
     async def watch(self) -> None:
         """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
@@ -166,15 +186,7 @@ def _keep_to_dla(dla: int) -> None:
     warm_networks().keep_to(dla)
 
 
-def _unreadable(error: Exception) -> UsageError:
-    message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
-    return UsageError(message, "Define its class in a module that is installed where the workers run.")
-
-
-def _portable(error: CodecfleetError) -> CodecfleetError:
-    """Return ``error``, or what can be said of it if it does not survive the journey."""
-    try:
-        survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
-    except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
-        survives = False
-    return error if survives else WorkError(f"{type(error).__name__}: {error}", error.next_step)
+def _end_with_it(reason: str) -> None:
+    """End the worker with its second process, whose work is lost: one worker lives and dies as one."""
+    print(f"codecfleet: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps what a worker says
+    os._exit(FENCED_CODE)

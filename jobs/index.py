@@ -23,6 +23,7 @@ from ..actors.describe import nominal_frame_rate
 from ..actors.opening import open_source
 from ..actors.timeline import LONGEST_GAP_S, REORDER_FRAMES, RESET_S, TimeShift, nominal_ticks, whole_ticks
 from ..errors import InputUnreadable, NoVideoTrack
+from .whole_pictures import WholePictures
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -46,6 +47,7 @@ class TrackIndex:
 
     ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what kind of
     random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
+    ``has_whole_pictures`` says that every packet is known to show one whole picture.
     """
 
     source: str
@@ -60,6 +62,7 @@ class TrackIndex:
     flags: NDArray[np.uint8]
     kinds: dict[int, RandomAccess]
     shifts: tuple[TimeShift, ...]
+    has_whole_pictures: bool = False
 
     @property
     def packets(self) -> int:
@@ -182,9 +185,12 @@ class TrackIndex:
         return max(0, high - low)
 
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
-        """Return the last packet, in demux order, that pictures before ``end`` and ``beyond_frames`` after it need."""
+        """Return the last packet, in demux order, that pictures before ``end`` and ``beyond_frames`` after it need.
+
+        Not one more where each packet shows a picture of its time; where no time is known, that is all of them.
+        """
         cut = int(np.searchsorted(self.times, end)) + beyond_frames - 1
-        if cut >= len(self.times) - 1:
+        if cut >= len(self.times) - 1 or self.untimed:
             return self.packets - 1
         wanted = self.timed & (self.pts <= self.times[cut])
         return int(np.flatnonzero(wanted)[-1])
@@ -241,17 +247,24 @@ def index_track(source: str, track: int = 0) -> TrackIndex:
         for other in container.streams:
             if other is not stream:
                 other.discard = Discard.all
-        return index_packets(source, stream, _demux(container, stream))
+        pictures = WholePictures(stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b"")
+        rows = _demux(container, stream, pictures)
+        return index_packets(source, stream, rows, has_whole_pictures=pictures.are_proven)
 
 
-def _demux(container: InputContainer, stream: VideoStream) -> list[tuple[int, int, int, int, int, RandomAccess | None]]:
-    """Return (pts, dts, pos, size, flags, kind) of every packet."""
+def _demux(
+    container: InputContainer, stream: VideoStream, pictures: WholePictures
+) -> list[tuple[int, int, int, int, int, RandomAccess | None]]:
+    """Return (pts, dts, pos, size, flags, kind) of every packet, and have ``pictures`` see it."""
     rows: list[tuple[int, int, int, int, int, RandomAccess | None]] = []
     codec = stream.codec_context.codec.canonical_name
     extradata = stream.codec_context.extradata or b""
     # Where the container breaks, what came before is what there is.
     with suppress(av.error.FFmpegError):
-        rows.extend(_row(packet, codec, extradata) for packet in container.demux(stream) if packet.size)
+        for packet in container.demux(stream):
+            if packet.size:
+                rows.append(_row(packet, codec, extradata))
+                pictures.see(packet)
     return rows
 
 
@@ -266,7 +279,11 @@ def _row(
 
 
 def index_packets(
-    source: str, stream: VideoStream, rows: Sequence[tuple[int, int, int, int, int, RandomAccess | None]]
+    source: str,
+    stream: VideoStream,
+    rows: Sequence[tuple[int, int, int, int, int, RandomAccess | None]],
+    *,
+    has_whole_pictures: bool = False,
 ) -> TrackIndex:
     """Build the index from rows of (pts, dts, pos, size, flags, kind), in demux order.
 
@@ -298,6 +315,7 @@ def index_packets(
         flags=flags,
         kinds={number: row[5] for number, row in enumerate(rows) if row[5] is not None},
         shifts=shifts,
+        has_whole_pictures=has_whole_pictures,
     )
 
 

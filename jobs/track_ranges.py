@@ -19,7 +19,7 @@ from .index import TrackIndex
 __all__ = ["PlannedSegment", "TrackRanges"]
 
 PACKET_MARGIN: Final = 2
-"""Packets sent beyond the last that is needed: the second field of a picture may be a packet of its own."""
+"""Packets sent beyond the last needed one where a packet may be less than a picture: a field of it, or a hidden one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,9 @@ class TrackRanges:
             until: at whose end it ends; None is its own.
             warm_up_frames: how many pictures before it are wanted too.
         """
-        index, end_ticks = self.index, (until or segment).end_ticks
+        index = self.index
         entry = self.entry(segment, entry_moves, warm_up_frames)
-        last_packet = None
-        if end_ticks is not None:
-            needed = index.last_packet_before(end_ticks, SEAM_FRAMES)
-            margin = REORDER_FRAMES if index.is_troubled(needed) else PACKET_MARGIN
-            last_packet = min(needed + margin, index.packets - 1)
+        last_packet = self._last_packet((until or segment).end_ticks)
         return DecodeRange(
             source=index.source,
             stream_index=index.stream_index,
@@ -113,6 +109,17 @@ class TrackRanges:
         # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
+
+    def _last_packet(self, end_ticks: int | None) -> int | None:
+        """Return the last packet to decode for what lies before ``end_ticks`` and its seam; None is the end."""
+        if end_ticks is None:
+            return None
+        index = self.index
+        needed = index.last_packet_before(end_ticks, SEAM_FRAMES)
+        margin = 0 if index.has_whole_pictures else PACKET_MARGIN
+        if index.is_troubled(needed):
+            margin = REORDER_FRAMES
+        return min(needed + margin, index.packets - 1)
 
     def _frames_ahead(self, point: AccessPoint, start_ticks: int) -> int:
         return self.index.frames_between(int(self.index.pts[point.packet]), start_ticks)

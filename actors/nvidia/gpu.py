@@ -44,6 +44,9 @@ IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
+SHARED_BYTES: Final = 16 << 30
+"""A GPU with so much free memory may be used by two processes of ours; a smaller one has few engines."""
+_ALONE, _SHARED = 1.0, 0.5
 _MEND: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
@@ -54,6 +57,7 @@ class OpenedGpu:
     """Everything of a GPU that is open: one context, one pool of decoder sessions, one keeper of each memory.
 
     ``budget`` is the device's memory, which sessions and buffers take from: a part of what was free when it was opened.
+    ``is_shared`` tells whether it leaves as much to a second process of its worker.
     """
 
     cuda: Cuda
@@ -65,6 +69,7 @@ class OpenedGpu:
     pinned: PinnedMemory
     memory: DeviceMemory
     converter: Callable[[], SurfaceConverter]
+    is_shared: bool = False
 
 
 class Gpu(WorkerDevice):
@@ -164,6 +169,12 @@ class Gpu(WorkerDevice):
                     raise
             return self._opened
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is open, and leaves room for a second process."""
+        gpu = self._opened
+        return gpu is not None and gpu.is_shared
+
     def use(self) -> DeviceUse:
         """Say how it is used; answers at once, also while it is being opened."""
         gpu = self._opened
@@ -223,8 +234,11 @@ class _Late(PictureDecoder[PictureT]):
         return self._open().decode(stream, packets, tally)
 
 
-def open_gpu() -> OpenedGpu:
+def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """Open the one device that CUDA_VISIBLE_DEVICES leaves; standard output is listened to from now on.
+
+    Args:
+        is_second: another process of the same worker has it open, and left half of its memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
@@ -233,7 +247,7 @@ def open_gpu() -> OpenedGpu:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # It begins to listen with the first who counts, which whoever decodes does before anything else.
     spoken = cache(SpokenErrors)
-    opened = open_beside(lambda: spoken().count())
+    opened = _opened(lambda: spoken().count(), lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()
@@ -250,11 +264,16 @@ def open_beside(wrong_pictures: Callable[[], int]) -> OpenedGpu:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
+    return _opened(wrong_pictures, lambda _: False)
+
+
+def _opened(wrong_pictures: Callable[[], int], is_shared: Callable[[int], bool]) -> OpenedGpu:
     # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"))
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
-    return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures)
+    shared = is_shared(cuda.free_bytes())
+    return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures, is_shared=shared)
 
 
 def assemble_gpu(
@@ -263,6 +282,8 @@ def assemble_gpu(
     unpacker: Unpacker | None,
     wrong_pictures: Callable[[], int],
     converter: Callable[[], SurfaceConverter] | None = None,
+    *,
+    is_shared: bool = False,
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
@@ -272,10 +293,12 @@ def assemble_gpu(
         unpacker: the device's kernel that takes surfaces apart; None lets the host do it.
         wrong_pictures: how many pictures the package's decoders called wrong so far.
         converter: who scales and converts; None is the device's kernels, compiled when they are wanted first.
+        is_shared: leave half of all memory to another process.
     """
-    budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART))
+    part = _SHARED if is_shared else _ALONE
+    budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
     # Asked for room in this order: buffers are got anew in a moment, sessions in a tenth of a second.
-    pinned, memory = PinnedMemory(cuda), DeviceMemory(cuda, budget=budget)
+    pinned, memory = PinnedMemory(cuda, part=part), DeviceMemory(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
     cannot = NvdecCapabilities(package, cuda).objection
 
@@ -293,6 +316,7 @@ def assemble_gpu(
         pinned=pinned,
         memory=memory,
         converter=_CompiledOnce(cuda) if converter is None else converter,
+        is_shared=is_shared,
     )
 
 

@@ -10,7 +10,7 @@ Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from ..parameter_sets import is_sequence_set
+from ..parameter_sets import hevc_layer, is_sequence_set
 from .vp9_headers import Vp9Colours, vp9_frames
 
 __all__ = [
@@ -79,12 +79,7 @@ def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *,
 def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
     """Return the sequence parameter sets among NAL units; of HEVC's layers, only those of the one that is decoded."""
     sets = (unit for unit in units if is_sequence_set(unit, hevc=hevc))
-    return frozenset(unit for unit in sets if not hevc or not _layer(unit))
-
-
-def _layer(unit: bytes) -> int:
-    """Return ``nuh_layer_id`` (H.265 section 7.3.1.2)."""
-    return (unit[0] & 1) << 5 | unit[1] >> 3 if len(unit) > 1 else 0
+    return frozenset(unit for unit in sets if not hevc or not hevc_layer(unit))
 
 
 def vp8_headers(data: bytes) -> PacketHeaders:

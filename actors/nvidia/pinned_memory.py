@@ -23,11 +23,12 @@ class PinnedMemory:
     Args:
         cuda: the device.
         idle_bytes: how much idle memory is kept.
-        budget: the host's memory that may be locked; None is a quarter of it, or 16 GiB if that is less.
+        part: how much is this process's own of the host's memory that may be locked: a quarter of it, or 16 GiB if that
+            is less.
     """
 
-    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
-        self.budget = budget or MemoryBudget(_lockable_bytes(), "the host's page-locked memory")
+    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, part: float = 1.0) -> None:
+        self.budget = MemoryBudget(int(_lockable_bytes() * part), "the host's page-locked memory")
         self._memory = LentMemory(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
     def lend(self, size_bytes: int) -> "PinnedBuffer":

@@ -157,7 +157,7 @@ class DecodeFleet:
 
     def _note(self, decoded: Sequence[Decoded]) -> None:
         for one in decoded:
-            counts = self.sessions.setdefault(one.device, SessionCounts())
+            counts = self.sessions.setdefault(one.process, SessionCounts())
             counts.made = max(counts.made, one.sessions_made)
             counts.at_once = max(counts.at_once, one.at_once_most)
 

@@ -24,12 +24,13 @@ __all__ = ["DecodeOnly", "Decoded"]
 class Decoded:
     """What a piece of work decoded, and what its worker process has done so far.
 
-    ``first_picture_s`` is the moment of the first picture on the clock that all processes of a machine share
-    (``time.monotonic``). ``decode_s`` is what the session took of ``wall_s``: feeding, waiting and copying.
+    ``process`` names the GPU and the process. ``first_picture_s`` is the moment of the first picture on the clock that
+    all processes of a machine share (``time.monotonic``). ``decode_s`` is what the session took of ``wall_s``: feeding,
+    waiting and copying.
     ``sessions_made`` and ``at_once_most`` are the whole process's.
     """
 
-    device: str
+    process: str
     pictures: int
     first_picture_s: float
     wall_s: float
@@ -63,7 +64,7 @@ class DecodeOnly(Work[Decoded]):
         with _at_once, sampler or nullcontext():
             counted = self._counted(context, context.device)
         return Decoded(
-            device=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            process=f"{os.environ.get('CUDA_VISIBLE_DEVICES', '')}, process {os.getpid()}",
             pictures=counted.pictures,
             first_picture_s=counted.first_picture_s,
             wall_s=time.perf_counter() - began_s,

@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
+from codecfleet.actors.bitstream import annex_b, annex_b_units
 from codecfleet.actors.parameter_sets import (
     annex_b_headers,
     crops_left_or_top,
     has_whole_frames_only,
+    hevc_layer,
     is_sequence_set,
     max_reorder_frames,
+    packet_sequence_sets,
     sequence_sets,
 )
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -116,6 +119,40 @@ def test_one_set_with_fields_is_enough(tmp_path: Path) -> None:
     assert has_whole_frames_only(whole + fields) is False
 
 
+@pytest.mark.parametrize(("params", "expected"), [("", True), (":interlace=tff", False)])
+@pytest.mark.parametrize("suffix", [".mp4", ".ts"])
+def test_whole_frames_of_hevc_are_a_promise(tmp_path: Path, params: str, suffix: str, *, expected: bool) -> None:
+    """HEVC's encoders promise in the profile that no picture is a field, or they do not."""
+    extra = _extradata(_clip(tmp_path, "libx265", suffix, HEVC_OPTIONS + params))
+    assert has_whole_frames_only(extra, hevc=True) is expected
+
+
+def test_sets_of_other_layers_count_for_nothing(tmp_path: Path) -> None:
+    """A second view's parameter set is written in another form, and its pictures are not decoded."""
+    whole, fields = (
+        next(sequence_sets(_extradata(_clip(tmp_path, "libx265", ".ts", HEVC_OPTIONS + params)), hevc=True))
+        for params in ("", ":interlace=tff")
+    )
+    other_view = bytes([fields[0], fields[1] | 1 << 3]) + fields[2:]
+    assert [hevc_layer(unit) for unit in (whole, fields, other_view)] == [0, 0, 1]
+    assert has_whole_frames_only(annex_b([whole, fields]), hevc=True) is False
+    assert has_whole_frames_only(annex_b([whole, other_view]), hevc=True) is True
+
+
+@pytest.mark.parametrize(("encoder", "params", "hevc"), [("libx264", "", False), ("libx265", HEVC_OPTIONS, True)])
+def test_a_packet_gives_the_sets_ahead_of_its_picture(tmp_path: Path, encoder: str, params: str, *, hevc: bool) -> None:
+    """Where parameter sets lie in the packets, they are found there; where the container has them, there are none."""
+    for suffix in (".ts", ".mp4"):
+        path = _clip(tmp_path, encoder, suffix, params)
+        with av.open(str(path)) as container:
+            first, second, *_ = (bytes(packet) for packet in container.demux(video=0))
+        extra = _extradata(path)
+        expected = list(sequence_sets(extra, hevc=hevc)) if suffix == ".ts" else []
+        assert list(annex_b_units(packet_sequence_sets(first, extra, hevc=hevc))) == expected
+        assert packet_sequence_sets(second, extra, hevc=hevc) == b""
+        assert packet_sequence_sets(second + first, extra, hevc=hevc) == b""
+
+
 def _made(folder: Path) -> tuple[str, str]:
     names = ("bframes=0", "interlaced=1")
     for name in names:
@@ -127,8 +164,9 @@ def _made(folder: Path) -> tuple[str, str]:
 def test_damage_is_never_an_exception(data: bytes, *, is_boxed: bool) -> None:
     """Whatever extradata holds, reading it ends, and what is given back begins with a start code or is empty."""
     extra = b"\x01" + data if is_boxed else b"\x00\x00\x00\x01\x67" + data
-    assert has_whole_frames_only(extra) in (True, False, None)
     for hevc in (False, True):
+        assert has_whole_frames_only(extra, hevc=hevc) in (True, False, None)
+        assert packet_sequence_sets(data, extra, hevc=hevc)[:4] in (b"", b"\x00\x00\x00\x01")
         assert annex_b_headers(extra, hevc=hevc)[:4] in (b"", b"\x00\x00\x00\x01")
         reorder = max_reorder_frames("hevc" if hevc else "h264", extra)
         assert reorder is None or reorder >= 0

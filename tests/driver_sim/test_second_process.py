@@ -1,0 +1,43 @@
+"""A worker whose GPU is used by two processes: both decode exactly, and they live and die as one."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, decode_range, picture_hash
+from codecfleet.cluster.ray_worker import FENCED_CODE
+from codecfleet.jobs.plan import plan_transcode
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .scenario import Scenario, machine
+from .simulated_driver import run_simulated
+
+pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+
+
+def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers(tmp_path: Path) -> None:
+    """What comes when the first has its hands full runs in another process, from the same GPU, with the same pictures.
+
+    Killed, it takes the worker with it: whoever waits for its work learns of it as of any worker's death.
+    """
+    source = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(12)))
+    plan = plan_transcode(TranscodeSpec(source=str(source), output="out.mkv", force=True))
+    decoded = decode_range(plan.work("j", 0, 0, 0).decode, DecodeTally(), SOFTWARE)
+    wanted = [picture_hash(ticks, picture).digest.hex() for ticks, picture in decoded]
+    program = "import sys; from tests.driver_sim.second_works import main; main(*sys.argv[1:])"
+    answer = tmp_path / "answer.json"
+    arguments = [str(source), str(tmp_path / "gate"), str(answer)]
+    ran = run_simulated(program, Scenario(machine=machine("l4-x4")), visible_devices="0", arguments=arguments)
+    told = json.loads(answer.read_text(encoding="utf-8"))
+    assert told["errors"] == []
+    (first, *_), *there = told["decoded"]
+    assert first == told["pid"]
+    assert first not in {pid for pid, _ in there}
+    assert all(hashes == wanted for _, hashes in told["decoded"])
+    assert told["held"] == [first]
+    assert told["frames_done"] == 3 * len(wanted)
+    assert ran.exit_code == FENCED_CODE
+    assert "second process of this GPU's worker ended with code -9" in ran.stderr
