@@ -22,6 +22,8 @@ __all__ = [
 DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
+_EXP_GOLOMB_ZEROS = 32
+"""The most that a number begins with: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
 
 
 class RandomAccess(Enum):
@@ -47,7 +49,7 @@ class BitReader:
     """Reads an H.264 or HEVC raw byte sequence payload, most significant bit first.
 
     Emulation prevention bytes are removed on the way in, unless ``is_escaped`` is False: VP9 has none. Reading past the
-    end raises ``EOFError``.
+    end raises ``EOFError``, and so does what is no number. Each read costs as much as the payload is long.
     """
 
     def __init__(self, payload: bytes, *, is_escaped: bool = True) -> None:
@@ -71,10 +73,12 @@ class BitReader:
         self.bits(count)
 
     def ue(self) -> int:
-        """Read an unsigned Exp-Golomb number (ue(v), H.264 section 9.1)."""
+        """Read an unsigned Exp-Golomb number (ue(v), H.264 section 9.1); one too long to be one is no number."""
         zeros = 0
         while not self.flag():
             zeros += 1
+            if zeros > _EXP_GOLOMB_ZEROS:
+                raise EOFError
         return (1 << zeros) - 1 + self.bits(zeros)
 
     def se(self) -> int:

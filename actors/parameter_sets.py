@@ -25,8 +25,10 @@ __all__ = [
 
 _H264_SPS, _HEVC_SPS = 7, 33
 _H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
-_KEPT = 64
+_KEPT = 16
 """How many codec configurations of late are remembered."""
+_READ_BYTES = 4096
+"""More than all that is read of a sequence parameter set can take up: a damaged one may go on for megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,11 @@ def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
 
 def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
     """Tell whether a NAL unit is a sequence parameter set."""
-    return (unit[0] >> 1 & 0x3F) == _HEVC_SPS if hevc else (unit[0] & 0x1F) == _H264_SPS
+    return _kind(unit, hevc=hevc) == (_HEVC_SPS if hevc else _H264_SPS)
+
+
+def _kind(unit: bytes, *, hevc: bool) -> int:
+    return unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
@@ -106,8 +112,8 @@ def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> byte
     ``extradata`` tells how the packet's NAL units are delimited.
     """
     slices = _HEVC_SLICES if hevc else _H264_SLICES
-    units = filter(None, nal_units(packet, extradata, hevc=hevc))
-    ahead = takewhile(lambda unit: (unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F) not in slices, units)
+    units = nal_units(packet, extradata, hevc=hevc)
+    ahead = takewhile(lambda unit: _kind(unit, hevc=hevc) not in slices, units)
     return annex_b(unit for unit in ahead if is_sequence_set(unit, hevc=hevc))
 
 
@@ -153,7 +159,7 @@ def _h264_sequences(extradata: bytes) -> tuple[_H264Sequence, ...]:
     found = []
     for unit in sequence_sets(extradata, hevc=False):
         with suppress(EOFError):
-            found.append(_h264_sps(BitReader(unit[1:])))
+            found.append(_h264_sps(BitReader(unit[1:_READ_BYTES])))
     return tuple(found)
 
 
@@ -163,7 +169,7 @@ def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
     # Other layers' sets are written in another form (annex F), and nobody decodes those layers.
     for unit in (unit for unit in sequence_sets(extradata, hevc=True) if not hevc_layer(unit)):
         with suppress(EOFError):
-            found.append(_hevc_sps(BitReader(unit[2:])))
+            found.append(_hevc_sps(BitReader(unit[2:_READ_BYTES])))
     return tuple(found)
 
 

@@ -25,6 +25,7 @@ class AccessPoint:
 
     Its place and its times identify it (two packets may share a PTS, and an edit list may read one sample twice).
     ``is_unique`` is False where another packet of the track looks the same: then it is found by counting alone.
+    ``is_discarded`` is whether an edit list hides it: where a file's own index lies, a seek may come by another edit.
     """
 
     packet: int
@@ -32,6 +33,7 @@ class AccessPoint:
     pts: int | None
     dts: int | None
     is_unique: bool = True
+    is_discarded: bool = False
 
     @property
     def seek_ticks(self) -> int | None:
@@ -93,7 +95,7 @@ def _sought(
 ) -> "Iterator[Packet[VideoStream]]":
     try:
         container.seek(ticks, stream=stream)
-    except av.error.FFmpegError:
+    except (av.error.FFmpegError, OverflowError):  # a damaged file's times may be more than a timestamp can hold
         return iter(())
     return demux()
 
@@ -106,4 +108,5 @@ def _is_same(packet: "Packet[VideoStream]", entry: AccessPoint) -> bool:
         (packet.dts == entry.dts if knows_dts else packet.pts is not None)
         and (packet.pos, packet.pts) == (entry.pos_bytes, entry.pts)
         and packet.is_keyframe
+        and packet.is_discard == entry.is_discarded
     )

@@ -36,6 +36,7 @@ class WorkerCore:
         self._device = device
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
+        self._coming: dict[str, None] = {}
         self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
         self._awaited: set[Future[Any]] = set()
         self._given_up: CodecfleetError | None = None
@@ -54,9 +55,10 @@ class WorkerCore:
                 awaited.set_exception(self._given_up)
                 return awaited
             self._awaited.add(awaited)
+            self._coming[run] = None
         # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
         ran = self._threads.submit(self._run, run, work)
-        ran.add_done_callback(lambda _: self._hand_on(ran, awaited))
+        ran.add_done_callback(lambda _: self._hand_on(run, ran, awaited))
         awaited.add_done_callback(lambda _: ran.cancel())
         return awaited
 
@@ -80,9 +82,15 @@ class WorkerCore:
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
 
-    def cancel_all(self, beginning: str) -> None:
-        """Make every run whose name begins so raise ``Cancelled`` at its next report of progress."""
+    def was_cancelled(self, run: str) -> bool:
+        """Tell whether a run was cancelled before it came."""
         with self._lock:
+            return run in self._cancelled_early
+
+    def cancel_all(self, beginning: str) -> None:
+        """Make every run whose name begins so raise ``Cancelled`` at its next report of progress, or as it begins."""
+        with self._lock:
+            self._cancelled_early |= {run: None for run in self._coming if run.startswith(beginning)}
             for run, (_, context) in self._running.items():
                 if run.startswith(beginning):
                     context.cancel()
@@ -111,10 +119,11 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _hand_on(self, ran: Future[ResultT], awaited: Future[ResultT]) -> None:
+    def _hand_on(self, run: str, ran: Future[ResultT], awaited: Future[ResultT]) -> None:
         """Give how the work ended to whoever waits for it."""
         with self._lock:
             self._awaited.discard(awaited)
+            self._coming.pop(run, None)  # it may have been cancelled before a thread was free
         with suppress(InvalidStateError):  # it was given up, or whoever waited has stopped doing so
             if ran.cancelled():
                 awaited.cancel()
@@ -139,6 +148,7 @@ class WorkerCore:
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
         context = WorkContext(device=self._device)
         with self._lock:
+            self._coming.pop(run, None)
             if run in self._cancelled_early:
                 del self._cancelled_early[run]
                 message = "the work was cancelled before it began"

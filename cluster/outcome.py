@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import CodecfleetError, Retry, UsageError, WorkError
 
-__all__ = ["Outcome", "failed", "unreadable"]
+__all__ = ["Outcome", "failed", "packed", "unpacked", "unreadable"]
 
 ResultT = TypeVar("ResultT")
 
@@ -33,6 +33,28 @@ def unreadable(error: Exception) -> Outcome[Any]:
     """Return the outcome of work that could not even be unpickled."""
     message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
     return failed(UsageError(message, "Define its class in a module that is installed where the workers run."))
+
+
+def packed(outcome: Outcome[Any]) -> bytes:
+    """Return an outcome as bytes, or that of work whose result does not pickle."""
+    try:
+        return pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
+        return pickle.dumps(_lost_result("pickle", error))
+
+
+def unpacked(packed_outcome: bytes) -> Outcome[Any]:
+    """Return an outcome again, or that of work whose result can be packed and not unpacked."""
+    try:
+        outcome: Outcome[Any] = pickle.loads(packed_outcome)  # noqa: S301 - from a process of ours
+    except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises
+        return _lost_result("unpickle", error)
+    return outcome
+
+
+def _lost_result(what: str, error: Exception) -> Outcome[Any]:
+    message = f"the result does not {what}: {type(error).__name__}: {error}"
+    return failed(WorkError(message, "Return a value of importable classes."))
 
 
 def _portable(error: CodecfleetError) -> CodecfleetError:

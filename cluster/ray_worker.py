@@ -63,7 +63,7 @@ class RayWorker:
         if dla is not None:
             _keep_to_dla(dla)
         self._core = WorkerCore(slots, gpu)
-        self._second = SecondProcess(slots, _end_with_it)
+        self._second = SecondProcess(slots, _end_with_it, _say)
         self._pace = Pace(self._began_s)
         self._here = 0
         self._is_ending = False
@@ -79,7 +79,7 @@ class RayWorker:
         """
         if self._is_ending:
             await self.watch()
-        if self._second_is_freer():
+        if self._second_is_freer(run):
             outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, parcels))
         else:
             outcome = await self._run_here(run, packed_work, parcels)
@@ -106,14 +106,17 @@ class RayWorker:
         finally:
             self._here -= 1
 
-    def _second_is_freer(self) -> bool:
+    def _second_is_freer(self, run: str) -> bool:
         """Tell whether the GPU's second process should take the next work."""
-        return self._second.is_ready and self._second.busy < self._here
+        is_freer = self._second.is_ready and self._second.busy < self._here
+        # It may have been cancelled before there was anybody else to be told.
+        return is_freer and not self._core.was_cancelled(run)
 
     def _look_for_help(self) -> None:
-        """Have the GPU's second process started where this one has its hands full."""
-        running = len(self._core.running())
-        wants = self._pace.wants_help(time.monotonic(), self._core.frames_done, running)
+        """Have the GPU's second process started where this one has its hands full, and see that it is well."""
+        now_s, running = time.monotonic(), len(self._core.running())
+        self._second.look(now_s)
+        wants = self._pace.wants_help(now_s, self._core.frames_done, running)
         if wants and self._gpu is not None and self._gpu.is_shared:
             self._second.start()
 
@@ -186,7 +189,11 @@ def _keep_to_dla(dla: int) -> None:
     warm_networks().keep_to(dla)
 
 
-def _end_with_it(reason: str) -> None:
+def _say(why: str) -> None:
+    print(f"codecfleet: the second process of this GPU's worker: {why}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps what a worker says
+
+
+def _end_with_it(why: str) -> None:
     """End the worker with its second process, whose work is lost: one worker lives and dies as one."""
-    print(f"codecfleet: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps what a worker says
+    _say(why)
     os._exit(FENCED_CODE)

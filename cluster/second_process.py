@@ -7,6 +7,7 @@ everybody else it is still one worker: it has one seat, and lives and dies as on
 """
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -21,9 +22,21 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..actors.device import DeviceUse
-from .outcome import Outcome
+from .outcome import Outcome, unpacked
 
-__all__ = ["Cancel", "CancelAll", "Cannot", "Ended", "Pace", "Ready", "Run", "Said", "SecondProcess", "SecondState"]
+__all__ = [
+    "Cancel",
+    "CancelAll",
+    "Cannot",
+    "Child",
+    "Ended",
+    "Pace",
+    "Ready",
+    "Run",
+    "Said",
+    "SecondProcess",
+    "SecondState",
+]
 
 ALONE_MAX: Final = 8
 """How much work one process has before another may help it."""
@@ -31,6 +44,12 @@ ALONE_FPS: Final = 2000.0
 """How fast it must be besides. Whoever encodes on the processors beside the GPU is far slower, and needs no help."""
 PACE_S: Final = 0.5
 """The shortest time in which speed is measured."""
+QUIET_S: Final = 20.0
+"""How long it may say nothing. A call that holds its interpreter stops every thread of it, and only we can tell."""
+STARTING_S: Final = 300.0
+"""How long until its GPU is open. It waits for as much as the first one did, and beside work."""
+_END_S: Final = 5.0
+"""How long one that was killed may take to end: one that hangs in the kernel never does."""
 _STANDARD_ERROR: Final = 2
 """Where the second one's output goes: to the first one's own, that one listens, for pictures called wrong."""
 _PROGRAM: Final = f"{__package__}.second_program"
@@ -77,21 +96,29 @@ class Cannot(NamedTuple):
 
 
 class Said(NamedTuple):
-    """From the second process, now and then while it works."""
+    """From the second process, a few times a second."""
 
     state: SecondState
 
 
 class Ended(NamedTuple):
-    """From the second process: how a run ended, and what it does now."""
+    """From the second process: how a run ended, packed as it may be of any class, and what it does now."""
 
     run: str
-    outcome: Outcome[Any]
+    packed_outcome: bytes
     state: SecondState
 
 
-Spawn: TypeAlias = Callable[[int], tuple[Connection, Callable[[], int]]]
-"""Starts the process for so many slots; returns the way to talk to it, and what waits for its exit code."""
+class Child(NamedTuple):
+    """A process that was started: the way to talk to it, what kills it, and what waits a moment for its exit code."""
+
+    connection: Connection
+    kill: Callable[[], object]
+    wait: Callable[[], int | None]
+
+
+Spawn: TypeAlias = Callable[[int], Child]
+"""Starts the process for so many slots."""
 
 
 @dataclass(slots=True)
@@ -123,27 +150,32 @@ class _State(Enum):
 
 
 class SecondProcess:
-    """The second process, seen from the first. Safe from any thread.
+    """The second process, seen from the first. Safe from any thread, and none of its methods waits.
 
-    It ends with the first one, however that ends: then nobody holds the other end of what it listens to.
+    It ends with the first one, however that ends.
 
     Args:
         slots: pieces of work at once.
-        lost: called, in a thread of its own, when it ends after it was ready, with why: its work is lost.
+        lost: called when it ends after it was ready, or says nothing any more, with why: its work is lost.
+        refused: called when there will be none, with why: its worker goes on alone.
         spawn: starts it; None starts this Python.
     """
 
-    def __init__(self, slots: int, lost: Callable[[str], None], spawn: Spawn | None = None) -> None:
+    def __init__(
+        self, slots: int, lost: Callable[[str], None], refused: Callable[[str], None], spawn: Spawn | None = None
+    ) -> None:
         self._slots = slots
         self._lost = lost
+        self._refused = refused
         self._spawn = spawn or _spawned
         self._lock = threading.Lock()
-        self._sending = threading.Lock()
         self._state = _State.ABSENT
         self._awaited: dict[str, Future[Outcome[Any]]] = {}
-        self._connection: Connection | None = None
+        self._letters: queue.SimpleQueue[Run | Cancel | CancelAll | None] = queue.SimpleQueue()
+        self._child: Child | None = None
+        self._heard = 0
+        self._last_heard = (-1, 0.0)
         self.said = SecondState()
-        self.reason = ""
 
     @property
     def is_ready(self) -> bool:
@@ -156,12 +188,15 @@ class SecondProcess:
         return len(self._awaited)
 
     def start(self) -> None:
-        """Have it started, if it never was; returns at once."""
+        """Have it started, if it never was."""
         with self._lock:
             if self._state is not _State.ABSENT:
                 return
             self._state = _State.STARTING
-        threading.Thread(target=self._listen, name="codecfleet-second", daemon=True).start()
+        try:
+            threading.Thread(target=self._live, name="codecfleet-second", daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            self._conclude(f"it cannot be started: {error}")
 
     def submit(self, run: str, packed_work: bytes, parcels: Sequence[bytes]) -> Future[Outcome[Any]]:
         """Have it run packed work. If it ends meanwhile the future is never done: its worker ends too."""
@@ -178,61 +213,98 @@ class SecondProcess:
         """Cancel every run whose name begins so."""
         self._send(CancelAll(beginning))
 
-    def close(self) -> None:
-        """Let it end, in the middle of whatever it does."""
-        with self._lock:
-            self._state = _State.GONE
-        if self._connection is not None:
-            self._connection.close()
+    def look(self, now_s: float) -> None:
+        """See whether it still says something, and end it where it does not. To be called every few seconds."""
+        limit_s = {_State.STARTING: STARTING_S, _State.READY: QUIET_S}.get(self._state)
+        if limit_s is None:
+            return
+        if self._last_heard[0] != self._heard:
+            self._last_heard = self._heard, now_s
+        elif now_s - self._last_heard[1] >= limit_s:
+            self._conclude(f"it has said nothing for {limit_s:.0f} s")
+            if self._child is not None:
+                self._child.kill()
 
     def _send(self, message: Run | Cancel | CancelAll) -> None:
-        connection = self._connection
-        if connection is not None and self._state is _State.READY:
-            # One that is just ending does not listen any more: the thread that listens to it learns of that.
-            with self._sending, suppress(OSError):
-                connection.send(message)
+        if self._state is _State.READY:
+            # By a thread of its own: whoever calls answers for a whole worker, and the other one may not be listening.
+            self._letters.put(message)
 
-    def _listen(self) -> None:
-        connection, wait = self._spawn(self._slots)
-        self._connection = connection
+    def _live(self) -> None:
+        # In one thread from beginning to end: the kernel kills the process when the thread that started it ends.
+        try:
+            self._child = child = self._spawn(self._slots)
+        except Exception as error:  # noqa: BLE001 - no process, no memory, no descriptor: the worker goes on alone
+            self._conclude(f"it cannot be started: {type(error).__name__}: {error}")
+            return
+        why = ""
+        try:
+            threading.Thread(target=self._write, args=(child,), name="codecfleet-second-write", daemon=True).start()
+            self._listen(child.connection)
+        except Exception as error:  # noqa: BLE001 - no thread, no memory: who cannot be heard is of no use
+            why = f"{type(error).__name__}: {error}"
+        child.kill()
+        self._conclude(why or f"it ended with code {child.wait()}")
+
+    def _write(self, child: Child) -> None:
+        try:
+            while (message := self._letters.get()) is not None:
+                child.connection.send(message)
+        except Exception:  # noqa: BLE001 - who cannot be told what to do is of no use; who listens learns of its end
+            child.kill()
+
+    def _listen(self, connection: Connection) -> None:
         with suppress(EOFError, OSError):
             while True:
                 self._take(connection.recv())
-        code = wait()
+
+    def _conclude(self, why: str) -> None:
+        """It is over, or never will be; tell it once."""
         with self._lock:
             before, self._state = self._state, _State.GONE
+        self._letters.put(None)
         if before is _State.READY:
-            self._lost(f"the second process of this GPU's worker ended with code {code}")
+            self._lost(why)
+        elif before is _State.STARTING:
+            self._refused(why)
 
     def _take(self, message: object) -> None:
+        self._heard += 1
         match message:
             case Ready():
                 with self._lock:
                     if self._state is _State.STARTING:
                         self._state = _State.READY
             case Cannot(reason):
-                self.reason = reason
+                self._conclude(reason)
             case Said(state):
                 self.said = state
-            case Ended(run, outcome, state):
+            case Ended(run, packed_outcome, state):
                 self.said = state
                 awaited = self._awaited.pop(run, None)
                 if awaited is not None:
                     with suppress(InvalidStateError):  # whoever waited has stopped doing so
-                        awaited.set_result(outcome)
+                        awaited.set_result(unpacked(packed_outcome))
 
 
-def _spawned(slots: int) -> tuple[Connection, Callable[[], int]]:
+def _spawned(slots: int) -> Child:
     """Start this Python once more, with the same modules to be found."""
     ours, theirs = Pipe()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
     descriptor = theirs.fileno()
-    process = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-m", _PROGRAM, str(descriptor), str(slots)],
-        pass_fds=(descriptor,),
-        stdin=subprocess.DEVNULL,
-        stdout=_STANDARD_ERROR,
-        env=environment,
-    )
-    theirs.close()
-    return ours, process.wait
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            # -P: what lies in the working folder is not found before what this process finds.
+            [sys.executable, "-P", "-m", _PROGRAM, str(descriptor), str(slots), str(os.getpid())],
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=_STANDARD_ERROR,
+            env=environment,
+        )
+
+    def wait() -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_END_S)
+        return None
+
+    return Child(ours, process.kill, wait)

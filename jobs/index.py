@@ -146,6 +146,7 @@ class TrackIndex:
             pts=None if pts == MISSING else pts - shift,
             dts=None if dts == MISSING else dts,
             is_unique=not bool(self._repeated[packet]),
+            is_discarded=not bool(self.presented[packet]),
         )
 
     @cached_property

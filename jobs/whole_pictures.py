@@ -10,9 +10,9 @@ FFV1. What H.264 and HEVC promise is read in ``actors/parameter_sets.py``.
 
 from typing import TYPE_CHECKING, Final
 
-from ..actors.nvidia.packet_headers import vp8_headers
-from ..actors.nvidia.vp9_headers import vp9_frames
+from ..actors.packet_headers import vp8_headers
 from ..actors.parameter_sets import has_whole_frames_only, packet_sequence_sets
+from ..actors.vp9_headers import vp9_frames
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -51,7 +51,8 @@ class WholePictures:
             self.are_proven = False  # its packets may be delimited in another way, too
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
-            self.are_proven = has_whole_frames_only(sets, hevc=self._hevc) is not False
+            # Damaged sets promise nothing, and decoders read some of them.
+            self.are_proven = not sets or has_whole_frames_only(sets, hevc=self._hevc) is True
 
     def _shown(self, data: bytes) -> int:
         """Return how many pictures a packet of VP8 or VP9 shows."""

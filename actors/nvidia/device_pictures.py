@@ -170,9 +170,13 @@ class PictureConversion:
         self._memory = memory
         self._conversion = conversion
         self._pix_fmt = pix_fmt
-        # Each result has memory of its own, so there is no place that is meant by default.
-        self._converting = converter.prepare(conversion, 0)
         self._stream = cuda.stream()
+        try:
+            # Each result has memory of its own, so there is no place that is meant by default.
+            self._converting = converter.prepare(conversion, 0)
+        except BaseException:
+            self._stream.close()
+            raise
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
         """Return what a picture becomes; it is there when this returns.
@@ -189,7 +193,7 @@ class PictureConversion:
         return found
 
     def close(self) -> None:
-        """Give its memory and its stream back. Idempotent."""
+        """Give its memory and its stream back."""
         self._cuda.enter()
         self._converting.close()
         self._stream.close()

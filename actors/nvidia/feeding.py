@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ..bitstream import annex_b, annex_b_units, prefix_bytes, prefixed_units
-from ..parameter_sets import annex_b_headers, sequence_sets
-from .packet_headers import (
+from ..packet_headers import (
     CodedSequence,
     PacketHeaders,
     av1_headers,
@@ -26,6 +25,7 @@ from .packet_headers import (
     vp8_headers,
     vp9_headers,
 )
+from ..parameter_sets import annex_b_headers, sequence_sets
 
 __all__ = ["Chunk", "Feeder"]
 

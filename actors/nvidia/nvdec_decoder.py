@@ -10,16 +10,16 @@ from av.video.stream import VideoStream
 from ...errors import EngineFailed, EngineUnfit
 from ..bitstream import annex_b
 from ..decoding import DecodeTally, PictureDecoder, PictureT
+from ..packet_headers import CodedSequence, vp9_sequence
 from ..parameter_sets import crops_left_or_top, max_reorder_frames
+from ..vp9_headers import Vp9Colours
 from .feeding import Feeder
 from .fitness import TrackFacts, objection, surface_format, track_facts
 from .nvdec_options import PLAIN, Latency, NvdecOptions
 from .nvdec_pool import NvdecPool, Wish
 from .nvdec_range import Fed, FedRange, RangePicture
 from .nvdec_session import MakeReader, SessionKey
-from .packet_headers import CodedSequence, vp9_sequence
 from .picture_notes import PictureNotes
-from .vp9_headers import Vp9Colours
 
 if TYPE_CHECKING:
     from ..decoding import VideoPacket

@@ -15,10 +15,10 @@ import numpy as np
 
 from ...errors import DeviceError, EngineFailed
 from ..decoding import PictureT
+from ..packet_headers import CodedSequence
 from .cuda import Cuda, Stream, cuda_error
 from .fitness import CODECS, SurfaceFormat
 from .nvdec_options import PLAIN, Latency, NvdecOptions
-from .packet_headers import CodedSequence
 from .picture_notes import PictureNotes, picture_notes
 from .surface_reader import SurfaceReader
 
@@ -279,8 +279,9 @@ class NvdecSession:
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
-            picture = reader.begin(frame.GetPtrToPlane(0), self._stream)
-            self._begun.append(_Begun(frame.getPTS(), picture, self._notes(frame)))
+            ticket, notes = frame.getPTS(), self._notes(frame)
+            # Last: from here on the device writes to the picture's memory, and whatever fails may not let go of it.
+            self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
     def _finished(self) -> list[SessionPicture[PictureT]]:
         """Wait for the pictures that were begun, and return them."""

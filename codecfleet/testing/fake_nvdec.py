@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from ..actors.bitstream import nal_units
 from ..actors.nvidia.fitness import CODECS, surface_format
-from ..actors.nvidia.packet_headers import base_sequence_sets
+from ..actors.packet_headers import base_sequence_sets
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
 from .fake_nvcodec import FakeNvCodecError
 from .surface_decoder import surface_of

@@ -1,12 +1,14 @@
-"""Work for a worker of two processes, and the program that has such a worker do it; a module, so that both find it."""
+"""Work for a worker of two processes, and programs that have such a worker do it; a module, so that both find it."""
 
 import asyncio
+import ctypes
 import json
 import os
 import pickle
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from typing import Any
 from codecfleet.actors.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.work import Work, WorkContext
-from codecfleet.cluster import ray_worker
+from codecfleet.cluster import ray_worker, second_process
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
 
 TICK_S = 0.02
+SEIZED_S = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +61,42 @@ class Decode(Work[tuple[int, list[str]]]):
         return os.getpid(), hashes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seize(Work[None]):
+    """Keeps the interpreter for itself, as a driver's call may, once it has said in which process."""
+
+    told: str
+
+    def run(self, context: WorkContext) -> None:
+        """Stop every thread of the process."""
+        Path(self.told).write_text(str(os.getpid()), encoding="utf-8")
+        ctypes.PyDLL(None).sleep(SEIZED_S)
+        context.advance()
+
+
 async def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():  # noqa: ASYNC110 - nobody tells when it is so
         await asyncio.sleep(TICK_S)
 
 
-async def _work(source: str, gate: str, answer: str) -> None:
-    """Fill the first process, so that the second takes what comes then; end in the way in which the worker does."""
+async def _filled(gate: str, packed: bytes) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
+    """Return a worker whose first process is full, so that the second takes what comes then, and what fills it."""
     worker = ray_worker.RayWorker(32, takes_gpu=True)
-    plan = plan_transcode(TranscodeSpec(source=source, output="out.mkv", force=True))
-    packed = pickle.dumps(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
     first = await worker.run("first", packed)
     held = [
         asyncio.create_task(worker.run(f"hold {number}", pickle.dumps(Hold(job="j", label=f"{number}", gate=gate))))
         for number in range(3)
     ]
-    second = worker._second
-    second.start()  # no simulated GPU is fast enough to ask for it
-    await _until(lambda: second.is_ready)
+    worker._second.start()  # no simulated GPU is fast enough to ask for it
+    await _until(lambda: worker._second.is_ready)
+    return worker, first, held
+
+
+async def _work(source: str, gate: str, answer: str) -> None:
+    """Have both work; end in the way in which the worker does."""
+    plan = plan_transcode(TranscodeSpec(source=source, output="out.mkv", force=True))
+    packed = pickle.dumps(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
+    worker, first, held = await _filled(gate, packed)
     there = await asyncio.gather(*(worker.run(f"decode {number}", packed) for number in range(2)))
     pulse = await worker.pulse()
     await asyncio.to_thread(Path(gate).touch)
@@ -94,7 +115,46 @@ async def _work(source: str, gate: str, answer: str) -> None:
     await worker.watch()
 
 
+async def _seize(gate: str, told: str, end: Callable[[ray_worker.RayWorker], Coroutine[Any, Any, None]]) -> None:
+    """Have the second process hang with its interpreter, and let ``end`` see what comes of it."""
+    here = await asyncio.to_thread(Path(gate).with_name, "open")
+    await asyncio.to_thread(here.touch)
+    hold = pickle.dumps(Hold(job="j", label="open", gate=str(here)))
+    worker, _, held = await _filled(gate, hold)
+    child = (await worker.run("there", hold)).result
+    os.kill(child, signal.SIGINT)  # as a terminal sends it to all; who has work to end hears it from its worker
+    if (await worker.run("there still", hold)).result == child:
+        held.append(asyncio.create_task(worker.run("seize", pickle.dumps(Seize(job="j", label="seize", told=told)))))
+        await _until(Path(told).exists)
+        await end(worker)
+
+
+async def _killed(_: ray_worker.RayWorker) -> None:
+    """End as the kernel ends a process when memory is short."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _asked(worker: ray_worker.RayWorker) -> None:
+    """Be asked again and again, as by a supervisor."""
+    second_process.QUIET_S = 1.0  # type: ignore[misc]
+    while True:
+        await worker.pulse()
+        await asyncio.sleep(TICK_S)
+
+
 def main(source: str, gate: str, answer: str) -> None:
     """Have a worker do it, to which no Ray gives its GPU; what it did is written to ``answer``."""
-    ray_worker._take_device = lambda: "GPU-0"  # type: ignore[attr-defined]
+    _alone_on_a_gpu()
     asyncio.run(_work(source, gate, answer))
+
+
+def seize(folder: str, what: str) -> None:
+    """Have a worker's second process hang, and the worker "killed" or "asked"; modules in ``folder`` are not for it."""
+    _alone_on_a_gpu()
+    sys.path.remove("")
+    os.chdir(folder)
+    asyncio.run(_seize(f"{folder}/gate", f"{folder}/told", {"killed": _killed, "asked": _asked}[what]))
+
+
+def _alone_on_a_gpu() -> None:
+    ray_worker._take_device = lambda: "GPU-0"  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """A worker whose GPU is used by two processes: both decode exactly, and they live and die as one."""
 
 import json
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,4 +41,20 @@ def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers
     assert told["held"] == [first]
     assert told["frames_done"] == 3 * len(wanted)
     assert ran.exit_code == FENCED_CODE
-    assert "second process of this GPU's worker ended with code -9" in ran.stderr
+    assert "second process of this GPU's worker: it ended with code -9" in ran.stderr
+
+
+@pytest.mark.parametrize(("what", "code"), [("killed", -signal.SIGKILL), ("asked", FENCED_CODE)])
+def test_a_second_process_that_hangs_ends_with_the_first(tmp_path: Path, what: str, code: int) -> None:
+    """Whoever keeps the interpreter in a call says nothing: the worker notices, and ends; nobody stays on its GPU.
+
+    Until then an interrupt of the terminal does not end it, and modules in the folder where it works are not its own.
+    """
+    (tmp_path / "av.py").write_text("raise ImportError", encoding="utf-8")
+    program = "import sys; from tests.driver_sim.second_works import seize; seize(*sys.argv[1:])"
+    simulated, arguments = Scenario(machine=machine("l4-x4")), [str(tmp_path), what]
+    ran = run_simulated(program, simulated, visible_devices="0", arguments=arguments, timeout_s=30)
+    # The second one holds the same standard error: whoever reads it waits for its end.
+    assert ran.exit_code == code, ran.stderr
+    assert (tmp_path / "told").exists()
+    assert what == "killed" or "it has said nothing" in ran.stderr

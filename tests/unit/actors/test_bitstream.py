@@ -66,6 +66,19 @@ def test_numbers_read_back_as_written(values: list[tuple[str, int]]) -> None:
     assert reader.flag()  # the stop bit
 
 
+def test_a_number_that_goes_on_for_ever_is_none() -> None:
+    """No number begins with more than 32 zeros: damage that does is not read on, however long it is."""
+    longest, longer = ("0" * zeros + "1" * 40 for zeros in (32, 33))
+    assert BitReader(_bits(longest)).ue() == 2**33 - 2
+    with pytest.raises(EOFError):
+        BitReader(_bits(longer)).ue()
+
+
+def _bits(text: str) -> bytes:
+    text += "0" * (-len(text) % 8)
+    return int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\x00\x00", b"\x00\x00\x03")
+
+
 @given(st.binary(max_size=40))
 def test_reading_past_the_end_is_an_eof_error(data: bytes) -> None:
     """Whatever the bytes, a reader ends with EOFError and never invents bits."""

@@ -112,6 +112,18 @@ def test_nothing_is_known_without_a_parameter_set() -> None:
     assert has_whole_frames_only(b"\x00\x00\x00\x01\x67\x64") is None
 
 
+@pytest.mark.parametrize(("offsets", "expected"), [(255, True), (40_000, None)])
+def test_a_set_that_is_longer_than_any_is_damaged(offsets: int, *, expected: bool | None) -> None:
+    """A damaged number may promise any number of others: a set is read as far as a sound one may go."""
+    count = format(offsets + 1, "b")
+    head = "11" + "010" + "111" + "0" * (len(count) - 1) + count  # its id, frame numbers, picture order of kind 1
+    rest = "1" + "0" + "11" + "1" + "000" + "1"  # references, size, whole frames, nothing else
+    text = head + "1" * offsets + rest
+    text += "0" * (-len(text) % 8)
+    unit = bytes([0x67, 66, 0, 30]) + int(text, 2).to_bytes(len(text) // 8, "big")
+    assert has_whole_frames_only(annex_b([unit])) is expected
+
+
 def test_one_set_with_fields_is_enough(tmp_path: Path) -> None:
     """A stream with several sequence parameter sets has whole frames only if each of them says so."""
     whole, fields = (_extradata(_clip(tmp_path / name, "libx264", ".ts", name)) for name in _made(tmp_path))

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +149,19 @@ def test_an_access_point_begins_what_reading_everything_gives_there(name: str, t
     index = indexed(tmp_path, name)
     whole = packets_decoded(index, None)
     assert len(index.access_points) > 3
+    assert [point.is_discarded for point in index.access_points] == [
+        whole[point.packet].is_discard for point in index.access_points
+    ]
     for point in index.access_points[1:]:
+        assert packets_decoded(index, point) == whole[point.packet :]
+
+
+def test_a_time_that_no_timestamp_can_hold_is_counted_to(tmp_path: Path) -> None:
+    """Damaged times come to more than 64 bits hold: nothing can be sought by them, and nothing fails."""
+    index = indexed(tmp_path, "closed.mp4")
+    whole = packets_decoded(index, None)
+    for beyond in ({"pts": 2**62, "dts": -(2**62)}, {"pts": 2**63}, {"pts": -(2**63) - 1}):
+        point = replace(index.access_points[1], **beyond)
         assert packets_decoded(index, point) == whole[point.packet :]
 
 
@@ -200,6 +213,7 @@ class Written(NamedTuple):
     pts: int | None
     dts: int | None
     is_keyframe: bool = True
+    is_discard: bool = False
 
 
 class Tape:
@@ -269,9 +283,10 @@ def test_a_demuxer_that_seeks_by_dts_is_asked_once() -> None:
         AccessPoint(packet=4, pos_bytes=400, pts=241, dts=160),
         AccessPoint(packet=4, pos_bytes=400, pts=240, dts=159),
         AccessPoint(packet=5, pos_bytes=500, pts=280, dts=200),
+        AccessPoint(packet=4, pos_bytes=400, pts=240, dts=160, is_discarded=True),
     ],
 )
-def test_a_packet_at_another_place_or_time_or_no_keyframe_is_another(other: AccessPoint) -> None:
+def test_a_packet_at_another_place_or_time_or_hidden_or_no_keyframe_is_another(other: AccessPoint) -> None:
     """What is not beyond doubt is not found, and nothing far behind it is read to learn that."""
     tape = Tape(GOPS, dict.fromkeys((240, 241, 320, 321, 322, 160, 159, 280, 360, 200), 4))
     assert tape.found(other) is None

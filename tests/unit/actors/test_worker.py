@@ -87,6 +87,23 @@ def test_cancelled_before_it_arrives() -> None:
     core.close()
 
 
+def test_a_clients_work_is_cancelled_before_a_thread_is_free() -> None:
+    """What waits for a thread when its client is gone does not begin; what is another client's does."""
+    core, gate = WorkerCore(1), Gate(job="k", label="a")
+    first = core.submit("you:1", gate)
+    assert gate.reached.wait(10)
+    mine = core.submit("me:1", works.Count(job="j", label="a"))
+    yours = core.submit("you:2", works.Count(job="k", label="b"))
+    core.cancel_all("me:")
+    gate.opened.set()
+    assert first.result(10) == "through"
+    with pytest.raises(Cancelled):
+        mine.result(10)
+    assert yours.result(10) == 1
+    assert not core._coming
+    core.close()
+
+
 def test_late_cancellations_do_not_pile_up() -> None:
     """Cancellations of work that is over are forgotten in the end."""
     core = WorkerCore(1)

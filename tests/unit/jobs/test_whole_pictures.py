@@ -71,6 +71,15 @@ def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
     assert not pictures.are_proven
 
 
+def test_a_damaged_set_at_a_keyframe_proves_nothing(tmp_path: Path) -> None:
+    """A parameter set that cannot be read here may well be read by a decoder, and says what nobody knows."""
+    pictures, (first, *_) = seen(make_clip(tmp_path / "h264.mp4", WHOLE["h264.mp4"]))
+    damaged = Packet(b"\x00\x00\x00\x02\x67\x64" + bytes(first))
+    damaged.is_keyframe = True
+    pictures.see(damaged)
+    assert not pictures.are_proven
+
+
 def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> None:
     """What a container announces in mid-track is not read, and so nothing is known any more."""
     path = make_clip(tmp_path / "h264.ts", WHOLE["h264.ts"])

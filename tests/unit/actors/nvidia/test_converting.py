@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from codecfleet.actors.nvidia.conversion import Conversion
 from codecfleet.actors.nvidia.converting import Converter, open_converter
 from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictures
+from codecfleet.actors.nvidia.device_pictures import PictureConversion
 from codecfleet.actors.nvidia.fitness import SurfaceFormat
 from codecfleet.actors.nvidia.host_pictures import planar_picture, plane_samples
 from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
@@ -336,6 +338,19 @@ def test_results_may_go_elsewhere(machine: KernelMachine, target: SurfaceFormat,
     assert np.array_equal(memory[first], memory[second])
     converting.close()
     converting.close()
+
+
+@pytest.mark.parametrize("good_streams", [0, 1])
+def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachine, good_streams: int) -> None:
+    """Neither its own stream is there, nor the memory that its kernels work in."""
+    cuda = Cuda(machine)
+    conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
+    converter = Converter(machine.core, cuda)
+    machine.faults["cuStreamCreate"] = 2
+    machine.fails_after["cuStreamCreate"] = good_streams
+    with pytest.raises(DeviceMemory):
+        PictureConversion(cuda, DevicePictures(cuda), conversion, converter, "yuv420p10le")
+    assert (machine.memory, machine.streams) == ({}, {})
 
 
 def test_a_driver_that_fails_says_so(machine: KernelMachine) -> None:

@@ -1,10 +1,12 @@
 """Tracks whose pictures become others on the way: of another size, with other colours; and what sessions are asked."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from av.video.stream import VideoStream
 
@@ -226,6 +228,25 @@ def test_statistics_that_the_driver_lacks_are_refused(bench: Bench, tmp_path: Pa
     path = make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"])
     with pytest.raises(EngineUnfit, match="enableDecodeStats: this GPU's driver gives no decode statistics"):
         decoded_packets(bench.decoder.asking(NvdecOptions(statistics=True)), path, packets_of(path))
+
+
+def test_what_is_refused_writes_to_nobody_elses_memory(bench: Bench, tmp_path: Path) -> None:
+    """A picture whose notes are refused is not on its way to memory that somebody else has by then."""
+    packets = packets_of(make_clip(tmp_path / "h264.ts", PLAIN_CLIPS["h264.ts"]))
+    session = NvdecSession(bench.device, bench.cuda, key(options=NvdecOptions(statistics=True)))
+    reader = session.reader(bench.to_host)
+
+    def feed() -> None:
+        for number, packet in enumerate(packets):
+            session.feed(packet.data, number, reader)
+
+    with pytest.raises(EngineUnfit, match="gives no decode statistics"):
+        feed()
+    gc.collect()  # what the error holds
+    others = np.asarray(bench.memory.lend(key().surface.size_bytes(64, 64)))
+    others[:] = 7
+    session._stream.wait()
+    assert set(others) == {7}
 
 
 def key(width: int = 64, height: int = 64, options: NvdecOptions = PLAIN) -> SessionKey:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ..bitstream import BitReader
+from .bitstream import BitReader
 
 __all__ = ["Vp9Colours", "Vp9Frame", "vp9_frames"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.vp9_headers import Vp9Colours, Vp9Frame, vp9_frames
+from codecfleet.actors.vp9_headers import Vp9Colours, Vp9Frame, vp9_frames
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 HIDING = (("auto-alt-ref", "1"), ("lag-in-frames", "25"), ("b", "200k"), ("deadline", "realtime"), ("cpu-used", "5"))

@@ -10,7 +10,7 @@ Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from ..parameter_sets import hevc_layer, is_sequence_set
+from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9_headers import Vp9Colours, vp9_frames
 
 __all__ = [
