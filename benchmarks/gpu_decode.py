@@ -91,10 +91,14 @@ async def _measure(options: argparse.Namespace, findings: Findings) -> None:
     print("\n".join(described_lines(document)), flush=True)
     film = read_film(options.file)
     document |= {"file": options.file.name, "packets": len(film.packets), "segments": len(film.segments)}
-    for gpus in options.gpus:
-        await _on_gpus(_devices(gpus), film, options, findings)
+
+    def keep() -> None:
+        """Save what there is so far: a run may be ended before its end."""
         if options.save:
             save_results(options.save, document | findings.document())
+
+    for gpus in options.gpus:
+        await _on_gpus(_devices(gpus), film, options, findings, keep)
     document |= findings.document()
     print("\n".join(["", *row_lines(findings.rows)]))
     if findings.first_pictures_s:
@@ -117,16 +121,18 @@ def _devices(gpus: int) -> list[str]:
     return names[:gpus]
 
 
-async def _on_gpus(devices: Sequence[str], film: Film, options: argparse.Namespace, findings: Findings) -> None:
+async def _on_gpus(
+    devices: Sequence[str], film: Film, options: argparse.Namespace, findings: Findings, keep: Callable[[], None]
+) -> None:
     """Measure everything on so many GPUs."""
     ways = [way for way in WAYS if way.value in options.ways]
     children = DecodeChildren(devices, film) if any(isinstance(way, ChildWay) for way in ways) else None
     try:
         if not any(isinstance(way, FleetWay) for way in ways):
-            await _On(devices, options, findings, children, None).measure(ways)
+            await _On(devices, options, findings, children, None, keep).measure(ways)
             return
         async with DecodeFleet(devices, film) as fleet:
-            await _On(devices, options, findings, children, fleet).measure(ways)
+            await _On(devices, options, findings, children, fleet, keep).measure(ways)
             for process, counts in fleet.sessions.items():
                 findings.sessions[f"{len(devices)} GPUs, {process}"] = counts
     finally:
@@ -143,6 +149,7 @@ class _On:
     findings: Findings
     children: DecodeChildren | None
     fleet: DecodeFleet | None
+    keep: Callable[[], None]
 
     async def measure(self, ways: Sequence[Way]) -> None:
         for threads in self.options.threads:
@@ -153,6 +160,7 @@ class _On:
                 if self.fleet.granted < sessions:
                     self._say(f"{self.fleet.granted} of {sessions} sessions were granted")
             await self._rows(ways, threads)
+            self.keep()
         if self.fleet is not None:
             if self.options.first and not self.findings.first_pictures_s:
                 self.findings.first_pictures_s += await self.fleet.first_pictures_s(self.options.first)

@@ -4,7 +4,6 @@ A line that waits in a library counts as the line that called it. The sampler ho
 it slows what it watches a little: profiles are taken in runs of their own.
 """
 
-import linecache
 import sys
 import threading
 import time
@@ -38,7 +37,6 @@ _STAGES = {
     "nvdec_decoder": "python",
 }
 """By our module's name. What is found first from the inside counts, so a copy that is begun by a session is a copy."""
-_WAITS = "WaitOnCUStream"
 
 
 @dataclass(slots=True)
@@ -71,6 +69,11 @@ class StackSampler:
         self._thread.join()
         self.wall_s = time.perf_counter() - self._began_s
 
+    @property
+    def samples(self) -> int:
+        """How often it has looked so far."""
+        return self._stages.total()
+
     def profile(self) -> Profile:
         """Return what was seen, in seconds; call it after the sampled block."""
         each_s = self.wall_s / max(sum(self._stages.values()), 1)
@@ -91,8 +94,6 @@ def stage_of(frame: FrameType) -> str:
     """Return the stage of decoding that a stack is in."""
     for each in _outwards(frame):
         stage = _STAGES.get(_module(each))
-        if stage == "feed" and _WAITS in linecache.getline(each.f_code.co_filename, each.f_lineno):
-            return "wait"
         if stage is not None:
             return stage
     return OTHER
