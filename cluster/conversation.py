@@ -86,8 +86,10 @@ class Conversation:
 
     async def _miss(self, error: Exception, silence_s: float) -> None:
         """Go on without an answer: leases that are there may be used, and the next try may reach the supervisor."""
-        reason = f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else first_line(error)
-        self._defects = self._defects + 1 if classify(error) is Failure.CODE else 0
+        is_late = isinstance(error, TimeoutError)
+        reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
+        # Who is late may be restarting; who answers with an error of our own code will do so again.
+        self._defects = self._defects + 1 if not is_late and classify(error) is Failure.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._take_in(_no_way(f"the supervisor fails: {reason}", self.grants.number))
         elif silence_s > LOST_PATIENCE_S:

@@ -150,7 +150,8 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
     assert given_up[0].hopeless == "the supervisor fails: KeyError: 'x'"
 
 
-def test_a_supervisor_that_never_answers_is_given_up() -> None:
-    """No answer is a failure, too."""
-    assert heard(Scripted(None), ANSWER_S - 1) == []
-    assert f"no answer within {ANSWER_S:g} s" in heard(Scripted(None), 2 * LOST_PATIENCE_S)[0].hopeless
+def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
+    """It may be restarting: three answers that do not come are no defect of its code."""
+    assert heard(Scripted(None), LOST_PATIENCE_S) == []
+    lost = heard(Scripted(None), 2 * LOST_PATIENCE_S)
+    assert lost[0].hopeless == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"
