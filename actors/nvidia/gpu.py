@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from av.video.frame import VideoFrame
@@ -32,7 +32,7 @@ from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
 from .nvenc_session import NvencSession
 from .pinned_memory import PinnedMemory
-from .spoken_errors import SpokenErrors
+from .spoken_errors import heard_in_time
 from .unpacking import Unpacker, open_unpacker
 
 if TYPE_CHECKING:
@@ -246,8 +246,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # It begins to listen with the first who counts, which whoever decodes does before anything else.
-    spoken = cache(SpokenErrors)
-    opened = _opened(lambda: spoken().count(), lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
+    opened = _opened(heard_in_time(), lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()

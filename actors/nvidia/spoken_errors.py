@@ -11,8 +11,10 @@ import ctypes
 import fcntl
 import os
 import threading
+from collections.abc import Callable
+from functools import cache
 
-__all__ = ["SpokenErrors"]
+__all__ = ["SpokenErrors", "heard_in_time"]
 
 _SAID = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
@@ -64,3 +66,19 @@ class SpokenErrors:
             self._count += heard.count(_SAID)
             self._tail = heard[-len(_SAID) + 1 :]
             os.write(self._original, data)
+
+
+def heard_in_time(listen: Callable[[], SpokenErrors] = SpokenErrors) -> Callable[[], int]:
+    """Return what counts the wrong pictures of this process, and listens from its first call on.
+
+    Threads may call it first at the same time, and one listener is all there may be: of two, the first would hear
+    nothing any more.
+    """
+    turn, spoken = threading.Lock(), cache(listen)
+
+    def count() -> int:
+        with turn:
+            heard = spoken()
+        return heard.count()
+
+    return count

@@ -48,6 +48,10 @@ class Inferred:
     calls: Counter[str]
 
 
+SLOW = Fault(function="cudlaSubmitTask", action=Action.SLOW, value=200)
+"""Every DLA: so that a process which starts late on a busy machine still finds work."""
+
+
 def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ()) -> Inferred:
     """Run the command on a machine with three DLAs, all of whose processes see the same faults."""
     loadable, output = folder / "net.dla", folder / "tensors.npz"
@@ -129,8 +133,7 @@ def test_three_dlas_give_the_right_tensors_in_order(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
     """Each DLA has a process of its own, all are at work, and each loads the network for its two lanes at most."""
-    # Slow enough that a process which starts late still finds work.
-    found = infer(film, tmp_path, Fault(function="cudlaSubmitTask", action=Action.SLOW, value=200))
+    found = infer(film, tmp_path, SLOW)
     check(found, expected)
     assert found.report["warnings"] == []
     assert set(dlas_of(found)) == {0, 1, 2}
@@ -143,7 +146,7 @@ def test_a_dla_that_breaks_costs_the_job_nothing(
 ) -> None:
     """One that fails every task from its tenth on is left to itself; the others do its work."""
     broken = Fault(function="cudlaTask.dla1", action=Action.STATUS, value=DATA_MISMATCH, call=10, onwards=True)
-    found = infer(film, tmp_path, broken)
+    found = infer(film, tmp_path, broken, SLOW)
     check(found, expected)
     assert set(dlas_of(found)) >= {0, 2}
     assert again(found)
@@ -164,7 +167,7 @@ def test_a_dla_that_hangs_is_given_up(
 ) -> None:
     """Its process ends, whether cuDLA notices or nothing ever returns, and the segment is done elsewhere."""
     hang = Fault(function=function, action=Action.HANG, call=8)
-    found = infer(film, tmp_path, hang, options=["--task-seconds", "0.5"])
+    found = infer(film, tmp_path, hang, SLOW, options=["--task-seconds", "0.5"])
     check(found, expected)
     assert again(found)
 

@@ -78,7 +78,7 @@ def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(film: Path, tm
     done, report = transcode(film, tmp_path / "gpu.mp4", HYBRID, [spoilt])
     assert done.returncode == 0, done.stderr
     reasons = {segment["fallback"] for segment in report["segments"]} - {""}
-    assert reasons == {"NVDEC could not decode every picture, of this source or of one beside it"}
+    assert reasons == {"NVDEC could not decode every picture, of this source or of one beside it"}, report["segments"]
     assert "fallback" in {warning["code"] for warning in report["warnings"]}
     _, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
     assert in_software

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.spoken_errors import SpokenErrors
+from codecfleet.actors.nvidia.spoken_errors import SpokenErrors, heard_in_time
 
 LINE = b"Decode Error occurred for picture 7\n"
 
@@ -101,3 +103,26 @@ def test_a_process_says_its_last_words(statement: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == LINE + b"bye\n"
+
+
+def test_threads_that_count_first_at_once_have_one_listener() -> None:
+    """Of two listeners the first would be deaf: whoever asks it would be told that every picture is right."""
+    with _listening() as (_, speaker, only):
+        made: list[SpokenErrors] = []
+        is_opening, may_open = threading.Event(), threading.Event()
+
+        def listen() -> SpokenErrors:
+            made.append(only)
+            is_opening.set()
+            may_open.wait(10)
+            return only
+
+        count = heard_in_time(listen)
+        with ThreadPoolExecutor(4) as threads:
+            first = threads.submit(count)
+            assert is_opening.wait(10)
+            others = [threads.submit(count) for _ in range(3)]
+            os.write(speaker, LINE)
+            may_open.set()
+            assert [each.result(10) for each in (first, *others)] == [1] * 4
+        assert len(made) == 1
