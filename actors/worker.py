@@ -6,8 +6,10 @@ around the same core, so both treat errors, cancellation and progress alike.
 
 import threading
 import traceback
+import weakref
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import Cancelled, CodecfleetError, WorkError
@@ -58,8 +60,9 @@ class WorkerCore:
             self._coming[run] = None
         # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
         ran = self._threads.submit(self._run, run, work)
-        ran.add_done_callback(lambda _: self._hand_on(run, ran, awaited))
-        awaited.add_done_callback(lambda _: ran.cancel())
+        ran.add_done_callback(partial(self._hand_on, run, awaited))
+        # Weakly: a circle of the two would keep the result in memory until somebody looks for circles.
+        awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
         return awaited
 
     def give_up(self, error: CodecfleetError) -> None:
@@ -119,7 +122,7 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _hand_on(self, run: str, ran: Future[ResultT], awaited: Future[ResultT]) -> None:
+    def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
         """Give how the work ended to whoever waits for it."""
         with self._lock:
             self._awaited.discard(awaited)
@@ -155,6 +158,13 @@ class WorkerCore:
                 raise Cancelled(message)
             self._running[run] = (work, context)
         return context
+
+
+def _cancel(ran: "weakref.ref[Future[Any]]", _: Future[Any]) -> None:
+    """Cancel what runs for somebody who does not wait for it any more; what has ended stays as it is."""
+    future = ran()
+    if future is not None:
+        future.cancel()
 
 
 def _as_work_error(work: Work[ResultT], error: BaseException) -> WorkError:

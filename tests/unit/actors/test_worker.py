@@ -1,6 +1,8 @@
 """The core of a worker process."""
 
+import gc
 import threading
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -169,3 +171,38 @@ def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
     gate.opened.set()
     with pytest.raises(Cancelled):
         running.result(10)
+
+
+class Payload:
+    """Something large, as it were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Give(Work[Payload]):
+    """Returns something when it may."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, context: WorkContext) -> Payload:
+        """Return it."""
+        assert self.opened.wait(10)
+        context.advance()
+        return Payload()
+
+
+def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
+    """Nothing in here keeps a segment's payload until the interpreter looks for circles, which may be long after."""
+    gc.disable()
+    try:
+        core, work, after = WorkerCore(1), Give(job="j", label="give"), Give(job="j", label="after")
+        future = core.submit("run", work)
+        work.opened.set()
+        alive = weakref.ref(future.result(10))
+        del future
+        after.opened.set()
+        # The thread that ran it lets go of it when it takes what comes next.
+        core.submit("after", after).result(10)
+        core.close()
+        assert alive() is None
+    finally:
+        gc.enable()
