@@ -32,7 +32,7 @@ from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
 from .nvenc_session import NvencSession
 from .pinned_memory import PinnedMemory
-from .spoken_errors import heard_in_time
+from .spoken_errors import Listening
 from .unpacking import Unpacker, open_unpacker
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # It begins to listen with the first who counts, which whoever decodes does before anything else.
-    opened = _opened(heard_in_time(), lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
+    opened = _opened(Listening().count, lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()

@@ -11,10 +11,10 @@ import ctypes
 import fcntl
 import os
 import threading
-from collections.abc import Callable
-from functools import cache
+from types import TracebackType
+from typing import Self
 
-__all__ = ["SpokenErrors", "heard_in_time"]
+__all__ = ["Listening", "SpokenErrors"]
 
 _SAID = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
@@ -68,17 +68,40 @@ class SpokenErrors:
             os.write(self._original, data)
 
 
-def heard_in_time(listen: Callable[[], SpokenErrors] = SpokenErrors) -> Callable[[], int]:
-    """Return what counts the wrong pictures of this process, and listens from its first call on.
+class Listening:
+    """Hears of wrong pictures from the first count on; where it is entered, until the last who did has left.
 
-    Threads may call it first at the same time, and one listener is all there may be: of two, the first would hear
-    nothing any more.
+    Then a program's own output does not wait in between. Safe from any thread: threads may count first at the same
+    time, and one listener is all there may be. Of two, the first would hear nothing any more.
     """
-    turn, spoken = threading.Lock(), cache(listen)
 
-    def count() -> int:
-        with turn:
-            heard = spoken()
-        return heard.count()
+    def __init__(self, descriptor: int = STDOUT) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._spoken: SpokenErrors | None = None
+        self._earlier = 0
+        self._users = 0
 
-    return count
+    def count(self) -> int:
+        """Return how many pictures were said to be wrong so far; listens from now on if nobody did."""
+        with self._lock:
+            if self._spoken is None:
+                self._spoken = SpokenErrors(self._descriptor)
+            return self._earlier + self._spoken.count()
+
+    def __enter__(self) -> Self:
+        """Note somebody who is going to decode."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Note that he is done; with the last one, standard output is given back what it was."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._spoken is not None:
+                self._earlier += self._spoken.count()
+                self._spoken.close()
+                self._spoken = None

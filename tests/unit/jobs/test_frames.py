@@ -22,6 +22,7 @@ from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
+from codecfleet.actors.nvidia.spoken_errors import Listening
 from codecfleet.errors import (
     EngineFailed,
     EngineUnfit,
@@ -36,7 +37,6 @@ from codecfleet.jobs.frame_request import FrameRequest, FramesReport
 from codecfleet.jobs.frame_slots import FramesEnd, FrameSlots, FrameTask, Superseded
 from codecfleet.jobs.frame_stream import FrameStream
 from codecfleet.jobs.index import index_track
-from codecfleet.jobs.own_gpu import Listening
 from codecfleet.jobs.track_ranges import TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 from codecfleet.testing.fake_device import FakeDevice, device_with

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.spoken_errors import SpokenErrors, heard_in_time
+from codecfleet.actors.nvidia import spoken_errors
+from codecfleet.actors.nvidia.spoken_errors import SpokenErrors
 
 LINE = b"Decode Error occurred for picture 7\n"
 
@@ -105,19 +106,20 @@ def test_a_process_says_its_last_words(statement: str) -> None:
     assert done.stdout == LINE + b"bye\n"
 
 
-def test_threads_that_count_first_at_once_have_one_listener() -> None:
+def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two listeners the first would be deaf: whoever asks it would be told that every picture is right."""
     with _listening() as (_, speaker, only):
         made: list[SpokenErrors] = []
         is_opening, may_open = threading.Event(), threading.Event()
 
-        def listen() -> SpokenErrors:
+        def listen(_: int) -> SpokenErrors:
             made.append(only)
             is_opening.set()
             may_open.wait(10)
             return only
 
-        count = heard_in_time(listen)
+        monkeypatch.setattr(spoken_errors, "SpokenErrors", listen)
+        count = spoken_errors.Listening().count
         with ThreadPoolExecutor(4) as threads:
             first = threads.submit(count)
             assert is_opening.wait(10)
