@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
-    add("--threads", type=int, nargs="+", default=[1, 7, 14], metavar="N", help="sessions a GPU (default: 1 7 14)")
+    add("--threads", type=int, nargs="+", default=[1, 7, 14, 18], metavar="N", help="sessions a GPU (1 7 14 18)")
     add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="how many GPUs, one number after the other (1)")
     ways = {way.value: way.value for way in WAYS}
     add("--ways", nargs="+", choices=ways, default=list(ways), metavar="WAY", help="which rows (default: all)")

@@ -1,9 +1,9 @@
 """A worker's second process on the same GPU.
 
-Every picture that a session of NVDEC gives takes the interpreter a dozen times. One interpreter feeds seven or eight
-sessions of 1080p at full speed, and a GPU with seven engines takes fourteen (docs/nvdec.md has the figures). So a
-worker that has more work than that, and is as fast as that, starts a second process, which runs part of it. To
-everybody else it is still one worker: it has one seat, and lives and dies as one.
+Every picture that a session of NVDEC gives takes the interpreter a dozen times. One interpreter feeds five sessions of
+1080p at full speed, and a GPU with seven engines takes eighteen (docs/nvdec.md has the figures). So a worker that has
+more work than that, and is as fast as that, starts a second process, which runs part of it. To everybody else it is
+still one worker: it has one seat, and lives and dies as one.
 """
 
 import os
@@ -38,8 +38,8 @@ __all__ = [
     "SecondState",
 ]
 
-ALONE_MAX: Final = 8
-"""How much work one process has before another may help it."""
+ALONE_MAX: Final = 5
+"""How much work one process has before another may help it: with five sessions two are hardly faster than one."""
 ALONE_FPS: Final = 2000.0
 """How fast it must be besides. Whoever encodes on the processors beside the GPU is far slower, and needs no help."""
 PACE_S: Final = 0.5

@@ -22,6 +22,7 @@ class ChildWay(StrEnum):
     """The ways to decode that need no fleet."""
 
     RAW = "raw, device"
+    RAW_SEGMENTS = "raw, device, packets of 2 s segments"
     RAW_HOST = "raw, its host output"
     OURS = "ours, device, one stream"
     OURS_HOST = "ours, host, one stream"
@@ -114,13 +115,19 @@ class _Decoders:
         """Return what each thread, given its number, does: decode, and count."""
         film, gpu = self._film, self._gpu
         ways: dict[ChildWay, Callable[[int], int]] = {
-            ChildWay.RAW: lambda _: self._raw[True].decode(films),
-            ChildWay.RAW_HOST: lambda _: self._raw[False].decode(films),
+            ChildWay.RAW: lambda _: self._raw[True].decode(film.in_order, films),
+            ChildWay.RAW_SEGMENTS: lambda _: self._raw_segments(films),
+            ChildWay.RAW_HOST: lambda _: self._raw[False].decode(film.in_order, films),
             ChildWay.OURS: lambda _: _decode((film.whole,) * films, gpu.surfaces),
             ChildWay.OURS_HOST: lambda _: _decode((film.whole,) * films, gpu.pictures),
             ChildWay.OURS_SEGMENTS: lambda place: self._segments(place, threads, films),
         }
         return ways[way]
+
+    def _raw_segments(self, films: int) -> int:
+        """Decode what all segments need, without a break between them: no way to decode segments can be faster."""
+        self._raw[True].decode(self._film.in_segments, films)
+        return self._film.pictures_in_segments * films
 
     def _segments(self, place: int, threads: int, films: int) -> int:
         """Decode every ``threads``-th of all films' segments, as a worker's threads share them."""
@@ -148,14 +155,14 @@ class _Raw:
         self._making = threading.Lock()
         self._packets = [np.frombuffer(packet, dtype=np.uint8) for packet in film.packets]
 
-    def decode(self, films: int) -> int:
-        """Decode so many films; return the number of pictures."""
+    def decode(self, order: Sequence[int], films: int) -> int:
+        """Decode the packets at these places, so many times over; return the number of pictures."""
         self._cuda.enter()
         try:
             decoder = self._idle.pop()
         except IndexError:
             decoder = self._made()
-        pictures = sum(self._decode_once(decoder) for _ in range(films))
+        pictures = sum(self._decode_once(decoder, order) for _ in range(films))
         self._idle.append(decoder)
         return pictures
 
@@ -165,10 +172,11 @@ class _Raw:
                 gpuid=0, codec=self._module.cudaVideoCodec(self._film.codec), usedevicememory=self._on_device
             )
 
-    def _decode_once(self, decoder: Any) -> int:  # noqa: ANN401 - publishes no types
+    def _decode_once(self, decoder: Any, order: Sequence[int]) -> int:  # noqa: ANN401 - publishes no types
         pictures = 0
-        for place, data in enumerate(self._packets):
+        for pts, place in enumerate(order):
+            data = self._packets[place]
             packet = self._module.PacketData()
-            packet.bsl, packet.bsl_data, packet.pts = len(data), data.ctypes.data, place
+            packet.bsl, packet.bsl_data, packet.pts = len(data), data.ctypes.data, pts
             pictures += len(decoder.Decode(packet))
         return pictures + len(decoder.Decode(self._module.PacketData()))

@@ -35,6 +35,21 @@ class Film:
     demand: Demand
     """What a job that encodes the film would ask for."""
 
+    @property
+    def in_order(self) -> tuple[int, ...]:
+        """The places of all packets, once each."""
+        return tuple(range(len(self.packets)))
+
+    @property
+    def in_segments(self) -> tuple[int, ...]:
+        """The places of the packets that segment after segment decodes: those past a seam come twice."""
+        return tuple(place for range_ in self.segments for place in self._places(range_))
+
+    def _places(self, range_: DecodeRange) -> range:
+        first = 0 if range_.entry is None else range_.entry.packet
+        last = len(self.packets) - 1 if range_.last_packet is None else range_.last_packet
+        return range(first, last + 1)
+
 
 def read_film(path: Path) -> Film:
     """Read a film of H.264 or HEVC.

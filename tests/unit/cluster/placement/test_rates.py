@@ -35,9 +35,9 @@ def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates
 
 
 def test_an_h200_starts_with_what_was_measured_on_one() -> None:
-    """One session 683 fps, 14 sessions 4,700: the curve is flat at two sessions for each of its 7 NVDEC."""
-    assert curve_of(START, gpu("H200", "n"), DECODE) == ((1, 683.0), (7, 4526.0), (14, 4700.0))
-    assert flat_at(START, gpu("H200", "n"), DECODE) == 14
+    """One session 679 fps, 18 sessions 4,634: a worker's threads fill the 7 NVDEC with more than two for each."""
+    assert curve_of(START, gpu("H200", "n"), DECODE) == ((1, 679.0), (7, 4337.0), (14, 4551.0), (18, 4634.0))
+    assert flat_at(START, gpu("H200", "n"), DECODE) == 18
 
 
 def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
