@@ -19,6 +19,9 @@ __all__ = ["Frame", "frame_bytes", "plane_arrays"]
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """How the names of FFmpeg's formats end whose samples are floating-point numbers."""
 
+_HOST: Final = (1, 0)
+"""DLPack's name of the host's memory (kDLCPU)."""
+
 
 class _Exporter(Protocol):
     """What speaks DLPack."""
@@ -31,8 +34,6 @@ class _Exporter(Protocol):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object: ...
-
-    def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -121,13 +122,16 @@ class Frame:
         """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
+            Unsupported: PyAV knows no such array: of 4:2:0 with odd sides, say, or of ``yuv420p12le``.
             DeviceError: the copy from the device failed.
         """
-        return self.to_video_frame().to_ndarray()
+        return _one_array(self.to_video_frame())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (kind, number) of the device that holds it (DLDeviceType)."""
-        return self._exporter().__dlpack_device__()
+        if isinstance(self._picture, DevicePicture):
+            return _rows(self._picture).__dlpack_device__()
+        return _HOST
 
     def __dlpack__(
         self,
@@ -142,7 +146,11 @@ class Frame:
         Raises:
             BufferError: it cannot be had like that.
         """
-        return self._exporter().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        try:
+            exporter = self._exporter()
+        except Unsupported as error:
+            raise BufferError(error.message) from error
+        return exporter.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -159,7 +167,7 @@ class Frame:
     def _exporter(self) -> _Exporter:
         if isinstance(self._picture, DevicePicture):
             return _rows(self._picture)
-        return self._picture.to_ndarray()
+        return _one_array(self._picture)
 
 
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
@@ -182,6 +190,19 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
         message = f"the planes of {layout.name} are no arrays of samples"
         raise Unsupported(message, "Ask for another pix_fmt, such as rgb24, or use to_video_frame.")
     return tuple(_plane(picture, number) for number in sorted(planes))
+
+
+def _one_array(picture: VideoFrame) -> NDArray[Any]:
+    layout = f"{picture.width}x{picture.height} {picture.format.name}"
+    try:
+        array: object = picture.to_ndarray()  # typed otherwise, but of pal8 it is two
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other for formats
+        message = f"a frame of {layout} is not one array"
+        raise Unsupported(message, "Take its planes, or ask for another pix_fmt, such as rgb24.") from error
+    if not isinstance(array, np.ndarray):
+        message = f"a frame of {layout} is more than one array"
+        raise Unsupported(message, "Ask for another pix_fmt, such as rgb24.")
+    return array
 
 
 def _sample_bytes(bits: int) -> int:

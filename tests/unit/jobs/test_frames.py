@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,33 @@ def test_planes_are_arrays_of_samples(
     assert {plane.dtype for plane in planes} == {np.dtype(dtype)}
     if len(planes) == 1:
         assert np.array_equal(planes[0].astype(planes[0].dtype.newbyteorder("=")), frame.to_ndarray())
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "size", "shapes"),
+    [
+        ("yuv420p", (33, 21), [(21, 33), (11, 17), (11, 17)]),
+        ("yuv422p10le", (33, 20), [(20, 33), (20, 17), (20, 17)]),
+        ("yuv420p12le", (32, 20), [(20, 32), (10, 16), (10, 16)]),
+        ("pal8", (32, 20), None),
+    ],
+)
+def test_what_is_not_one_array_is_refused(
+    source: Path, pix_fmt: str, size: tuple[int, int], shapes: list[tuple[int, ...]] | None
+) -> None:
+    """Odd sides of halved chroma, formats that PyAV does not know, and pictures beside a palette; most have planes."""
+    first = taken(stream(source, end_s=Fraction(1, 100)))[0]
+    picture = VideoFrame(*size, pix_fmt)
+    frame = replace(
+        first, format=replace(first.format, pix_fmt=pix_fmt, width=size[0], height=size[1]), _picture=picture
+    )
+    with pytest.raises(Unsupported, match=f"a frame of {size[0]}x{size[1]} {pix_fmt} is .*one array"):
+        frame.to_ndarray()
+    assert frame.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match=pix_fmt):
+        np.from_dlpack(frame)
+    if shapes is not None:
+        assert [plane.shape for plane in frame.planes] == shapes
 
 
 def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path) -> None:
