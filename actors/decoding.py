@@ -110,7 +110,8 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     for number, plane in enumerate(frame.planes):
         row_bytes = sum(_sample_bytes(c.bits) * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        for offset in range(0, plane.height * plane.line_size, plane.line_size):
+        pitch_bytes = abs(plane.line_size)  # below 0 where rows lie the other way round, which is as good to be hashed
+        for offset in range(0, plane.height * pitch_bytes, pitch_bytes):
             digest.update(view[offset : offset + row_bytes])
     return PictureHash(ticks, digest.digest())
 

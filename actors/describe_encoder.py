@@ -12,10 +12,11 @@ __all__ = ["DescribeEncoder", "EncoderOffer"]
 
 @dataclass(frozen=True, slots=True)
 class EncoderOffer:
-    """What a device's encoder can do, and the version of the package that drives it."""
+    """What a device's encoder can do, the version of the package that drives it, and whether the device converts."""
 
     capabilities: EncoderCapabilities
     package: str
+    converts: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,4 +35,5 @@ class DescribeEncoder(Work[EncoderOffer]):
         if context.device is None:
             message = f"this worker has no GPU to encode {self.codec} on"
             raise EngineUnfit(message, "Use --encoder software.")
-        return EncoderOffer(context.device.encoder_capabilities(self.codec), context.device.encoder_package())
+        device = context.device
+        return EncoderOffer(device.encoder_capabilities(self.codec), device.encoder_package(), device.converts())

@@ -71,6 +71,14 @@ class WorkerDevice(ABC):
         """
 
     @abstractmethod
+    def converts(self) -> bool:
+        """Tell whether pictures can be scaled and converted on it.
+
+        Raises:
+            EngineUnfit, DeviceError: it cannot be opened.
+        """
+
+    @abstractmethod
     def open_encoder(
         self, settings: EncoderSettings, *, from_host: bool
     ) -> "EncoderSession[VideoFrame | TimedPicture]":

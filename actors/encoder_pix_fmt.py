@@ -1,6 +1,7 @@
 """Choosing the pixel format to encode: the source's own where the encoder has it, else the one that loses least."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from av.video.format import VideoFormat as PixelFormat
 
@@ -9,6 +10,8 @@ from .encoder_profiles import PROFILES, EncoderProfile
 from .encoder_settings import Codec
 
 __all__ = ["choose_pix_fmt"]
+
+_USUAL: Final = "yuv420p is what nearly every player takes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,11 @@ def _shape(name: str) -> _Shape:
         known = PixelFormat(name)
     except ValueError:
         message = f"FFmpeg knows no pixel format {name!r}"
-        raise Unsupported(message, "yuv420p is what nearly every player takes.") from None
+        raise Unsupported(message, _USUAL) from None
     components = known.components
+    if not components:
+        message = f"{name} stands for a device's memory, not for a layout of samples"
+        raise Unsupported(message, _USUAL)
     rgb = known.is_rgb or known.has_palette
     colours = sum(not component.is_alpha for component in components)
     # Shifts show on a width that every subsampling divides.

@@ -91,9 +91,11 @@ class FilterChain:
     def _mapped(self, call: Callable[[], ResultT]) -> ResultT:
         try:
             return call()
+        except (av.error.BlockingIOError, av.error.EOFError):
+            raise
         except (av.error.FFmpegError, ValueError, NotImplementedError) as error:
-            shape = "x".join(str(part) for part in self._shape or ())
-            message = f"a picture of {shape} cannot be converted: {error}"
+            width, height, pix_fmt = self._shape or (0, 0, "")
+            message = f"a picture of {width}x{height} {pix_fmt} cannot be converted: {error}"
             raise Unsupported(message, "Try another --pix-fmt or --scale, or leave them out.") from error
 
     def _is_needed(self, frame: VideoFrame) -> bool:
@@ -139,7 +141,7 @@ class FilterChain:
     def _pull(self) -> Iterator[tuple[int, VideoFrame]]:
         while self._graph is not None:
             try:
-                frame = self._graph.pull()
+                frame = self._mapped(self._graph.pull)
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
             if isinstance(frame, VideoFrame) and frame.pts is not None:

@@ -13,6 +13,7 @@ from ..errors import Unsupported
 from .frames_dlpack import DeviceArray
 from .media import VideoFormat
 from .nvidia.device_frame import DevicePicture
+from .nvidia.host_pictures import plane_rows
 
 __all__ = ["Frame", "frame_bytes", "plane_arrays"]
 
@@ -215,8 +216,7 @@ def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
     bits = max(component.bits for component in held)
     order = ">" if picture.format.name.endswith("be") else "<"
     kind = "f" if picture.format.name.endswith(_FLOATS) else "u"
-    samples = np.frombuffer(memoryview(plane), dtype=f"{order}{kind}{_sample_bytes(bits)}")
-    rows = samples[: plane.height * plane.line_size // samples.itemsize].reshape(plane.height, -1)
+    rows = plane_rows(plane, np.dtype(f"{order}{kind}{_sample_bytes(bits)}"))
     count = len(held)
     if count == 1:
         return rows[:, : plane.width]

@@ -8,6 +8,7 @@ Interface, version 3.
 
 import ctypes
 import threading
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ _python.PyCapsule_IsValid.restype = ctypes.c_int
 _python.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 _python.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _python.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+_python.Py_IncRef.argtypes = (ctypes.py_object,)
 
 
 class DLTensor(ctypes.Structure):
@@ -177,17 +179,29 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     return _python.PyCapsule_New(address, name, _DESTROY)
 
 
-def _delete(address: int) -> None:
+# What is called when the interpreter ends, too: a module has lost its names by then, so these have their own.
+
+
+def _delete(address: int, exports: _Exports = _exports) -> None:
     """Let go of an export; the consumer calls this, once."""
-    _exports.drop(address)
+    exports.drop(address)
 
 
-def _destroy(capsule: int) -> None:
+def _destroy(
+    capsule: int,
+    names: tuple[bytes, ...] = (_PLAIN, _VERSIONED),
+    is_called: Callable[[int, bytes], int] = _python.PyCapsule_IsValid,
+    address: Callable[[int, bytes], int] = _python.PyCapsule_GetPointer,
+    exports: _Exports = _exports,
+) -> None:
     """Let go of a capsule; one that was consumed bears another name by then."""
-    for name in (_PLAIN, _VERSIONED):
-        if _python.PyCapsule_IsValid(capsule, name):
-            _exports.drop(_python.PyCapsule_GetPointer(capsule, name))
+    for name in names:
+        if is_called(capsule, name):
+            exports.drop(address(capsule, name))
 
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
+# For ever: capsules and tensors outlive this module, and call these when they go.
+for _callback in (_DELETE, _DESTROY):
+    _python.Py_IncRef(_callback)

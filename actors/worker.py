@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ..errors import Cancelled, CodecfleetError, WorkError
+from ..errors import Cancelled, CodecfleetError, WorkerLost, WorkError
 from .device import WorkerDevice
 from .work import Work, WorkContext
 
@@ -49,7 +49,7 @@ class WorkerCore:
         """Start ``work`` in the next free thread.
 
         The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
-        ``WorkError`` with the type and message of what was raised.
+        ``WorkError`` with the type and message of what was raised; ``WorkerLost`` where no thread can be started.
         """
         awaited: Future[ResultT] = Future()
         with self._lock:
@@ -58,8 +58,12 @@ class WorkerCore:
                 return awaited
             self._awaited.add(awaited)
             self._coming[run] = None
-        # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
-        ran = self._threads.submit(self._run, run, work)
+        try:
+            # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
+            ran = self._threads.submit(self._run, run, work)
+        except RuntimeError as error:
+            self._refuse(run, work, awaited, error)
+            return awaited
         ran.add_done_callback(partial(self._hand_on, run, awaited))
         # Weakly: a circle of the two would keep the result in memory until somebody looks for circles.
         awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
@@ -121,6 +125,16 @@ class WorkerCore:
             for _, context in self._running.values():
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _refuse(self, run: str, work: Work[Any], awaited: Future[Any], error: RuntimeError) -> None:
+        """Tell that no thread can be started. The executor keeps the work, which must not begin for nobody."""
+        self.cancel(run)
+        with self._lock:
+            self._awaited.discard(awaited)
+        message = f"the worker has no thread for {work.label}: {error}"
+        awaited.set_exception(
+            WorkerLost(message, "Give the worker's machine more threads, or fewer segments at a time.")
+        )
 
     def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
         """Give how the work ended to whoever waits for it."""

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from .ray_failures import Failure, classify, first_line
+from .ray_failures import Failure, classify
+from .ray_words import first_line
 from .supervisor.link import Link
 from .supervisor.messages import ClientReport, Grants
 

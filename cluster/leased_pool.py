@@ -36,7 +36,8 @@ from .placement.assumed import PLAIN_FRAMES, plain_demand
 from .placement.demand import Demand
 from .placement.prospect import Prospect
 from .pool import Pool
-from .ray_failures import Failure, classify, first_line
+from .ray_failures import Failure, classify
+from .ray_words import first_line
 from .ray_worker import CONTROL
 from .supervisor.link import Link
 from .supervisor.messages import ClientReport, JobReport
@@ -50,6 +51,7 @@ FAREWELL_S = 0.5
 PROGRESS_S = 1.0
 SLOTS_MAX = 1024
 """More slots than a machine with a Ray of its own has cores."""
+_BROKEN = "Look at nvidia-smi and the kernel's log of their machine, then try again; or do without these devices."
 WARM_UP = "warm-up"
 """The name of the wish with which a pool of its own gets its workers before any job has come."""
 
@@ -109,7 +111,7 @@ class LeasedPool(Pool):
         """Wait until more than ``beyond`` pieces of work of ``job`` may run.
 
         Raises:
-            FleetUnavailable: nothing will ever come.
+            FleetUnavailable: nothing will ever come, or the devices are broken that the job needs.
             Unsupported: no machine that is there can ever do what the job asks for.
         """
         while self._leases.slots_for(job) <= beyond:
@@ -234,6 +236,9 @@ class LeasedPool(Pool):
             # What runs may still end well; what a dead worker ran was lost a line ago.
             for task in self._leases.waiting():
                 self._fail(task, FleetUnavailable(grants.hopeless, grants.what_next))
+        for task in self._leases.waiting():
+            if reason := self._broken(self._orders[task].work.job):
+                self._fail(task, FleetUnavailable(reason, _BROKEN))
         self._told.set()
 
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -334,8 +339,15 @@ class LeasedPool(Pool):
             raise UsageError(message)
 
     def _refuse_if_impossible(self, job: str) -> None:
+        if broken := self._broken(job):
+            raise FleetUnavailable(broken, _BROKEN)
         if reason := self._conversation.grants.refused.get(job):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+
+    def _broken(self, job: str) -> str:
+        # What was granted last may answer what the job wanted before: software may go on where an NVENC broke down.
+        demand = self._demands.get(job)
+        return self._conversation.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
 
     def _refuse_if_hopeless(self) -> None:
         grants = self._conversation.grants

@@ -5,6 +5,7 @@ from typing import Any
 
 from .embedded import connect
 from .probes.node_report import NodeReport, SilentNode
+from .ray_words import first_line
 
 __all__ = ["probe_cluster"]
 
@@ -31,8 +32,7 @@ async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNo
 
 
 async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNode:
-    from .ray_failures import first_line  # noqa: PLC0415 - imports Ray
-    from .supervisor.ray_probe import PROBE_LIMIT_S, report_of_ray_node  # noqa: PLC0415
+    from .supervisor.ray_probe import PROBE_LIMIT_S, report_of_ray_node  # noqa: PLC0415 - imports Ray
 
     try:
         return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)

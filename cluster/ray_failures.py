@@ -8,7 +8,7 @@ from enum import Enum
 
 from ray import exceptions
 
-__all__ = ["Failure", "classify", "first_line"]
+__all__ = ["Failure", "classify"]
 
 
 class Failure(Enum):
@@ -40,11 +40,3 @@ def classify(error: BaseException) -> Failure:
     if isinstance(error, exceptions.RayError):
         return Failure.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
     return Failure.CODE
-
-
-def first_line(error: BaseException) -> str:
-    """Return one line that says what ``error`` is: Ray's messages run over many, with addresses nobody asked for."""
-    if isinstance(error, exceptions.RayTaskError) and error.cause is not None:
-        return first_line(error.cause)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

@@ -30,7 +30,8 @@ async def encode_frames(
         device: the GPU of this process, if it turns out to be one.
 
     Raises:
-        UsageError: a frame is none, does not fit the others, or has no time; or there are no frames.
+        UsageError: a frame is none, does not fit the others, or has no time; or there are no frames; or the output is
+            the file that they come from.
         RequestError: the output cannot be had like that.
         DeviceError: the GPU is insisted on, and cannot do it; or it failed.
         WorkError: encoding or writing failed.
@@ -40,8 +41,9 @@ async def encode_frames(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # No input has a name here: a name that nothing has.
-    await in_thread(check_output, f"{output}.no-input", output, overwrite=request.overwrite)
+    # Only frames of a stream have a source; for all others, a name that nothing has.
+    source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
+    await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output, secrets.token_hex(4)))
     await to_its_end(spool.open)
     try:

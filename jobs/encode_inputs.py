@@ -96,7 +96,10 @@ def _on_device(item: object, pix_fmt: str | None) -> DevicePicture | None:
         return item
     if isinstance(item, DeviceFrame):
         return _of_device_frame(item)
-    return _of_tensor(_tensor(item), pix_fmt) if _is_on_device(item) else None
+    try:
+        return _of_tensor(_tensor(item), pix_fmt) if _is_on_device(item) else None
+    except EncoderFailed as error:
+        raise UsageError(error.message, error.next_step) from error
 
 
 def _of_video_frame(frame: VideoFrame, frame_rate: Fraction) -> Offered:
@@ -121,7 +124,7 @@ def _of_array(item: Any, pix_fmt: str | None) -> VideoFrame:  # noqa: ANN401 - w
     name = pix_fmt or _guessed(array.shape, array.dtype.itemsize)
     try:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
-    except (AssertionError, ValueError, NotImplementedError) as error:
+    except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
         message = f"an array of {array.shape} {array.dtype} is no {name} picture: {error}"
         raise UsageError(message, f"Say what it is by input_pix_fmt. {_ADVICE}") from None
 
@@ -142,11 +145,8 @@ def _is_on_device(item: object) -> bool:
 
 
 def _tensor(item: Any) -> DeviceTensor:  # noqa: ANN401 - whatever lies on a device
-    try:
-        # DLPack first: its producer orders its work before the reader's.
-        return device_tensor(item) if hasattr(item, "__dlpack__") else array_tensor(item)
-    except EncoderFailed as error:
-        raise UsageError(error.message, error.next_step) from None
+    # DLPack first: its producer orders its work before the reader's.
+    return device_tensor(item) if hasattr(item, "__dlpack__") else array_tensor(item)
 
 
 def _of_tensor(tensor: DeviceTensor, pix_fmt: str | None) -> DevicePicture:
@@ -162,7 +162,7 @@ def _of_tensor(tensor: DeviceTensor, pix_fmt: str | None) -> DevicePicture:
         message = f"samples of {tensor.item_bytes} bytes are no {name}"
         raise UsageError(message, _ADVICE)
     height = rows / _ROWS_A_PICTURE[format_.chroma]
-    if height.denominator != 1 or not format_.holds(columns, int(height)):
+    if height.denominator != 1 or not min(rows, columns) or not format_.holds(columns, int(height)):
         message = f"a tensor of {tensor.shape} is no {name} picture: its sides do not fit"
         raise UsageError(message, _ADVICE)
     _check_tight(tensor)

@@ -1,5 +1,6 @@
 """What ``Fleet.encode`` is asked for, checked; and what came of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -8,6 +9,7 @@ from ..actors.encoder_settings import Codec, RateControl
 from ..actors.location import is_local, local_path
 from ..actors.media import Colour
 from ..errors import UsageError
+from .passed_values import check_ratio, check_text, check_whole
 
 __all__ = ["EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
 
@@ -50,9 +52,12 @@ class EncodeRequest:
                 message = f"{name} {value!r} is none of {', '.join(known)}"
                 raise UsageError(message, f"Leave it out for {known[0]}.")
         for name in ("fps", "time_base", "sample_aspect_ratio"):
-            if (value := getattr(self, name)) is not None and value <= 0:
-                message = f"{name} must be positive: {value}"
-                raise UsageError(message, "Leave it out for the default.")
+            check_ratio(name, getattr(self, name))
+        for name in ("quality", "bitrate_bps", "preset"):
+            check_whole(name, getattr(self, name))
+        for name in ("output", "input_pix_fmt", "pix_fmt"):
+            check_text(name, getattr(self, name))
+        _check_options(self.encoder_options)
         if self.fps is not None and self.time_base is not None:
             message = "fps and time_base exclude each other: a constant rate counts its frames"
             raise UsageError(message, "Give one of them.")
@@ -76,6 +81,14 @@ class EncodeRequest:
     def colour_of_rgb(self) -> Colour:
         """What RGB becomes."""
         return _COLOURS[self.matrix]
+
+
+def _check_options(options: object) -> None:
+    pairs = options if isinstance(options, Sequence) else [options]
+    for pair in pairs:
+        if not isinstance(pair, tuple) or [type(part) for part in pair] != [str, str]:
+            message = f"an encoder option is no pair of texts: {pair!r}"
+            raise UsageError(message, 'Give encoder_options=(("tune", "film"),).')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

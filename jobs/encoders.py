@@ -11,12 +11,13 @@ from typing import TypeAlias
 from ..actors.describe_encoder import DescribeEncoder, EncoderOffer
 from ..actors.filtering import FilterSettings
 from ..actors.media import VideoFormat
+from ..actors.nvidia.device_chain import device_conversion
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from ..cluster.placement.prospect import Prospect
 from ..cluster.pool import Pool
-from ..errors import DeviceError, FleetUnavailable, Unsupported, WorkerLost
+from ..errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from .losses import picture_losses
 from .placing import demand_of, nvenc_refusal, settled_demand
 from .plan import Plan, rate_of
@@ -45,7 +46,7 @@ async def settle_encoder_kind(
         retried: submits work again where that helps.
 
     Raises:
-        Unsupported: an NVENC was asked for, and cannot be had for this plan.
+        Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
         DeviceError: an NVENC was asked for, and the one that was found failed.
         FleetUnavailable: nobody can say what there is.
     """
@@ -64,6 +65,9 @@ async def settle_encoder_kind(
             offer = await retried(lambda: pool.submit(work))
             return with_nvenc(plan, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
+        if insists and isinstance(error, EngineUnfit):
+            message = f"no NVENC can be had: {error.message}"
+            raise Unsupported(message, _STEP) from error
         if insists:
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}")]
@@ -102,7 +106,8 @@ def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     )
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
-    filters = FilterSettings(output, spec.deinterlace, on_device=_filters_on_device(plan.source_format, plan.filters))
+    on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)
+    filters = FilterSettings(output, spec.deinterlace, on_device=on_device)
     return replace(
         plan,
         encoder=encoder,
@@ -113,10 +118,12 @@ def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     )
 
 
-def _filters_on_device(source: VideoFormat, filters: FilterSettings) -> bool:
+def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
     """Tell whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
     surface = surface_format(source.pix_fmt)
-    return not filters.has_memory and surface is not None and surface.holds(source.width, source.height)
+    if filters.has_memory or surface is None or not surface.holds(source.width, source.height):
+        return False
+    return converts or device_conversion(surface, (source.width, source.height), filters.output).is_identity
 
 
 def may_restart(plan: Plan) -> bool:

@@ -19,6 +19,7 @@ from .encode_request import EncoderChoice, EncodeReport, EncodeRequest, Matrix
 from .frame_request import Decoder, FrameRequest, Place
 from .job import Job
 from .job_run import JobRun
+from .passed_values import exact
 from .report import Report
 from .spec import TranscodeSpec, first_objection
 
@@ -153,8 +154,8 @@ class Fleet:
             source=source,
             place=place,
             decoder=decoder,
-            start_s=start_s,
-            end_s=end_s,
+            start_s=exact("start_s", start_s),
+            end_s=exact("end_s", end_s),
             video_track=video_track,
             every=every,
             size=size,
@@ -233,12 +234,12 @@ class Fleet:
             preset=preset,
             encoder=encoder,
             encoder_options=encoder_options,
-            fps=None if fps is None else Fraction(fps),
-            time_base=time_base,
+            fps=exact("fps", fps),
+            time_base=exact("time_base", time_base),
             input_pix_fmt=input_pix_fmt,
             pix_fmt=pix_fmt,
             matrix=matrix,
-            sample_aspect_ratio=sample_aspect_ratio,
+            sample_aspect_ratio=exact("sample_aspect_ratio", sample_aspect_ratio),
             overwrite=overwrite,
         )
         return await encode_frames(frames, request, self._device)

@@ -14,6 +14,8 @@ __all__ = ["FrameClock", "measured_rate"]
 _USUAL_TICKS: Final = 90_000
 _MOST_TICKS: Final = (1 << 31) - 1
 """Containers keep the ticks of a second in 32 bits."""
+_LATEST_TICKS: Final = 1 << 53
+"""Times are 64 bits wide, in ticks that may be finer in the file than here."""
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
@@ -55,6 +57,9 @@ class FrameClock:
             if self._last is not None and found <= self._last:
                 message = f"frame {number} is shown at tick {found}, and the one before it at {self._last}"
                 raise UsageError(message, "Frames must come in the order in which they are shown.")
+        if abs(found) > _LATEST_TICKS:
+            message = f"frame {number} is shown at tick {found} of {self.time_base} s, which no container can hold"
+            raise UsageError(message, "Give times near 0, or a coarser time_base.")
         self._first = found if self._first is None else self._first
         self._last = found
         return found
@@ -80,6 +85,9 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
         return stated
     measured = nominal_frame_rate(1 / (times[1] - times[0]))
+    if max(measured.numerator, measured.denominator) > _MOST_TICKS:
+        # Nobody's nominal rate: FFmpeg has no number for it.
+        return stated
     return stated if _NEAR[0] < measured / stated < _NEAR[1] else measured
 
 

@@ -75,13 +75,11 @@ class FrameReader:
             thread.join()
 
     def _work(self) -> None:
-        with nullcontext() if self._listening is None else self._listening:
-            self._decode_all()
-
-    def _decode_all(self) -> None:
         while (task := self._slots.next_task()) is not None:
             try:
-                self._decode(task)
+                # Not while it waits for whoever takes frames: what the program says would have to wait as long.
+                with nullcontext() if self._listening is None else self._listening:
+                    self._decode(task)
             except Superseded:
                 continue
             except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out

@@ -1,11 +1,13 @@
 """What ``Fleet.frames`` is asked for, checked; and what came of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ..actors.location import is_local, local_path
 from ..errors import UsageError
+from .passed_values import SIDE_MAX, check_text, check_whole
 
 __all__ = ["Decoder", "FrameRequest", "FramesReport", "Place"]
 
@@ -48,18 +50,17 @@ class FrameRequest:
                 message = f"{name} {value!r} is none of {', '.join(known)}"
                 raise UsageError(message, f"Leave it out for {known[0]}.")
         for name, least in (("every", 1), ("threads", 1), ("memory_bytes", 1), ("video_track", 0)):
-            if (value := getattr(self, name)) is not None and value < least:
-                message = f"{name} must be at least {least}: {value}"
-                raise UsageError(message, "Leave it out for the default.")
+            check_whole(name, getattr(self, name), least=least)
+        for name in ("source", "pix_fmt"):
+            check_text(name, getattr(self, name))
         if (self.start_s or 0) < 0 or self.segment_s <= 0:
             message = f"times must not be negative: start_s {self.start_s}, segment_s {self.segment_s}"
             raise UsageError(message, "Times count from the first picture.")
         if self.end_s is not None and self.end_s <= (self.start_s or 0):
             message = f"the end must come after the start: {self.start_s or 0} .. {self.end_s} s"
             raise UsageError(message, "The interval is half-open.")
-        if self.size is not None and min(self.size) <= 0:
-            message = f"a frame's sides must be positive: {self.size}"
-            raise UsageError(message, "Give (width, height).")
+        if self.size is not None:
+            _check_size(self.size)
 
     @property
     def converts(self) -> bool:
@@ -70,6 +71,14 @@ class FrameRequest:
     def absolute_source(self) -> str:
         """The source by a name that holds in any folder."""
         return str(local_path(self.source).absolute()) if is_local(self.source) else self.source
+
+
+def _check_size(size: object) -> None:
+    if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:  # noqa: PLR2004 - width, height
+        message = f"size is no pair of sides: {size!r}"
+        raise UsageError(message, "Give (width, height).")
+    for side in size:
+        check_whole("a side of size", side, least=1, most=SIDE_MAX)
 
 
 @dataclass(slots=True)

@@ -45,6 +45,11 @@ class FrameStream:
         self._in_a_row = 0
 
     @property
+    def source(self) -> str:
+        """What is decoded, by a name that holds in any folder."""
+        return self._request.absolute_source
+
+    @property
     def report(self) -> FramesReport:
         """What happened so far."""
         return self._report

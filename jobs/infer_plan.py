@@ -15,6 +15,7 @@ from ..cluster.placement.assumed import plain_demand
 from ..cluster.placement.demand import Demand
 from .board import Run
 from .index import TrackIndex, index_track
+from .source import describe_source
 from .track_ranges import PlannedSegment, TrackRanges
 
 __all__ = ["InferPlan", "InferSpec", "NetworksOf", "plan_inference"]
@@ -110,11 +111,12 @@ def plan_inference(spec: InferSpec, loadable: Parcel) -> InferPlan:
         loadable: the network.
 
     Raises:
-        InputError: the source cannot be read.
+        InputError: the source cannot be read, or nothing of it decodes.
         RequestError: it has no such video track.
         UsageError: nothing is presented in the asked-for part.
     """
     index = index_track(spec.source, spec.video_track)
+    describe_source(spec.source, index)  # at least one picture decodes, or nothing is begun
     ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     return InferPlan(spec, index, ranges.segments, loadable)
 

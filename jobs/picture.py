@@ -3,8 +3,6 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from av.video.format import VideoFormat as PixelFormat
-
 from ..actors.encoder_pix_fmt import choose_pix_fmt
 from ..actors.encoder_settings import Codec
 from ..actors.media import VideoFormat
@@ -30,9 +28,6 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
     pix_fmt, reason = choose_pix_fmt(
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
     )
-    if spec.pix_fmt is not None and not PixelFormat(spec.pix_fmt).components:
-        message = f"{spec.pix_fmt} stands for a device's memory, not for a layout of samples"
-        raise Unsupported(message, "yuv420p is what nearly every player takes.")
     if reason is not None:
         changes.append(Warning_(code="pixel-format", message=reason))
     colour = source.colour

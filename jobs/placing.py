@@ -19,7 +19,6 @@ from ..cluster.placement.placement import Placement, Refusal
 from ..cluster.placement.policy import Policy
 from ..cluster.placement.prediction import LaneSchedule, Prediction, predict
 from ..cluster.placement.rates import Rates
-from ..cluster.placement.recipes import is_nvenc
 from ..cluster.pool import Pool
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
@@ -236,7 +235,7 @@ class PlacedPlan:
             for device in node.devices
             if device.engines.get(Engine.NVENC, 0) > 0
         )
-        if is_nvenc(kind) or able:
+        if kind.is_nvenc or able:
             return "it finishes soonest"
         return "no device that takes work has an NVENC for it"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["check_audio"]
+__all__ = ["check_audio", "find_run"]
 
 OFFSET_S = Fraction(1, 1000)
 """How far sound may move against the pictures."""
@@ -161,7 +161,7 @@ def _frames(stream: AudioStream, packet: "Packet[Stream] | None") -> list[AudioF
 
 def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
     """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
-    first = _place(left.sums, right.sums) if alignment.trimmed else 0
+    first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None)) if alignment.trimmed else 0
     same = right.digest == left.digest if not alignment.trimmed else first is not None
     payload = check(
         f"{name}.payload",
@@ -178,12 +178,17 @@ def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) 
     return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= OFFSET_S for step in moved))]
 
 
-def _place(whole: Sequence[int], part: Sequence[int]) -> int | None:
-    """Return where ``part`` begins in ``whole``, None where it is no run of it."""
-    for start, value in enumerate(whole):
-        if part and value == part[0] and list(whole[start : start + len(part)]) == list(part):
-            return start
-    return None
+def find_run(
+    whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], begin_s: Fraction | None
+) -> int | None:
+    """Return where in ``whole`` the packets of ``part`` are, None where they are no run of it.
+
+    Silence repeats itself: of several such places, the one whose time is nearest to ``begin_s``, when the part begins.
+    """
+    starts = [place for place, value in enumerate(whole) if part and value == part[0]]
+    if begin_s is not None:
+        starts.sort(key=lambda place: abs((times_s[place] or 0) - begin_s))
+    return next((place for place in starts if list(whole[place : place + len(part)]) == list(part)), None)
 
 
 def _difference(left: Sequence[int], right: Sequence[int]) -> str:

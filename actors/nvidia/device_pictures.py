@@ -187,8 +187,10 @@ class PictureConversion:
         self._cuda.enter()
         found = self._memory.picture(self._conversion.target, self._conversion.target_size, self._pix_fmt)
         with self._cuda.watch.calling("CUDA", "converting a picture"):
-            self._converting.begin(picture.address, self._stream, found.address)
-            self._stream.wait()
+            try:
+                self._converting.begin(picture.address, self._stream, found.address)
+            finally:
+                self._stream.wait()  # where it failed too: what was begun before that writes to memory that goes back
         found.pts = picture.pts
         return found
 

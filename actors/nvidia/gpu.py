@@ -57,7 +57,8 @@ class OpenedGpu:
     """Everything of a GPU that is open: one context, one pool of decoder sessions, one keeper of each memory.
 
     ``budget`` is the device's memory, which sessions and buffers take from: a part of what was free when it was opened.
-    ``is_shared`` tells whether it leaves as much to a second process of its worker.
+    ``converts`` tells whether ``converter`` has kernels; ``is_shared`` whether it leaves as much to a second process of
+    its worker.
     """
 
     cuda: Cuda
@@ -69,6 +70,7 @@ class OpenedGpu:
     pinned: PinnedMemory
     memory: DeviceMemory
     converter: Callable[[], SurfaceConverter]
+    converts: bool
     is_shared: bool = False
 
 
@@ -120,6 +122,14 @@ class Gpu(WorkerDevice):
             EngineUnfit: it is not installed, or does not load.
         """
         return str(self.opened().nvenc.package.__version__)
+
+    def converts(self) -> bool:
+        """Tell whether pictures can be scaled and converted on it.
+
+        Raises:
+            EngineUnfit, DeviceError: it cannot be opened.
+        """
+        return self.opened().converts
 
     def open_encoder(self, settings: EncoderSettings, *, from_host: bool) -> NvencSession:
         """Open a session on its NVENC.
@@ -254,7 +264,9 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
 
 
 def open_beside(wrong_pictures: Callable[[], int]) -> OpenedGpu:
-    """Open the device and change nothing else of the process: it may be a user's own program.
+    """Open the device and change little else of the process, which may be a user's own program.
+
+    That is CUDA_DEVICE_MAX_CONNECTIONS, where it has none yet.
 
     Args:
         wrong_pictures: how many pictures the package's decoders called wrong so far.
@@ -315,6 +327,8 @@ def assemble_gpu(
         pinned=pinned,
         memory=memory,
         converter=_CompiledOnce(cuda) if converter is None else converter,
+        # Who could compile the one kernel can compile the others, which takes longer and is left to who wants them.
+        converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
@@ -22,7 +23,7 @@ from .pinned_memory import PinnedBuffer, PinnedMemory
 from .surface_reader import SurfaceReader
 from .unpacking import PlanarPlane, Unpacker, planar_layout
 
-__all__ = ["PictureFetcher", "dress", "packed_surface", "planar_picture", "plane_samples"]
+__all__ = ["PictureFetcher", "dress", "packed_surface", "planar_picture", "plane_rows", "plane_samples"]
 
 Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -155,5 +156,14 @@ def plane_samples(frame: VideoFrame, format_: SurfaceFormat) -> Iterator[NDArray
     """Yield a picture's planes as arrays that can be written, without their padding."""
     kind = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
     for plane in frame.planes:
-        samples = np.frombuffer(memoryview(plane), dtype=kind)
-        yield samples.reshape(plane.height, plane.line_size // format_.sample_bytes)[:, : plane.width]
+        yield plane_rows(plane, kind)[:, : plane.width]
+
+
+def plane_rows(plane: VideoPlane, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return a plane's rows, the uppermost first, with the padding behind them.
+
+    A plane whose ``line_size`` is negative lies upside down in memory, as FFmpeg's ``vflip`` leaves it.
+    """
+    samples = np.frombuffer(memoryview(plane), dtype=kind)
+    rows = samples[: plane.height * abs(plane.line_size) // kind.itemsize].reshape(plane.height, -1)
+    return rows if plane.line_size > 0 else rows[::-1]

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import DeviceError, EngineBusy
+from ...errors import DeviceError, EngineBusy, SessionLimit
 from ..device import SESSIONS_OPENING
 from .memory_budget import MemoryBudget
 from .nvdec_session import NvdecSession, SessionKey, session_bytes
@@ -204,9 +204,17 @@ class NvdecPool:
         here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
         counts.wanted_most = max(counts.wanted_most, counts.lent_now + here)
         if self._maker is None:
-            self._maker = threading.Thread(target=self._open_all, name="codecfleet-nvdec-sessions", daemon=True)
-            self._maker.start()
+            self._start_maker()
         return found
+
+    def _start_maker(self) -> None:
+        maker = threading.Thread(target=self._open_all, name="codecfleet-nvdec-sessions", daemon=True)
+        try:
+            maker.start()
+        except RuntimeError as error:
+            message = f"no thread can be started that opens NVDEC's sessions: {error}"
+            raise SessionLimit(message, "Run fewer segments at a time.") from error
+        self._maker = maker
 
     def _open_all(self) -> None:
         while (opening := self._next_opening()) is not None:

@@ -179,9 +179,12 @@ class NvdecSession:
         """Tell whether it can be turned to ``key``: the same, or another size that is no larger than it was opened for.
 
         Turned to another size it is made anew by the driver, and so has the surfaces that pictures of that size need.
+        Of its first size it takes its own key alone: that is what it is lent for, and can always be turned back to.
         """
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return key == self._shape
+        if (key.width, key.height) == (self.key.width, self.key.height):
+            return key == self.key
         here = replace(key, width=self.key.width, height=self.key.height, sequence=self.key.sequence)
         widest, highest = self.key.options.largest or (0, 0)
         return here == self.key and key.width <= widest and key.height <= highest

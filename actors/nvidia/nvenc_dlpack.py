@@ -6,6 +6,8 @@ refuse. So the capsule is read here, and the package gets planes at its address.
 """
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,8 +43,13 @@ class DeviceTensor:
 
 
 def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
-    """Return on which kind of device a tensor is (DLDeviceType)."""
-    return int(tensor.__dlpack_device__()[0])
+    """Return on which kind of device a tensor is (DLDeviceType).
+
+    Raises:
+        EncoderFailed: it does not say.
+    """
+    with _foreign(tensor):
+        return int(tensor.__dlpack_device__()[0])
 
 
 def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speaks DLPack
@@ -51,17 +58,14 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     The capsule is not consumed: it owns the tensor until whoever holds the answer drops it.
 
     Raises:
-        EncoderFailed: the tensor gives no capsule of the known kind, is not on the process's first CUDA device, or
-            holds no whole numbers.
+        EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on the process's first CUDA
+            device, or holds no whole numbers.
     """
-    capsule = tensor.__dlpack__(stream=_DEFAULT_STREAM)
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    try:
+    with _foreign(tensor):
+        capsule = tensor.__dlpack__(stream=_DEFAULT_STREAM)
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
-    except (ValueError, TypeError) as error:
-        message = f"a {type(tensor).__name__} gives no DLPack tensor: {error}"
-        raise EncoderFailed(message, "Give a device frame, or planes by the CUDA array interface.") from None
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
         raise EncoderFailed(message, "Open the session for host input.")
@@ -86,16 +90,28 @@ def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the
     """Return where an array with ``__cuda_array_interface__`` lies.
 
     Raises:
-        EncoderFailed: it holds no whole numbers.
+        EncoderFailed: the interface does not say what it promises, or it holds no whole numbers.
     """
-    interface = array.__cuda_array_interface__
-    kind, strides = str(interface["typestr"]), interface.get("strides")
+    with _foreign(array):
+        interface = array.__cuda_array_interface__
+        kind, strides = str(interface["typestr"]), interface.get("strides")
+        found = DeviceTensor(
+            address=int(interface["data"][0]),
+            shape=tuple(interface["shape"]),
+            strides_bytes=None if strides is None else tuple(strides),
+            item_bytes=int(kind[2:]),
+            owner=array,
+        )
     if kind[1] not in _WHOLE_KINDS:
         raise EncoderFailed(_NOT_WHOLE, _ADVICE)
-    return DeviceTensor(
-        address=int(interface["data"][0]),
-        shape=tuple(interface["shape"]),
-        strides_bytes=None if strides is None else tuple(strides),
-        item_bytes=int(kind[2:]),
-        owner=array,
-    )
+    return found
+
+
+@contextmanager
+def _foreign(tensor: object) -> Iterator[None]:
+    """Map what somebody else's tensor raises when it is asked where it lies, as PyTorch's that want gradients."""
+    try:
+        yield
+    except Exception as error:
+        message = f"a {type(tensor).__name__} does not say where its samples lie: {error}"
+        raise EncoderFailed(message, "Give a plain tensor (detach()), a device frame, or planes.") from error

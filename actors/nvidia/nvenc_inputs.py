@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
 from .device_frame import DeviceFrame
+from .host_pictures import plane_rows
 from .nvenc_dlpack import CPU, CUDA, DeviceTensor, array_tensor, device_kind, device_tensor
 from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
@@ -170,8 +171,7 @@ def _samples(frame: VideoFrame) -> list[NDArray[Any]]:
     components = {1: (4,), 2: (1, 2)}.get(len(planes), (1,) * len(planes))
     found = []
     for plane, count in zip(planes, components, strict=True):
-        samples = np.frombuffer(memoryview(plane), dtype=dtype)
-        found.append(samples.reshape(plane.height, -1)[:, : plane.width * count])
+        found.append(plane_rows(plane, np.dtype(dtype))[:, : plane.width * count])
     return found
 
 

@@ -10,15 +10,20 @@ import atexit
 import ctypes
 import fcntl
 import os
+import select
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 __all__ = ["Listening", "SpokenErrors"]
 
 _SAID = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
 STDOUT = 1
+_PUNCH_HOLE: Final = 3
+"""FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE of linux/falloc.h."""
+
+_libc = ctypes.CDLL(None)
 
 
 class SpokenErrors:
@@ -43,14 +48,14 @@ class SpokenErrors:
 
     def count(self) -> int:
         """Return how many pictures were said to be wrong so far, by anybody in this process; pass on what was said."""
-        ctypes.CDLL(None).fflush(None)  # what C and C++ code still holds back
+        _flush()
         with self._lock:
             self._pass_on()
             return self._count
 
     def close(self) -> None:
         """Give the descriptor back what it had, and pass on what is left. Idempotent."""
-        ctypes.CDLL(None).fflush(None)
+        _flush()
         with self._lock:
             if self._is_open:
                 os.dup2(self._original, self._descriptor)  # first: what others say from now on goes its old way
@@ -65,7 +70,29 @@ class SpokenErrors:
             heard = self._tail + data
             self._count += heard.count(_SAID)
             self._tail = heard[-len(_SAID) + 1 :]
-            os.write(self._original, data)
+            # The file is memory: a program that decodes for hours may say more than fits.
+            _libc.fallocate(self._heard, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
+            _write_all(self._original, data)
+
+
+def _flush() -> None:
+    """Have C and C++ code write what it holds back: to standard output alone.
+
+    Flushing every stream would wait for whoever is reading from one, such as a thread in ``input``.
+    """
+    _libc.fflush(ctypes.c_void_p.in_dll(_libc, "stdout"))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, also where the descriptor takes less at once or shall not be waited for by others."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            ready = select.poll()
+            ready.register(descriptor, select.POLLOUT)
+            ready.poll()
 
 
 class Listening:

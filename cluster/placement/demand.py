@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
-from ..probes.engines import CodecCase
+from ..probes.engines import CodecCase, Engine
 
 __all__ = ["Demand", "EncoderChoice", "EncoderKind", "Rendition"]
 
@@ -27,6 +27,11 @@ class EncoderKind:
     implementation: str
     architecture: str = ""
     driver_branch: str = ""
+
+    @property
+    def is_nvenc(self) -> bool:
+        """Whether a GPU's NVENC writes it."""
+        return self.implementation == Engine.NVENC.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,13 @@ class Demand:
     def chooses_encoder(self) -> bool:
         """Whether one of its tracks may still be bound to software or to an NVENC."""
         return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
+
+    @property
+    def needs_devices(self) -> bool:
+        """Whether no processor can do it alone: it runs a network, insists on a GPU, or is written by an NVENC."""
+        kinds = [each.kind for each in self.renditions if each.kind is not None]
+        insists = self.needs_gpu or self.encoder is EncoderChoice.NVENC
+        return self.dlas is not None or insists or any(kind.is_nvenc for kind in kinds)
 
     @property
     def about_frames(self) -> int:

@@ -53,7 +53,7 @@ def device_measurement(
     decode = Stage(demand.decode, demand.width, demand.height, Engine.NVDEC, Engine.NVDEC.value)
     rendition, kind = demand.renditions[0], kinds[0]
     preset = int(rendition.preset or DEFAULT_PRESET)
-    on_device = kind.implementation == Engine.NVENC.value
+    on_device = kind.is_nvenc
     engine = Engine.NVENC if on_device else Engine.CPU
     encode = Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)
     decoded_fps = read_curve(curve_of(rates, device, decode), sessions)

@@ -11,7 +11,7 @@ from .estimates import capacity_fps, useful_sessions
 from .ledger import Ledger, Site
 from .options import Catalogue, Option
 from .policy import Policy
-from .recipes import Kinds, is_nvenc
+from .recipes import Kinds
 
 __all__ = ["Claim", "Fill", "sessions_wanted"]
 
@@ -73,7 +73,7 @@ class Fill:
             order = []
             for number, kinds in enumerate(self._catalogue.choices(claim.demand)):
                 options = self._catalogue.options(claim.demand, kinds).found
-                side = any(is_nvenc(kind) for kind in kinds)
+                side = any(kind.is_nvenc for kind in kinds)
                 fps, fastest = self._capacity(claim.wanted, options)
                 if fps > 0:
                     fps *= float(claim.weight / (claim.weight + pressure[side]))
@@ -82,7 +82,7 @@ class Fill:
             claim.choices = [kinds for _, _, kinds in sorted(order, key=lambda entry: entry[:2])]
             if claim.choices:
                 self._settle(claim, claim.choices[0])
-                pressure[any(is_nvenc(kind) for kind in claim.choices[0])] += claim.weight
+                pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
 
     def _capacity(self, wanted: int, options: tuple[Option, ...]) -> tuple[float, float]:
         key = (wanted, id(options))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from ..probes.device_report import DeviceKind
 from .fill import Claim, Fill
 from .ledger import Ledger
 from .options import Catalogue, Option
@@ -125,7 +126,11 @@ class _Refusals:
         for site in self._ledger.sites:
             named = site.device.device
             by_reason.setdefault(reason_of.get(named, _no_encoder(claim)), []).append(named)
-        yield Refusal(job, _nowhere(claim, list(by_reason), has_choices=bool(choices)))
+        processors = [site.device.device for site in self._ledger.sites if site.device.kind is DeviceKind.CPU]
+        of_processors = {reason_of.get(device) for device in processors}
+        # What keeps a GPU away says more than what keeps processors away.
+        weighed = sorted(by_reason, key=of_processors.__contains__)
+        yield Refusal(job, _nowhere(claim, weighed, has_choices=bool(choices)))
         for reason, devices_of_it in by_reason.items():
             yield Refusal(job, reason, tuple(devices_of_it))
 
@@ -139,7 +144,9 @@ def _satisfied(claim: Claim) -> str:
 
 
 def _no_encoder(claim: Claim) -> str:
-    return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for"
+    cases = (rendition.case for rendition in claim.demand.renditions)
+    wanted = ", ".join(f"{case.codec.value} {case.chroma} with {case.bit_depth} bits" for case in cases)
+    return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for: {wanted}"
 
 
 def _nowhere(claim: Claim, reasons: list[str], *, has_choices: bool) -> str:

@@ -10,7 +10,7 @@ from .inventory import DeviceState, Node
 from .ledger import Ledger, Site
 from .policy import Policy, PreemptibleUse
 from .rates import Rates
-from .recipes import Kinds, Recipe, Refused, is_nvenc, nvenc_kind, recipes_of
+from .recipes import Kinds, Recipe, Refused, nvenc_kind, recipes_of
 
 __all__ = ["PREEMPTIBLE", "Catalogue", "Option", "Options", "node_refusal"]
 
@@ -188,7 +188,7 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
 
 
 def _runs_without_host(recipes: tuple[Recipe, ...]) -> bool:
-    return any(is_nvenc(kind) for recipe in recipes for kind in recipe.kinds)
+    return any(kind.is_nvenc for recipe in recipes for kind in recipe.kinds)
 
 
 def _device_key(site: Site) -> object:

@@ -10,7 +10,6 @@ from ..probes.device_report import DeviceKind
 from .demand import Demand, EncoderKind
 from .inventory import Inventory
 from .placement import Placement
-from .recipes import is_nvenc
 
 __all__ = ["Place", "Prospect", "prospect_of"]
 
@@ -53,7 +52,7 @@ def prospect_of(
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
     return Prospect(
         never="" if lanes or idle is None else _never(place((demand,), idle)),
-        encoder_kind=next((kind for lane in lanes for kind in lane.kinds if is_nvenc(kind)), None),
+        encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),
         gpu_refusal="" if any(lane.device in gpus for lane in lanes) else next(refused, ""),
     )
 

@@ -18,7 +18,7 @@ from .placement import Route
 from .policy import Policy
 from .rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, software_fps
 
-__all__ = ["NVENC", "Recipe", "Refused", "is_nvenc", "nvenc_kind", "preset_of", "recipes_of"]
+__all__ = ["NVENC", "Recipe", "Refused", "nvenc_kind", "preset_of", "recipes_of"]
 
 NVENC = "nvenc"
 NVDEC = "nvdec"
@@ -55,11 +55,6 @@ class Refused:
     """Why no route is open: one sentence without a full stop."""
 
     reason: str
-
-
-def is_nvenc(kind: EncoderKind) -> bool:
-    """Tell whether an encoder kind is a GPU's."""
-    return kind.implementation == NVENC
 
 
 def nvenc_kind(device: Device) -> EncoderKind:
@@ -110,7 +105,7 @@ class _Asked:
             return Refused(refusal)
         decoding = self._decoding_refusal()
         found = [] if decoding else [self._recipe(Engine.NVDEC)]
-        if any(is_nvenc(kind) for kind in self.kinds) and Engine.CPU in self.policy.engines:
+        if any(kind.is_nvenc for kind in self.kinds) and Engine.CPU in self.policy.engines:
             found.append(self._recipe(Engine.CPU))
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
@@ -138,7 +133,7 @@ class _Asked:
             return Refused("the policy keeps work off processors")
         if self.demand.needs_gpu:
             return Refused("the job asks for a GPU")
-        if any(is_nvenc(kind) for kind in self.kinds):
+        if any(kind.is_nvenc for kind in self.kinds):
             return Refused("the track is encoded by NVENC, which a processor cannot continue")
         for case, implementation in self._software():
             trial = _failed(self.device.trials, case, implementation)
@@ -149,13 +144,13 @@ class _Asked:
 
     def _software(self) -> list[tuple[CodecCase, str]]:
         pairs = zip(self.demand.renditions, self.kinds, strict=True)
-        return [(rendition.case, kind.implementation) for rendition, kind in pairs if not is_nvenc(kind)]
+        return [(rendition.case, kind.implementation) for rendition, kind in pairs if not kind.is_nvenc]
 
     def _encoding_refusal(self) -> str:
-        if any(not is_nvenc(kind) for kind in self.kinds) and Engine.CPU not in self.policy.engines:
+        if any(not kind.is_nvenc for kind in self.kinds) and Engine.CPU not in self.policy.engines:
             return "the policy keeps work off processors, and the track is encoded by software"
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
-            if not is_nvenc(kind):
+            if not kind.is_nvenc:
                 continue
             refusal = self._engine_refusal(Engine.NVENC, rendition.case, rendition.width, rendition.height)
             if refusal:
@@ -191,7 +186,7 @@ class _Asked:
         decode = Stage(self.demand.decode, self.demand.width, self.demand.height, decoder, NVDEC)
         on_device, core_s = [], 0.0
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
-            engine = Engine.NVENC if is_nvenc(kind) else Engine.CPU
+            engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
             name, preset = kind.implementation, preset_of(rendition)
             stage = Stage(rendition.case, rendition.width, rendition.height, engine, name, preset)
             if engine is Engine.NVENC:
@@ -282,7 +277,7 @@ def _format(case: CodecCase) -> str:
 
 
 def _spoken(kind: EncoderKind) -> str:
-    if not is_nvenc(kind):
+    if not kind.is_nvenc:
         return kind.implementation
     branch = f" with driver branch {kind.driver_branch}" if kind.driver_branch else ""
     return f"{kind.architecture or 'some'} NVENC{branch}"

@@ -5,7 +5,7 @@ from ..placement.networks import no_dla_for
 from .clients import ClientBook, JobBook
 from .dealing import promise
 from .messages import Grants
-from .seats import DEATHS_IN_A_ROW_MAX, SeatState
+from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
 from .state import State
 
 __all__ = ["grants_for", "why_not"]
@@ -30,6 +30,7 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
         capacity_slots=state.capacity_slots,
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
         refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
+        broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job))},
         hopeless=never,
         what_next=what_next,
     )
@@ -55,16 +56,31 @@ def _why_refused(state: State, job: JobBook) -> str:
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
 
 
+def _why_broken(state: State, job: JobBook) -> str:
+    """Say why a job gets nothing that only GPUs, or DLAs, can do: all that there are rest in quarantine; "" else."""
+    dlas = job.demand.dlas
+    if dlas is not None:
+        books = [book for book in state.seats.values() if book.seat.dla is not None]
+        return _why_all_rest([book for book in books if not dlas or book.seat.dla in dlas], "DLA's worker process")
+    if not job.demand.needs_devices:
+        return ""
+    return _why_all_rest([book for book in state.seats.values() if book.seat.takes_gpu], "GPU's worker process")
+
+
+def _why_all_rest(books: list[SeatBook], whose: str) -> str:
+    if not books or any(book.state is not SeatState.QUARANTINED for book in books):
+        return ""
+    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(books[0].reason)}"
+
+
 def _why_never(state: State, now_s: float) -> tuple[str, str]:
     """Say why nothing will ever come, and what to do about it; "" while something may."""
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
     processors = [book for book in state.seats.values() if book.seat.is_processor]
-    if processors and all(book.state is SeatState.QUARANTINED for book in processors):
-        book = processors[0]
-        return f"every worker process died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(book.reason)}", _FIND_THE_CAUSE
-    return "", ""
+    died = _why_all_rest(processors, "worker process")
+    return (died, _FIND_THE_CAUSE) if died else ("", "")
 
 
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."

@@ -43,9 +43,9 @@ class Grants:
 
     ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
     ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
-    ``waiting`` says why a job that has nothing has nothing, and ``refused`` why a job will never have anything on the
-    machines that there are; ``hopeless`` says why nothing will ever come, "" while
-    something may, and ``what_next`` what to do about it.
+    ``waiting`` says why a job that has nothing has nothing, ``refused`` why a job will never have anything on the
+    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more. ``hopeless``
+    says why nothing will ever come, "" while something may, and ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]
@@ -54,6 +54,7 @@ class Grants:
     capacity_slots: int = 0
     waiting: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
     what_next: str = ""
 

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ..placement.inventory import Device, Node
 from ..private_ray import NAMESPACE
 from ..probes.device_report import DeviceKind
-from ..ray_failures import first_line
+from ..ray_words import first_line
 from ..ray_worker import CONTROL, RayWorker
 from .events import Order, Reserve, Start
 from .hands import Hands

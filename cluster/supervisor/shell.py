@@ -17,6 +17,7 @@ from typing import Any
 
 from ..placement.demand import Demand
 from ..placement.prospect import Prospect
+from ..ray_words import first_line
 from .core import Core
 from .events import (
     Abandon,
@@ -169,7 +170,7 @@ class Shell:
             return decide(self._clock())
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
             _log.exception("a decision failed")
-            self._log.append((time.time(), f"defect: {_line(error)}"))
+            self._log.append((time.time(), f"defect: {first_line(error)}"))
             return []
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
@@ -278,16 +279,16 @@ class Shell:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             # A defect of ours: told, and the supervisor goes on.
-            _log.error("a supervisor task failed", exc_info=task.exception())
-            self._log.append((time.time(), f"defect: {_line(task.exception())}"))
+            _log.error("a supervisor task failed", exc_info=error)
+            self._log.append((time.time(), f"defect: {first_line(error)}"))
 
     async def _probe(self, effect: Probe) -> None:
         try:
             node = await asyncio.wait_for(self._hands.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
-            self.feed(ProbeFailed(effect.node, _line(error)))
+            self.feed(ProbeFailed(effect.node, first_line(error)))
         else:
             self.feed(Probed(node))
 
@@ -298,7 +299,7 @@ class Shell:
             reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
             self.feed(NotReserved(effect.seat, effect.epoch, reason))
         except Exception as error:  # noqa: BLE001 - whatever Ray raises is the answer
-            self.feed(NotReserved(effect.seat, effect.epoch, _line(error)))
+            self.feed(NotReserved(effect.seat, effect.epoch, first_line(error)))
         else:
             self.feed(Reserved(effect.seat, effect.epoch, cores))
 
@@ -310,7 +311,7 @@ class Shell:
             self._tell_death(effect.seat, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s")
             return
         except Exception as error:  # noqa: BLE001 - whatever Ray raises means that it did not come up
-            self._tell_death(effect.seat, effect.epoch, _line(error))
+            self._tell_death(effect.seat, effect.epoch, first_line(error))
             return
         self.feed(Started(effect.seat, effect.epoch, facts))
         await self._see_die(effect.seat, effect.epoch)
@@ -383,8 +384,3 @@ class Shell:
         self._fps[worker] = speed.fps
         if speed.job and speed.fps > 0:
             self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))
-
-
-def _line(error: BaseException | None) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__

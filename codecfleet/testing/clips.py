@@ -10,10 +10,11 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.filter import Graph
 from av.video.frame import PictureType, VideoFrame
 from av.video.stream import VideoStream
 
-__all__ = ["Clip", "make_clip", "picture"]
+__all__ = ["Clip", "make_clip", "picture", "turned_over"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,18 @@ def picture(number: int, width: int, height: int) -> VideoFrame:
     planes[:height] = luma.astype(np.uint8)
     planes[height:] = (64 + number * 7 % 128) & 0xFF
     return VideoFrame.from_ndarray(planes, format="yuv420p")
+
+
+def turned_over(frame: VideoFrame) -> VideoFrame:
+    """Return a frame that shows another upside down, by FFmpeg's ``vflip``: in the same memory, read the other way."""
+    graph = Graph()
+    source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25))
+    graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()
+    graph.push(frame)
+    found = graph.pull()
+    if not isinstance(found, VideoFrame):
+        raise TypeError(found)
+    return found
 
 
 def make_clip(path: Path, clip: Clip) -> Path:

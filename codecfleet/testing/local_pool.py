@@ -59,7 +59,7 @@ class LocalPool(Pool):
         self._refuse_if_closed()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
-        """Run ``work`` in a thread; see ``Pool.submit``. Never raises WorkerLost."""
+        """Run ``work`` in a thread; see ``Pool.submit``. Raises WorkerLost only where no thread can be started."""
         self._refuse_if_closed()
         running = asyncio.create_task(self._in_turn(work))
         self._submitted.add(running)

@@ -158,6 +158,24 @@ def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, tmp_path: Pat
     assert sha256(tmp_path / "auto.mp4") == sha256(tmp_path / "cpu.mp4")
 
 
+def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
+    """It does not come back: what insists on it ends soon, with the reason; software begins anew what does not."""
+    lost = [Fault(function="cuvidDecodePicture", action=Action.LOSE, call=20)]
+    for options in ("--codec h264 --encoder nvenc", HYBRID):
+        done, _ = transcode(clip, tmp_path / "insists.mp4", options, lost)
+        assert done.returncode == 5
+        (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
+        assert "every GPU's worker process died 5 times in a row: it did not start: " in line
+        assert "GPU is lost. Look at nvidia-smi" in line
+        assert not (tmp_path / "insists.mp4").exists()
+        (tmp_path / "simulation" / "state").unlink()  # another machine
+    done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)
+    assert done.returncode == 0, done.stderr
+    assert report["encoder_kind"].startswith("libx264")
+    (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
+    assert reason.startswith("software encodes the track from its start: every GPU's worker process died")
+
+
 def test_an_nvenc_that_cannot_be_had_is_refused(clip: Path, tmp_path: Path) -> None:
     """Who insists on NVENC hears in one line why there is none for the codec."""
     done, _ = transcode(clip, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")

@@ -46,7 +46,8 @@ def planned(source: Path, **changes: object) -> Plan:
     """Return a plan that is bound to a fake GPU's NVENC."""
     wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
     plan = plan_transcode(TranscodeSpec.model_validate(wanted))
-    return with_nvenc(plan, ADA, EncoderOffer(FakeDevice().gpu.encoder_capabilities(plan.encoder.codec), "2.2.4"))
+    capabilities = FakeDevice().gpu.encoder_capabilities(plan.encoder.codec)
+    return with_nvenc(plan, ADA, EncoderOffer(capabilities, "2.2.4", converts=True))
 
 
 def works(plan: Plan) -> list[EncodeSegment]:

@@ -9,7 +9,7 @@ import pytest
 
 from codecfleet.actors.work import Work, WorkContext
 from codecfleet.actors.worker import WorkerCore
-from codecfleet.errors import Cancelled, EngineHung, InputDamaged, WorkError
+from codecfleet.errors import Cancelled, EngineHung, InputDamaged, WorkerLost, WorkError
 from codecfleet.testing import works
 
 
@@ -206,3 +206,18 @@ def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_work_without_a_thread_is_refused_and_never_begins() -> None:
+    """Who cannot have a thread is told so, and no thread that comes later runs that work for nobody."""
+    core = WorkerCore(1)
+    refused = Gate(job="j", label="refused")
+    threading.stack_size(1 << 46)  # more than there is
+    try:
+        failed = core.submit("1", refused)
+    finally:
+        threading.stack_size(0)
+    assert isinstance(failed.exception(0), WorkerLost)
+    assert core.submit("2", works.Count(job="j", label="later", frames=1)).result(10) == 1
+    assert not refused.reached.is_set()
+    core.close()

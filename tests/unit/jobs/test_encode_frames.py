@@ -218,6 +218,19 @@ def failing() -> Iterator[object]:
     raise RuntimeError(message)
 
 
+class WantsGradients(FakeDeviceTensor):
+    """A tensor on the device that gives nothing away, as PyTorch's do while they want gradients."""
+
+    def __init__(self) -> None:
+        super().__init__(4096, (72, 64), item_bytes=1)
+
+    def __dlpack__(self, **options: object) -> object:
+        """Refuse."""
+        del options
+        message = "gradients"
+        raise BufferError(message)
+
+
 BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([], {"fps": 25}, UsageError, "no frames"),
     ([picture(0, 64, 48), picture(0, 64, 64)], {"fps": 25}, UsageError, "frame 1 is 64x64"),
@@ -236,6 +249,21 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     (7, {"fps": 25}, UsageError, "a int is no series"),
     ([rgb(0)], {"fps": 25, "encoder": "luck"}, UsageError, "encoder 'luck'"),
     ([rgb(0)], {"fps": 0}, UsageError, "fps must be positive"),
+    ([rgb(0)], {"fps": 29.97}, UsageError, "fps needs numbers of more than 31 bits"),
+    ([rgb(0)], {"fps": float("nan")}, UsageError, "fps is no number: nan"),
+    ([rgb(0)], {"fps": (25, 1)}, UsageError, "fps is no number"),
+    ([timed(0)], {"time_base": "a moment"}, UsageError, "time_base is no number"),
+    ([timed(0)], {"time_base": Fraction(1, 10**12)}, UsageError, "time_base needs numbers"),
+    ([rgb(0)], {"fps": 25, "sample_aspect_ratio": "4:3"}, UsageError, "sample_aspect_ratio is no number"),
+    ([rgb(0)], {"fps": 25, "quality": "good"}, UsageError, "quality is no whole number"),
+    ([rgb(0)], {"fps": 25, "bitrate_bps": "4M"}, UsageError, "bitrate_bps is no whole number"),
+    ([rgb(0)], {"fps": 25, "encoder_options": {"tune": "film"}}, UsageError, "no pair of texts"),
+    ([rgb(0)], {"fps": 25, "encoder_options": (("bf", 2),)}, UsageError, "no pair of texts"),
+    ([rgb(0)], {"fps": 25, "pix_fmt": "cuda"}, Unsupported, "cuda stands for a device's memory"),
+    ([(rgb(0), 0), (rgb(0), 10**15)], {}, UsageError, "frame 1 is shown at tick 90000000000000000000"),
+    ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is no rgb24 picture"),
+    ([FakeDeviceTensor(4096, (0, 64), item_bytes=1)], {"fps": 25}, UsageError, "its sides do not fit"),
+    ([WantsGradients()], {"fps": 25}, UsageError, "a WantsGradients does not say where .*: gradients"),
     ([rgb(0)], {"fps": 25, "codec": "h265"}, UsageError, "codec 'h265'"),
     ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
     ([rgb(0)], {"fps": 25, "codec": "vp9", "encoder": "nvenc"}, EngineUnfit, "no vp9 encoder"),
@@ -267,6 +295,16 @@ def test_the_output_s_name_is_checked_before_any_frame(tmp_path: Path) -> None:
             encode(failing(), tmp_path / name, fps=25, **options)
     assert (tmp_path / "taken.mp4").read_bytes() == b"mine"
     assert encode([rgb(0)], tmp_path / "taken.mp4", fps=25, overwrite=True).frames_out == 1
+
+
+def test_a_source_is_never_replaced_by_what_comes_of_it(tmp_path: Path) -> None:
+    """Also where it may be overwritten: frames of a stream are not encoded into the file that they come from."""
+    film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(COUNT)))
+    before = film.read_bytes()
+    with pytest.raises(UsageError, match="output and input are the same file"):
+        encode(Fleet().frames(str(film), decoder="software"), film, overwrite=True)
+    assert film.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [film]
 
 
 def test_an_encoder_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:

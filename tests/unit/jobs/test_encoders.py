@@ -9,11 +9,12 @@ import av
 import pytest
 
 from codecfleet import Fleet, Planned, Report, TranscodeSpec, Warned
+from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment import EncodeSegment
 from codecfleet.actors.work import Work
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.prospect import Prospect
-from codecfleet.errors import DeviceError, FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
+from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
 from codecfleet.jobs.placing import demand_of, settled_demand
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.testing import LocalPool
@@ -160,8 +161,20 @@ async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, t
     assert report.encoder_kind.startswith("libx264")
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message == "software encodes: this GPU has no h264 encoder"
-    with pytest.raises(DeviceError, match="this GPU has no h264 encoder"):
+    with pytest.raises(Unsupported, match="no NVENC can be had: this GPU has no h264 encoder"):
         await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
+    """Where the device's own filters cannot be compiled, NVENC still encodes, and the kind says who scaled."""
+    device = FakeDevice()
+    device.gpu = Gpu(lambda: replace(device.opened(), converts=False))
+    report = await run(Asked(device), spec_of(source, tmp_path / "scaled.mkv", encoder="nvenc", scale=(160, 96)))
+    assert report.encoder_kind.startswith("h264_nvenc")
+    assert report.encoder_kind.endswith("software-filters")
+    plain = await run(Asked(device), spec_of(source, tmp_path / "plain.mkv", encoder="nvenc"))
+    assert "filters" not in plain.encoder_kind
+    assert {segment.decoded_by for segment in plain.segments} == {"nvdec"}
 
 
 async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,7 +23,8 @@ from codecfleet import Fleet, Frame
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, decode_range
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
-from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
 from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
 from codecfleet.actors.nvidia.spoken_errors import Listening
 from codecfleet.errors import (
@@ -38,6 +41,7 @@ from codecfleet.jobs.frame_request import FrameRequest, FramesReport
 from codecfleet.jobs.frame_slots import FramesEnd, FrameSlots, FrameTask, Superseded
 from codecfleet.jobs.frame_stream import FrameStream
 from codecfleet.jobs.index import index_track
+from codecfleet.jobs.own_gpu import OwnGpu
 from codecfleet.jobs.track_ranges import TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 from codecfleet.testing.fake_device import FakeDevice, device_with
@@ -151,6 +155,13 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
     assert not hasattr(found[7], "__cuda_array_interface__")
     grey = taken(stream(source, pix_fmt="gray", place="auto", end_s=Fraction(1, 10)))
     assert [plane.shape for plane in grey[0].planes] == [(48, 64)]
+
+
+def test_a_picture_that_no_filter_makes_is_refused(tmp_path: Path) -> None:
+    """FFmpeg finds some sizes impossible only when it is to give the first picture."""
+    tall = make_clip(tmp_path / "tall.mkv", Clip(times=constant_times(2), width=64, height=480))
+    with pytest.raises(Unsupported, match="a picture of 64x480 yuv420p cannot be converted"):
+        taken(stream(tall, size=(60_000, 2)))
 
 
 @pytest.mark.parametrize(
@@ -348,6 +359,19 @@ def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
         {"start_s": Fraction(2), "end_s": Fraction(1)},
         {"start_s": Fraction(-1)},
         {"size": (0, 2)},
+        {"size": (10**10, 10)},
+        {"size": (160, 90, 3)},
+        {"size": (160.5, 90)},
+        {"size": "160x90"},
+        {"size": 160},
+        {"every": 2.5},
+        {"every": "x"},
+        {"video_track": 0.5},
+        {"memory_bytes": "2G"},
+        {"pix_fmt": 3},
+        {"start_s": "soon"},
+        {"start_s": float("nan")},
+        {"end_s": float("inf")},
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None:
@@ -499,6 +523,22 @@ def test_a_capsule_keeps_the_memory(source: Path) -> None:
     assert memory() is None
 
 
+@pytest.mark.parametrize("name", ["dltensor", "used_dltensor"])
+def test_capsules_and_tensors_may_outlive_the_module(name: str) -> None:
+    """What is let go of when the interpreter ends, after all modules, calls functions that are still there."""
+    code = (
+        "import ctypes, sys\n"
+        "from codecfleet.actors.frames_dlpack import DeviceArray\n"
+        "sys.kept = DeviceArray(4096, (2, 2), 1, object()).__dlpack__()\n"
+        f"sys.name = ctypes.c_char_p({name.encode()!r})\n"
+        "rename = ctypes.PyDLL(None).PyCapsule_SetName\n"
+        "rename.argtypes = ctypes.py_object, ctypes.c_char_p\n"
+        "rename(sys.kept, sys.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_what_dlpack_cannot_have_is_refused(source: Path) -> None:
     """No copy, no other device, and no stream that CUDA leaves open."""
     frame = taken(stream(source, place="device", end_s=Fraction(1, 100)))[0]
@@ -527,6 +567,45 @@ def test_a_program_s_output_is_listened_to_only_while_somebody_decodes(tmp_path:
     with listening:
         pass
     assert said.read_bytes().endswith(b"picture 4\n")
+    os.close(descriptor)
+
+
+class Heard(Listening):
+    """Tells when somebody who decoded is done."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.is_left = threading.Event()
+
+    def __exit__(self, *arguments: object) -> None:
+        """Note it."""
+        super().__exit__(*arguments)  # type: ignore[arg-type]
+        self.is_left.set()
+
+
+class ListenedGpu(OwnGpu):
+    """A fake GPU, as a process's own is listened to."""
+
+    def __init__(self, listening: Listening) -> None:
+        device = FakeDevice()
+        Gpu.__init__(self, lambda: assemble_gpu(Cuda(device.driver), device.package, None, listening.count))
+        self.listening = listening
+
+
+def test_a_program_that_takes_its_time_is_not_listened_to_meanwhile(source: Path, tmp_path: Path) -> None:
+    """While threads wait for frames to be taken, what the program says goes its own way at once."""
+    said = tmp_path / "said"
+    descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    heard = Heard(descriptor)
+
+    async def take_one() -> None:
+        async with stream(source, ListenedGpu(heard), place="host", decoder="nvdec", threads=1) as frames:
+            await anext(frames)
+            assert heard.is_left.wait(10)
+            os.write(descriptor, b"now\n")
+            assert said.read_bytes() == b"now\n"
+
+    asyncio.run(take_one())
     os.close(descriptor)
 
 

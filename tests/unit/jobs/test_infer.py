@@ -25,6 +25,7 @@ from codecfleet.cluster.pool import Pool
 from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,
+    InputUnreadable,
     OutputExists,
     SegmentFailed,
     Unsupported,
@@ -199,7 +200,10 @@ async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> No
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) -> None:
-    """A taken name, a missing loadable, an empty part: each its own error."""
+    """A taken name, a missing loadable, an empty part, no picture that decodes: each its own error."""
+    locked = make_clip(bench.folder / "locked.mkv", Clip(times=TIMES[:3]))
+    for packet in range(3):
+        _damage(locked, packet)
     unused = LocalPool(1)
     await unused.aclose()  # starting it now would be an error of its own
     (bench.folder / "taken.npz").touch()
@@ -207,6 +211,7 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) ->
         (OutputExists, {"output": str(bench.folder / "taken.npz")}),
         (InputNotFound, {"loadable": str(bench.folder / "nothing.dla")}),
         (UsageError, {"start_s": Fraction(100)}),
+        (InputUnreadable, {"source": str(locked)}),
     ]
     for error, changes in wrong:
         with pytest.raises(error):

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from codecfleet.jobs.verify_audio import find_run
 from codecfleet.jobs.verify_pictures import comparable_format
 from codecfleet.jobs.verify_subtitles import plain_text
 from codecfleet.jobs.verify_verdict import Check, Verdict, check, with_declared
@@ -103,6 +104,17 @@ def test_one_failure_makes_the_output_inexact() -> None:
     assert not wrong.exact
     assert wrong.lines()[-1] == "NOT exact: times.equal"
     assert wrong.model_dump(mode="json")["exact"] is False
+
+
+def test_a_run_of_silence_is_found_at_its_time() -> None:
+    """Packets that are all alike are many places at once: the one nearest in time is meant; others never are."""
+    silence, times = [7] * 10, [Fraction(n, 50) for n in range(10)]
+    assert find_run(silence, times, [7] * 3, Fraction(6, 50)) == 6
+    assert find_run(silence, times, [7] * 3, Fraction(9, 50)) == 7
+    assert find_run(silence, times, [7] * 3, None) == 0
+    assert find_run([1, 2, 7, 7], times[:4], [2, 7], Fraction(3, 50)) == 1
+    assert find_run(silence, times, [7, 8], Fraction(0)) is None
+    assert find_run(silence, times, [], Fraction(0)) is None
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.nvidia.conversion import Conversion
+from codecfleet.actors.nvidia.conversion import Conversion, SurfaceConversion, SurfaceConverter
 from codecfleet.actors.nvidia.converting import Converter, open_converter
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.cuda import Cuda, Stream
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictures
 from codecfleet.actors.nvidia.device_pictures import PictureConversion
 from codecfleet.actors.nvidia.fitness import SurfaceFormat
@@ -351,6 +351,41 @@ def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachin
     with pytest.raises(DeviceMemory):
         PictureConversion(cuda, DevicePictures(cuda), conversion, converter, "yuv420p10le")
     assert (machine.memory, machine.streams) == ({}, {})
+
+
+class HalfRefused(SurfaceConversion, SurfaceConverter):
+    """Begins to write to its target, and is refused what would come after that."""
+
+    def __init__(self, driver: FakeCudaDriver) -> None:
+        self._driver = driver
+
+    def prepare(self, conversion: Conversion, target_address: int) -> "HalfRefused":
+        """Return this."""
+        del conversion, target_address
+        return self
+
+    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
+        """Begin to copy, and fail."""
+        assert target_address is not None
+        self._driver.cuMemcpyDtoDAsync(target_address, surface_address, 16, stream.number)
+        message = "there is no memory for the second kernel's code"
+        raise DeviceMemory(message)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
+    """A conversion that is refused halfway waits for what it began, which writes to the picture that is let go."""
+    driver = FakeCudaDriver()
+    cuda, converter = Cuda(driver), HalfRefused(driver)
+    memory = DevicePictures(cuda)
+    conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(32, 16))
+    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le")
+    with pytest.raises(DeviceMemory):
+        converting.convert(memory.picture(NV12, (32, 16), "yuv420p"))
+    assert driver.calls["cuMemcpyDtoDAsync"] == 1
+    assert not any(driver.streams.values())
 
 
 def test_a_driver_that_fails_says_so(machine: KernelMachine) -> None:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, picture_hash
+from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.host_pictures import PictureFetcher, dress, planar_picture, plane_samples
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker
-from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.clips import Clip, constant_times, make_clip, turned_over
 from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
 from codecfleet.testing.surface_decoder import surface_of
 
@@ -198,3 +199,22 @@ def _colours(picture: VideoFrame) -> tuple[int, ...]:
     return tuple(
         int(each) for each in (picture.color_range, picture.colorspace, picture.color_primaries, picture.color_trc)
     )
+
+
+@given(picture=pictures())
+def test_a_picture_that_lies_upside_down_is_read_from_its_top(picture: VideoFrame) -> None:
+    """FFmpeg turns pictures over by negative line sizes alone: surfaces and arrays hold what is shown."""
+    over = turned_over(picture)
+    format_ = layout_of(picture.format.name)
+    again = planar_picture(surface_of(over, format_), format_, picture.width, picture.height, picture.format.name)
+    for turned, rows, array in zip(plane_arrays(again), plane_arrays(picture), plane_arrays(over), strict=True):
+        assert np.array_equal(turned, rows[::-1])
+        assert np.array_equal(array, rows[::-1])
+
+
+@given(picture=pictures(), row=st.integers(0, 39))
+def test_every_row_of_a_picture_that_lies_upside_down_is_hashed(picture: VideoFrame, row: int) -> None:
+    """No row is left out, wherever it lies in memory."""
+    before = digest(turned_over(picture))
+    plane_arrays(picture)[0][row % picture.height, 0] ^= 1
+    assert digest(turned_over(picture)) != before

@@ -1,6 +1,8 @@
 """Warm sessions: lent one at a time, kept while they are clean, closed once."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -13,7 +15,7 @@ from codecfleet.actors.nvidia.fitness import surface_format
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
-from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed
+from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed, SessionLimit
 
 
 def key(codec: str = "h264", width: int = 64) -> SessionKey:
@@ -286,3 +288,24 @@ def _lend(pool: NvdecPool, wanted: SessionKey, lent: list[tuple[ExitStack, Sessi
         assert session.is_clean
         session.is_lent = True
         lent.append((stack.pop_all(), session))
+
+
+def test_no_thread_to_open_sessions_holds_nobody_up() -> None:
+    """Where no thread can be started whoever asks is told, and the next who asks has one tried again."""
+    pool = pool_of(maker := Maker())
+    threading.stack_size(1 << 46)  # more than there is
+    try:
+        with pytest.raises(SessionLimit), pool.lend(key()):
+            pass
+    finally:
+        threading.stack_size(0)
+    pool.close()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(lent_once, pool).result(10)
+    assert len(maker.made) == 1
+
+
+def lent_once(pool: NvdecPool) -> None:
+    """Borrow a session."""
+    with pool.lend(key()):
+        pass

@@ -101,6 +101,21 @@ def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, n
     assert bench.device.options[0]["most"] == (96, 72)
 
 
+def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> None:
+    """Another sequence of its first size is another session's: it would else be lent for a key that it refuses."""
+
+    def wide(clip: Clip) -> Clip:
+        return wider(sdr(clip))
+
+    path, packets = spliced(tmp_path, "h264.ts", sdr, wide, hdr)
+    packets = packets[len(TIMES) :]
+    decoder = bench.decoder.asking(NvdecOptions(largest=(96, 72)))
+    wanted = decoded_packets(SOFTWARE, path, packets)
+    for _ in range(2):
+        assert decoded_packets(decoder, path, packets) == wanted
+    assert (bench.pool.counts.made, bench.pool.counts.lent) == (2, 4)
+
+
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
     """What a session was not opened for, another one decodes."""
     path, packets = spliced(tmp_path, "h264.ts", wider)

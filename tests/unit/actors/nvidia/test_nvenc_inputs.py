@@ -14,6 +14,7 @@ from codecfleet.actors.nvidia.device_frame import DeviceFrame, DevicePlane, Surf
 from codecfleet.actors.nvidia.nvenc_inputs import CudaPlanes, device_input, host_input, packed
 from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
 from codecfleet.errors import EncoderFailed
+from codecfleet.testing.clips import turned_over
 from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT = 66, 34  # rows that FFmpeg pads
@@ -252,3 +253,21 @@ def test_planes_are_checked_one_by_one() -> None:
         device_input(SimpleNamespace(cuda=lambda: [luma, chroma]), NvencSurface.NV12, 64, 32)
     with pytest.raises(EncoderFailed, match="no NV12 surface"):
         device_input(SimpleNamespace(cuda=lambda: [luma]), NvencSurface.NV12, 64, 32)
+
+
+@pytest.mark.parametrize("pix_fmt", [*PIX_FMTS, "nv12", "bgra"])
+def test_a_frame_that_lies_upside_down_is_read_from_its_top(pix_fmt: str) -> None:
+    """FFmpeg turns pictures over by negative line sizes alone; what is encoded is what is shown."""
+    frame = VideoFrame(WIDTH, HEIGHT, pix_fmt)
+    for number, plane in enumerate(frame.planes):
+        plane.update(np.random.default_rng(number).bytes(plane.buffer_size))
+    over = turned_over(frame)
+    assert all(plane.line_size < 0 for plane in over.planes)
+    surface = PIX_FMTS.get(pix_fmt) or {"nv12": NvencSurface.NV12, "bgra": NvencSurface.ARGB}[pix_fmt]
+    upright, turned = packed(frame, surface, WIDTH, HEIGHT), packed(over, surface, WIDTH, HEIGHT)
+    at = 0
+    for shape in surface.planes(WIDTH, HEIGHT):
+        rows, again = (each[at : at + shape.size_bytes].reshape(-1, shape.row_bytes) for each in (upright, turned))
+        # Of 4:2:2 the package counts both planes of chroma as one, in pairs.
+        assert np.array_equal(again, rows[::-1])
+        at += shape.size_bytes

@@ -1,5 +1,6 @@
 """Hearing of wrong pictures on a file descriptor, without losing a byte of what else is said there."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -128,3 +129,51 @@ def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.
             may_open.set()
             assert [each.result(10) for each in (first, *others)] == [1] * 4
         assert len(made) == 1
+
+
+def test_what_was_passed_on_takes_no_memory() -> None:
+    """A program that writes for hours while it decodes, such as raw video, does not fill the memory with it."""
+    with _listening() as (_, speaker, heard):
+        for _ in range(20):
+            os.write(speaker, LINE + b"x" * (1 << 20))
+            heard.count()
+            assert os.fstat(speaker).st_blocks * 512 <= 1 << 16
+        assert heard.count() == 20
+
+
+def test_a_reader_who_is_slow_gets_everything() -> None:
+    """A pipe that takes little at once, and is not to be waited for, loses nothing and fails nobody."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    said = LINE + b"x" * (1 << 18)
+    heard = SpokenErrors(writer)
+    os.write(writer, said)
+    with ThreadPoolExecutor(1) as threads, os.fdopen(reader, "rb") as file:
+        counted = threads.submit(heard.count)
+        assert file.read(len(said)) == said
+        assert counted.result(10) == 1
+        heard.close()
+        os.close(writer)
+
+
+def test_nobody_waits_for_whoever_reads_standard_input() -> None:
+    """C holds the lock of a stream while it reads from it, as ``input`` does: counting waits for no such stream."""
+    libc = ctypes.CDLL(None)
+    stdin = ctypes.c_void_p.in_dll(libc, "stdin")
+    reads, has_read = threading.Event(), threading.Event()
+
+    def read() -> None:
+        libc.flockfile(stdin)
+        reads.set()
+        has_read.wait(30)
+        libc.funlockfile(stdin)
+
+    with _listening() as (_, speaker, heard), ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(read)
+        assert reads.wait(10)
+        os.write(speaker, LINE)
+        try:
+            assert threads.submit(heard.count).result(10) == 1
+        finally:
+            has_read.set()
+            reading.result(10)

@@ -188,7 +188,17 @@ def test_a_job_that_fits_nowhere_is_told_why() -> None:
     placement = _place(demand(encoder=EncoderChoice.NVENC), inventory(node("n", "H200")))
     assert placement.lanes == ()
     assert placement.refusals[0].devices == ()
-    assert "writes what it asks for" in placement.refusals[0].reason
+    assert "writes what it asks for: hevc 4:2:0 with 8 bits" in placement.refusals[0].reason
+
+
+def test_a_gpu_s_reason_comes_before_a_processor_s() -> None:
+    """Who insists on NVENC hears first what is wrong with the GPU, not that processors are none."""
+    wish = replace(demand(encoder=EncoderChoice.NVENC), width=20_000, height=20_000)
+    huge = replace(wish, renditions=tuple(replace(each, width=20_000, height=20_000) for each in wish.renditions))
+    machine = node("n", "L4")
+    placement = _place(huge, inventory(replace(machine, devices=tuple(reversed(machine.devices)))))
+    assert placement.lanes == ()
+    assert "processor" not in placement.refusals[0].reason.split(", and ")[0]
 
 
 def test_a_job_with_nothing_left_gets_nothing() -> None:

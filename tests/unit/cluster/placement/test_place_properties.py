@@ -15,7 +15,7 @@ from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.placement import Lane, Placement, Route
 from codecfleet.cluster.placement.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.placement.recipes import Recipe, Refused, is_nvenc, recipes_of
+from codecfleet.cluster.placement.recipes import Recipe, Refused, recipes_of
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Engine
 
@@ -82,7 +82,7 @@ def test_no_cap_of_encoder_sessions_is_passed(world: World) -> None:
     placement = place(demands, inventory, RATES, policy)
     opened, most = defaultdict[str, int](int), dict[str, int]()
     for lane, _, node, device in _booked(placement, demands, inventory, policy):
-        sessions = lane.sessions * sum(is_nvenc(kind) for kind in lane.kinds)
+        sessions = lane.sessions * sum(kind.is_nvenc for kind in lane.kinds)
         for name in {device.device, device.parent or device.device}:
             opened[name] += sessions
             if device.encoder_sessions_max is not None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.demand import EncoderChoice
+from codecfleet.cluster.placement.demand import EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.inventory import Device, Node
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.probes.device_report import DeviceKind
@@ -457,14 +457,20 @@ def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> N
     assert set(lanes) == {"GPU-a", "GPU-b"}
 
 
-def test_a_gpu_in_quarantine_gets_nothing() -> None:
-    """The GPU whose processes keep dying is left alone by name; its neighbour works on."""
+def world_of_two_gpus() -> World:
+    """Return a world of one node with two GPUs, which was probed."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     world = World(settings=SETTINGS)
     world.core = make_core(SETTINGS, Policy(), 1, world.now_s)
     world.gpus = {"g/gpu#0": "GPU-a", "g/gpu#1": "GPU-b"}
     world.tell(NodesSeen((ray,)))
     world.tell(Probed(probed))
+    return world
+
+
+def test_a_gpu_in_quarantine_gets_nothing() -> None:
+    """The GPU whose processes keep dying is left alone by name; its neighbour works on."""
+    world = world_of_two_gpus()
     world.say("one", nvenc("j", 40))
     for _ in range(DEATHS_IN_A_ROW_MAX):
         world.tell(Died("g/gpu#0", world.core.state.seats["g/gpu#0"].epoch, "fell off the bus"))
@@ -474,6 +480,31 @@ def test_a_gpu_in_quarantine_gets_nothing() -> None:
     assert [refusal.devices for refusal in world.core.state.placement.refusals if "fell off" in refusal.reason] == [
         ("GPU-a",)
     ]
+
+
+@pytest.mark.parametrize("wish", ["nvenc", "gpu", "bound"])
+def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wish: str) -> None:
+    """Not while one of them may still work; and jobs that processors can do go on."""
+    world = world_of_two_gpus()
+    demand = nvenc("j", 40).demand
+    if wish == "gpu":
+        demand = replace(demand, encoder=EncoderChoice.AUTO, needs_gpu=True)
+    elif wish == "bound":
+        (rendition,) = demand.renditions
+        rendition = replace(rendition, kind=EncoderKind("nvenc", "ada", "580"))
+        demand = replace(demand, encoder=EncoderChoice.AUTO, renditions=(rendition,))
+    jobs = (JobReport(demand, {}), wants("other", 2))
+    world.say("one", *jobs)
+    for seat in ("g/gpu#0", "g/gpu#1"):
+        for _ in range(DEATHS_IN_A_ROW_MAX):
+            assert world.say("one", *jobs).broken == {}
+            world.tell(Died(seat, world.core.state.seats[seat].epoch, "fell off the bus"))
+            world.wait(8)
+            world.say("one", *jobs)
+    grants = world.say("one", *jobs)
+    assert grants.broken == {"j": "every GPU's worker process died 5 times in a row: fell off the bus"}
+    assert (grants.hopeless, total(grants, "j")) == ("", 0)
+    assert total(grants, "other") > 0
 
 
 def test_gpus_that_ray_was_not_given_are_left_alone() -> None:

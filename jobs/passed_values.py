@@ -1,0 +1,75 @@
+"""Values as programs pass them, checked before anything begins: Python holds nobody to the types of a signature."""
+
+from fractions import Fraction
+from numbers import Integral
+from typing import Any, Final
+
+from ..errors import UsageError
+
+__all__ = ["SIDE_MAX", "check_ratio", "check_text", "check_whole", "exact"]
+
+SIDE_MAX: Final = 65_536
+"""The longest side of a picture that may be asked for."""
+_RATIO_MAX: Final = (1 << 31) - 1
+"""FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
+
+
+def exact(name: str, value: Any) -> Fraction | None:  # noqa: ANN401 - whatever a program passes
+    """Return a number as what it is, to the last digit; None stays None.
+
+    Raises:
+        UsageError: it is no number, or not finite.
+    """
+    if value is None:
+        return None
+    try:
+        return Fraction(value)
+    except (TypeError, ValueError, ArithmeticError):
+        message = f"{name} is no number: {value!r}"
+        raise UsageError(message, "Give a Fraction, such as Fraction(30000, 1001).") from None
+
+
+def check_ratio(name: str, value: Fraction | None) -> None:
+    """Make sure that FFmpeg can take a rate, a time base or an aspect ratio exactly, if it is given.
+
+    Raises:
+        UsageError: it is not positive, or needs larger numbers.
+    """
+    if value is None:
+        return
+    if value <= 0:
+        message = f"{name} must be positive: {value}"
+        raise UsageError(message, "Leave it out for the default.")
+    if max(value.numerator, value.denominator) > _RATIO_MAX:
+        message = f"{name} needs numbers of more than 31 bits: {value}"
+        raise UsageError(message, "Give a simpler Fraction: 29.97 frames a second are Fraction(30000, 1001).")
+
+
+def check_whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> None:  # noqa: ANN401
+    """Make sure that a value, if it is given, is a whole number in that range.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value is None:
+        return
+    if not isinstance(value, Integral):
+        message = f"{name} is no whole number: {value!r}"
+    elif least is not None and int(value) < least:
+        message = f"{name} must be at least {least}: {value}"
+    elif most is not None and int(value) > most:
+        message = f"{name} must be at most {most}: {value}"
+    else:
+        return
+    raise UsageError(message, "Leave it out for the default.")
+
+
+def check_text(name: str, value: object) -> None:
+    """Make sure that a value, if it is given, is text.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value is not None and not isinstance(value, str):
+        message = f"{name} is no text: {value!r}"
+        raise UsageError(message, "Give a str.")
