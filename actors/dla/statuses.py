@@ -86,10 +86,12 @@ _ENGINE_FIRST: Final = Status.DLA_INVALID_INPUT
 _SAME_EVERYWHERE: Final = frozenset(
     {Status.INCOMPATIBLE_DLA_SW_VERSION, Status.INVALID_MODULE, Status.UNSUPPORTED_OPERATION}
 )
+_LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
-    "cudlaModuleLoadFromMemory": "Build the loadable for this DLA and its software: docs/dla.md.",
+    _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
     "cudlaCreateDevice": "DLAs go with Tegra's own GPU alone, and hybrid mode with CUDA: docs/dla.md.",
 }
+_LOADING: Final = "Build the loadable again, for this DLA and its software: a damaged one fails like this, too."
 _RESTART: Final = "Nothing but a new process helps it; codecfleet doctor shows what the machine can do."
 
 
@@ -139,4 +141,4 @@ def error_of(call: str, status: Status, device: int) -> CodecfleetError:
         return EngineHung(message, _RESTART)
     if _ENGINE_FIRST <= status < Status.UNKNOWN:
         return EngineFailed(message, _RESTART)
-    return DeviceLost(message, _RESTART)
+    return DeviceLost(message, _LOADING if call == _LOADS else _RESTART)

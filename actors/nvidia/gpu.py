@@ -346,7 +346,7 @@ class _CompiledOnce:
             if self._compiled is None:
                 self._compiled, reason = open_converter(self._cuda)
                 if self._compiled is None:
-                    raise EngineUnfit(reason, "Leave out --scale and --pix-fmt, or use --encoder software.")
+                    raise EngineUnfit(reason, "Install NVRTC, or keep the size and the pixel format as they are.")
             return self._compiled
 
 

@@ -65,6 +65,12 @@ def test_what_may_succeed_elsewhere_is_sent_there(status: Status) -> None:
         assert error.retry is Retry.NEVER
 
 
+def test_a_loadable_that_the_runtime_refuses_is_to_be_built_again() -> None:
+    """The DLA's runtime tells a damaged loadable by the same code as its own failures."""
+    assert error_of("cudlaModuleLoadFromMemory", Status.UMD, 0).next_step.startswith("Build the loadable again")
+    assert error_of("cudlaSubmitTask", Status.UMD, 0).next_step.startswith("Nothing but a new process")
+
+
 def test_the_engine_s_errors_are_told_apart() -> None:
     """A time-out of the engine is a hang, its other errors are failures, and those of the library neither."""
     kinds = {status: type(error_of("cudlaTask", status, 0)) for status in NOT_SUCCESS}
