@@ -19,6 +19,7 @@ from .describe import frame_side_data
 from .encoder_session import EncodedPacket, EncoderSession, SessionState
 from .encoder_settings import Codec, EncoderSettings
 from .parameter_sets import max_reorder_frames
+from .scheduling import ordinary_scheduling
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -161,7 +162,8 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
         context.flags |= int(Flags.global_header) | int(Flags.frame_duration) | int(Flags.closed_gop)
         location = _CHROMA_LOCATIONS[colour.chroma_location]
         context.options = dict(settings.options) | {"chroma_sample_location": location}
-        context.open()
+        with ordinary_scheduling():
+            context.open()
     except (av.error.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", error)
         size = f"{picture.width}x{picture.height} {picture.pix_fmt}"

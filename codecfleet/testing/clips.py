@@ -14,6 +14,8 @@ from av.filter import Graph
 from av.video.frame import PictureType, VideoFrame
 from av.video.stream import VideoStream
 
+from ..actors.scheduling import ordinary_scheduling
+
 __all__ = ["Clip", "make_clip", "picture", "turned_over"]
 
 
@@ -71,6 +73,8 @@ def make_clip(path: Path, clip: Clip) -> Path:
         stream.codec_context.framerate = Fraction(25)
         stream.codec_context.gop_size = 10_000
         stream.codec_context.thread_count = 1
+        with ordinary_scheduling():
+            stream.codec_context.open()
         for number in range(len(clip.times)):
             container.mux(stream.encode(_frame(clip, number)))
         container.mux(stream.encode(None))

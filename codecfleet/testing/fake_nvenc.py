@@ -23,6 +23,8 @@ from av.codec.context import Flags
 from av.video.frame import PictureType, VideoFrame
 from numpy.typing import NDArray
 
+from ..actors.scheduling import ordinary_scheduling
+
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
@@ -281,7 +283,8 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},
     }[settings["codec"]]
-    context.open()
+    with ordinary_scheduling():
+        context.open()
     return context
 
 

@@ -13,6 +13,8 @@ from av.bitstream import BitStreamFilterContext
 from av.video.plane import VideoPlane
 from numpy.typing import NDArray
 
+from codecfleet.actors.scheduling import ordinary_scheduling
+
 __all__ = ["Clip", "Packet", "encoded", "film_packets", "software_frames"]
 
 WIDTH, HEIGHT = 192, 160
@@ -66,6 +68,8 @@ def encoded(
     (context.width, context.height), context.pix_fmt = size, pixel_format
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
     context.options = options
+    with ordinary_scheduling():
+        context.open()
     packets = [_packet(packet) for frame in _moving(frames, pixel_format, size) for packet in context.encode(frame)]
     packets += [_packet(packet) for packet in context.encode(None)]
     return Clip(codec, tuple(packets))
