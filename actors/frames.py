@@ -10,7 +10,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..errors import Unsupported
-from .frames_dlpack import DeviceArray
+from .frames_dlpack import CPU, DeviceArray
 from .media import VideoFormat
 from .nvidia.device_frame import DevicePicture
 from .nvidia.host_pictures import plane_rows
@@ -20,8 +20,8 @@ __all__ = ["Frame", "frame_bytes", "plane_arrays"]
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """How the names of FFmpeg's formats end whose samples are floating-point numbers."""
 
-_HOST: Final = (1, 0)
-"""DLPack's name of the host's memory (kDLCPU)."""
+_HOST: Final = (CPU, 0)
+"""DLPack's name of the host's memory."""
 
 
 class _Exporter(Protocol):

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
-__all__ = ["DLTensor", "DeviceArray"]
+__all__ = ["CPU", "CUDA", "DLTensor", "DeviceArray"]
 
-_CUDA: Final = 2  # kDLCUDA
+CPU: Final = 1
+CUDA: Final = 2
+"""DLDeviceType."""
 _UNSIGNED: Final = 1  # kDLUInt
-_DEVICE: Final = (_CUDA, 0)
+_DEVICE: Final = (CUDA, 0)
 """A process's one visible device."""
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _VERSION: Final = (1, 0)

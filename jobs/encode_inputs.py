@@ -12,10 +12,11 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
 from ..actors.filtering import FilterChain, FilterSettings
 from ..actors.frames import Frame
+from ..actors.frames_dlpack import CPU
 from ..actors.media import Colour, VideoFormat
 from ..actors.nvidia.device_frame import DeviceFrame, DevicePicture, SurfaceLayout, device_planes
 from ..actors.nvidia.fitness import SurfaceFormat, surface_format
-from ..actors.nvidia.nvenc_dlpack import CPU, DeviceTensor, array_tensor, device_kind, device_tensor
+from ..actors.nvidia.nvenc_dlpack import DeviceTensor, array_tensor, device_kind, device_tensor
 from ..actors.nvidia.nvenc_inputs import TimedPicture
 from ..errors import EncoderFailed, Unsupported, UsageError
 

@@ -8,6 +8,7 @@ from typing import Final
 from ..actors.describe import nominal_frame_rate
 from ..errors import UsageError
 from .encode_inputs import Offered
+from .passed_values import is_ffmpeg_ratio
 
 __all__ = ["FrameClock", "measured_rate"]
 
@@ -85,8 +86,7 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
         return stated
     measured = nominal_frame_rate(1 / (times[1] - times[0]))
-    if max(measured.numerator, measured.denominator) > _MOST_TICKS:
-        # Nobody's nominal rate: FFmpeg has no number for it.
+    if not is_ffmpeg_ratio(measured):  # nobody's nominal rate
         return stated
     return stated if _NEAR[0] < measured / stated < _NEAR[1] else measured
 

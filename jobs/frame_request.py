@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 from ..actors.location import is_local, local_path
 from ..errors import UsageError
-from .passed_values import SIDE_MAX, check_text, check_whole
+from .passed_values import check_text, check_whole
+from .values import SIDE_MAX
 
 __all__ = ["Decoder", "FrameRequest", "FramesReport", "Place"]
 

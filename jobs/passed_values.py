@@ -6,10 +6,8 @@ from typing import Any, Final
 
 from ..errors import UsageError
 
-__all__ = ["SIDE_MAX", "check_ratio", "check_text", "check_whole", "exact"]
+__all__ = ["check_ratio", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
 
-SIDE_MAX: Final = 65_536
-"""The longest side of a picture that may be asked for."""
 _RATIO_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
 
@@ -29,6 +27,11 @@ def exact(name: str, value: Any) -> Fraction | None:  # noqa: ANN401 - whatever 
         raise UsageError(message, "Give a Fraction, such as Fraction(30000, 1001).") from None
 
 
+def is_ffmpeg_ratio(value: Fraction) -> bool:
+    """Tell whether FFmpeg has a number for a positive ratio."""
+    return max(value.numerator, value.denominator) <= _RATIO_MAX
+
+
 def check_ratio(name: str, value: Fraction | None) -> None:
     """Make sure that FFmpeg can take a rate, a time base or an aspect ratio exactly, if it is given.
 
@@ -40,7 +43,7 @@ def check_ratio(name: str, value: Fraction | None) -> None:
     if value <= 0:
         message = f"{name} must be positive: {value}"
         raise UsageError(message, "Leave it out for the default.")
-    if max(value.numerator, value.denominator) > _RATIO_MAX:
+    if not is_ffmpeg_ratio(value):
         message = f"{name} needs numbers of more than 31 bits: {value}"
         raise UsageError(message, "Give a simpler Fraction: 29.97 frames a second are Fraction(30000, 1001).")
 

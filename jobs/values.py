@@ -13,6 +13,7 @@ from typing import Final
 from ..errors import UsageError
 
 __all__ = [
+    "SIDE_MAX",
     "parse_choice",
     "parse_count",
     "parse_counts",
@@ -33,7 +34,8 @@ _CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,2}(?:\.[0-9]{1,18}
 _TIME_MAX_S: Final = 10_000 * 3600
 _SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
-_SIDE_MAX: Final = 65_536
+SIDE_MAX: Final = 65_536
+"""The longest side of a picture that may be asked for."""
 _COUNT = re.compile(r"[0-9]{1,18}")
 _SHOWN_CHARACTERS: Final = 60
 
@@ -101,8 +103,8 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
         sides = (int(both[1]), int(both[2]))
     else:
         raise refusal(name, text, "not a picture size", "Write WIDTHxHEIGHT (1280x720) or a height (720p).")
-    if not all(side is None or 0 < side <= _SIDE_MAX for side in sides):
-        raise refusal(name, text, f"out of range (1 to {_SIDE_MAX} a side)", "Write 1280x720 or 720p.")
+    if not all(side is None or 0 < side <= SIDE_MAX for side in sides):
+        raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", "Write 1280x720 or 720p.")
     return sides
 
 

@@ -12,13 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...errors import EncoderFailed
-from ..frames_dlpack import DLTensor
+from ..frames_dlpack import CUDA, DLTensor
 
-__all__ = ["CPU", "CUDA", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
-
-CPU: Final = 1
-CUDA: Final = 2
-"""DLDeviceType."""
+__all__ = ["DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
 
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"

@@ -16,9 +16,10 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
+from ..frames_dlpack import CPU, CUDA
 from .device_frame import DeviceFrame
 from .host_pictures import plane_rows
-from .nvenc_dlpack import CPU, CUDA, DeviceTensor, array_tensor, device_kind, device_tensor
+from .nvenc_dlpack import DeviceTensor, array_tensor, device_kind, device_tensor
 from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
 __all__ = ["CudaPlane", "CudaPlanes", "TimedPicture", "device_input", "host_input", "packed"]

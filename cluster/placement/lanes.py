@@ -123,11 +123,13 @@ class _Refusals:
                 full = self._ledger.why_not(option.site, option.recipe) or OTHERS_FIRST
                 reason_of.setdefault(option.site.device.device, full)
         by_reason: dict[str, list[str]] = {}
+        of_processors: set[str] = set()
+        nothing_found = _no_encoder(claim)
         for site in self._ledger.sites:
-            named = site.device.device
-            by_reason.setdefault(reason_of.get(named, _no_encoder(claim)), []).append(named)
-        processors = [site.device.device for site in self._ledger.sites if site.device.kind is DeviceKind.CPU]
-        of_processors = {reason_of.get(device) for device in processors}
+            reason = reason_of.get(site.device.device, nothing_found)
+            by_reason.setdefault(reason, []).append(site.device.device)
+            if site.device.kind is DeviceKind.CPU:
+                of_processors.add(reason)
         # What keeps a GPU away says more than what keeps processors away.
         weighed = sorted(by_reason, key=of_processors.__contains__)
         yield Refusal(job, _nowhere(claim, weighed, has_choices=bool(choices)))
