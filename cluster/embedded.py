@@ -23,12 +23,12 @@ from .private_ray import (
     NAMESPACE,
     PrivateRay,
     environment,
-    first_line,
     reread_environment,
     sigterm_untouched,
     start_private_ray,
     without_relayed_messages,
 )
+from .ray_words import first_line
 
 __all__ = ["Connection", "Origin", "connect"]
 

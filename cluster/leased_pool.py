@@ -51,7 +51,7 @@ FAREWELL_S = 0.5
 PROGRESS_S = 1.0
 SLOTS_MAX = 1024
 """More slots than a machine with a Ray of its own has cores."""
-_BROKEN = "Look at nvidia-smi and the kernel's log of their machine, then try again; or do without these devices."
+_BROKEN = "Look at codecfleet doctor and the kernel's log on their machine, then try again; or do without them."
 WARM_UP = "warm-up"
 """The name of the wish with which a pool of its own gets its workers before any job has come."""
 

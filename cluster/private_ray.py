@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import FleetUnavailable
 from . import machine, undertaker
+from .ray_words import first_line
 from .undertaker import end_processes_in
 
 __all__ = [
@@ -301,12 +302,6 @@ def _make_directory() -> tuple[Path, int]:
             return directory, lock
     message = f"the embedded Ray has no place for its files: {problem}"
     raise FleetUnavailable(message, "Set RAY_TMPDIR to a short path that is writable and has free space.")
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of what an error says: Ray's run over many."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _sweep() -> None:

@@ -8,13 +8,11 @@ from typing import Final
 from ..actors.describe import nominal_frame_rate
 from ..errors import UsageError
 from .encode_inputs import Offered
-from .passed_values import is_ffmpeg_ratio
+from .passed_values import TERM_MAX, is_ffmpeg_ratio
 
 __all__ = ["FrameClock", "measured_rate"]
 
 _USUAL_TICKS: Final = 90_000
-_MOST_TICKS: Final = (1 << 31) - 1
-"""Containers keep the ticks of a second in 32 bits."""
 _LATEST_TICKS: Final = 1 << 53
 """Times are 64 bits wide, in ticks that may be finer in the file than here."""
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
@@ -102,4 +100,4 @@ def _tick(first: Sequence[Offered]) -> Fraction:
         message = "frame 0 has no time of its own"
         raise UsageError(message, "Give fps, or (frame, seconds).")
     ticks = lcm(_USUAL_TICKS, *(time_s.denominator for time_s in times))
-    return Fraction(1, min(ticks, _MOST_TICKS))
+    return Fraction(1, min(ticks, TERM_MAX))

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from ..errors import UsageError
 
-__all__ = ["check_ratio", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
+__all__ = ["TERM_MAX", "check_ratio", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
 
-_RATIO_MAX: Final = (1 << 31) - 1
+TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
 
 
@@ -29,7 +29,7 @@ def exact(name: str, value: Any) -> Fraction | None:  # noqa: ANN401 - whatever 
 
 def is_ffmpeg_ratio(value: Fraction) -> bool:
     """Tell whether FFmpeg has a number for a positive ratio."""
-    return max(value.numerator, value.denominator) <= _RATIO_MAX
+    return max(value.numerator, value.denominator) <= TERM_MAX
 
 
 def check_ratio(name: str, value: Fraction | None) -> None:

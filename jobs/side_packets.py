@@ -21,6 +21,7 @@ from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
 
 from ..actors.subtitles import read_cue, write_cue
 from ..actors.timeline import LONGEST_GAP_S, RESET_S
+from .passed_values import is_ffmpeg_ratio
 from .tracks import Track, skipped_samples
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ticks", "samples_of", "skip_samples_data"]
 
-_MAX_TICKS = (1 << 31) - 1
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _MILLISECOND = Fraction(1, 1000)
@@ -311,5 +311,5 @@ def skip_samples_data(at_end: int) -> PacketSideData:
 
 
 def _fine_tick(time_base: Fraction, origin_s: Fraction) -> Fraction:
-    denominator = lcm(time_base.denominator, origin_s.denominator)
-    return Fraction(1, denominator) if denominator <= _MAX_TICKS else _MICROSECOND
+    tick = Fraction(1, lcm(time_base.denominator, origin_s.denominator))
+    return tick if is_ffmpeg_ratio(tick) else _MICROSECOND

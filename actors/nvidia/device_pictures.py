@@ -158,22 +158,31 @@ class PictureConversion:
         conversion: what to do.
         converter: who does it.
         pix_fmt: FFmpeg's name of the format that comes out.
+        budget: what the memory that converting takes beside them is counted in.
 
     Raises:
         DeviceError: the device has no memory for it, or refused.
     """
 
     def __init__(
-        self, cuda: Cuda, memory: DeviceMemory, conversion: Conversion, converter: SurfaceConverter, pix_fmt: str
+        self,
+        cuda: Cuda,
+        memory: DeviceMemory,
+        conversion: Conversion,
+        converter: SurfaceConverter,
+        pix_fmt: str,
+        *,
+        budget: MemoryBudget,
     ) -> None:
         self._cuda = cuda
         self._memory = memory
+        self._budget = budget
         self._conversion = conversion
         self._pix_fmt = pix_fmt
         self._stream = cuda.stream()
         try:
             # Each result has memory of its own, so there is no place that is meant by default.
-            self._converting = converter.prepare(conversion, 0)
+            self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
         except BaseException:
             self._stream.close()
             raise
@@ -197,5 +206,8 @@ class PictureConversion:
     def close(self) -> None:
         """Give its memory and its stream back."""
         self._cuda.enter()
-        self._converting.close()
-        self._stream.close()
+        try:
+            self._converting.close()
+        finally:
+            self._budget.give_back(self._conversion.scratch_bytes)
+            self._stream.close()

@@ -159,7 +159,8 @@ class Gpu(WorkerDevice):
         """
         gpu = self.opened()
         gpu.cuda.enter()
-        return PictureConversion(gpu.cuda, gpu.memory, conversion, gpu.converter(), pix_fmt)
+        converter = gpu.converter()
+        return PictureConversion(gpu.cuda, gpu.memory, conversion, converter, pix_fmt, budget=gpu.budget)
 
     def opened(self) -> OpenedGpu:
         """Return what is open, opening it the first time.

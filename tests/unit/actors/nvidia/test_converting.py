@@ -19,6 +19,7 @@ from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictu
 from codecfleet.actors.nvidia.device_pictures import PictureConversion
 from codecfleet.actors.nvidia.fitness import SurfaceFormat
 from codecfleet.actors.nvidia.host_pictures import planar_picture, plane_samples
+from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
 from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import DeviceMemory, Unsupported
@@ -343,14 +344,39 @@ def test_results_may_go_elsewhere(machine: KernelMachine, target: SurfaceFormat,
 @pytest.mark.parametrize("good_streams", [0, 1])
 def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachine, good_streams: int) -> None:
     """Neither its own stream is there, nor the memory that its kernels work in."""
-    cuda = Cuda(machine)
+    cuda, budget = Cuda(machine), MemoryBudget(None)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
     converter = Converter(machine.core, cuda)
     machine.faults["cuStreamCreate"] = 2
     machine.fails_after["cuStreamCreate"] = good_streams
     with pytest.raises(DeviceMemory):
-        PictureConversion(cuda, DevicePictures(cuda), conversion, converter, "yuv420p10le")
-    assert (machine.memory, machine.streams) == ({}, {})
+        PictureConversion(cuda, DevicePictures(cuda), conversion, converter, "yuv420p10le", budget=budget)
+    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
+
+
+def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
+    """Its weights and what lies between its passes are the budget's as long as it is open; idle things give way."""
+    cuda = Cuda(machine)
+    conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
+    converter = Converter(machine.core, cuda)
+    budget = MemoryBudget(conversion.scratch_bytes)
+    idle = [budget.spend(1, lambda: 1)]
+
+    def reclaim() -> bool:
+        if not idle:
+            return False
+        budget.give_back(idle.pop())
+        return True
+
+    budget.reclaim_from(reclaim)
+    memory = DevicePictures(cuda)
+    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
+    assert budget.taken_bytes == conversion.scratch_bytes
+    with pytest.raises(DeviceMemory, match="does not hold another"):
+        PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
+    assert budget.taken_bytes == conversion.scratch_bytes
+    converting.close()
+    assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
 
 
 class HalfRefused(SurfaceConversion, SurfaceConverter):
@@ -381,7 +407,7 @@ def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
     cuda, converter = Cuda(driver), HalfRefused(driver)
     memory = DevicePictures(cuda)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(32, 16))
-    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le")
+    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=MemoryBudget(None))
     with pytest.raises(DeviceMemory):
         converting.convert(memory.picture(NV12, (32, 16), "yuv420p"))
     assert driver.calls["cuMemcpyDtoDAsync"] == 1
