@@ -51,7 +51,7 @@ FAREWELL_S = 0.5
 PROGRESS_S = 1.0
 SLOTS_MAX = 1024
 """More slots than a machine with a Ray of its own has cores."""
-_BROKEN = "Look at codecfleet doctor and the kernel's log on their machine, then try again; or do without them."
+_BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or do without these devices."
 WARM_UP = "warm-up"
 """The name of the wish with which a pool of its own gets its workers before any job has come."""
 
