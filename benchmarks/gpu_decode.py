@@ -90,7 +90,8 @@ async def _measure(options: argparse.Namespace, findings: Findings) -> None:
     document = describe_run(None) | describe_gpus()
     print("\n".join(described_lines(document)), flush=True)
     film = read_film(options.file)
-    document |= {"file": options.file.name, "packets": len(film.packets), "segments": len(film.segments)}
+    document |= {"file": options.file.name} | film.described
+    print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in film.described.items()), flush=True)
 
     def keep() -> None:
         """Save what there is so far: a run may be ended before its end."""

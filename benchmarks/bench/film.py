@@ -45,6 +45,20 @@ class Film:
         """The places of the packets that segment after segment decodes: those past a seam come twice."""
         return tuple(place for range_ in self.segments for place in self._places(range_))
 
+    @property
+    def described(self) -> dict[str, int]:
+        """What is fed: of the whole film, and of its segments, where what proves seams comes twice."""
+        return {
+            "packets": len(self.packets),
+            "bytes": self._bytes(self.in_order),
+            "segments": len(self.segments),
+            "packets_of_segments": len(self.in_segments),
+            "bytes_of_segments": self._bytes(self.in_segments),
+        }
+
+    def _bytes(self, places: tuple[int, ...]) -> int:
+        return sum(len(self.packets[place]) for place in places)
+
     def _places(self, range_: DecodeRange) -> range:
         first = 0 if range_.entry is None else range_.entry.packet
         last = len(self.packets) - 1 if range_.last_packet is None else range_.last_packet

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ..probes.device_report import DeviceKind
+from .demand import EncoderKind
 from .fill import Claim, Fill
 from .ledger import Ledger
 from .options import Catalogue, Option
@@ -44,7 +45,7 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
 
 def _why(claim: Claim, option: Option) -> str:
     decoded = claim.demand.decode.codec.value
-    encoders = _joined(dict.fromkeys(_writer(kind.implementation) for kind in option.recipe.kinds))
+    encoders = _joined(dict.fromkeys(_writer(kind) for kind in option.recipe.kinds))
     route = option.recipe.route
     if route is Route.GPU:
         return f"NVDEC decodes {decoded} and {encoders} encodes on the same device, so no picture leaves it"
@@ -55,8 +56,8 @@ def _why(claim: Claim, option: Option) -> str:
     return f"the processor decodes {decoded} and encodes with {encoders}"
 
 
-def _writer(implementation: str) -> str:
-    return "NVENC" if implementation == "nvenc" else implementation
+def _writer(kind: EncoderKind) -> str:
+    return "NVENC" if kind.is_nvenc else kind.implementation
 
 
 def _joined(names: Iterable[str]) -> str:

@@ -18,10 +18,8 @@ from .placement import Route
 from .policy import Policy
 from .rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, software_fps
 
-__all__ = ["NVENC", "Recipe", "Refused", "nvenc_kind", "preset_of", "recipes_of"]
+__all__ = ["Recipe", "Refused", "nvenc_kind", "preset_of", "recipes_of"]
 
-NVENC = "nvenc"
-NVDEC = "nvdec"
 EIGHT_BITS = 8
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 
@@ -59,7 +57,7 @@ class Refused:
 
 def nvenc_kind(device: Device) -> EncoderKind:
     """Return the kind of what a device's NVENC writes."""
-    return EncoderKind(NVENC, device.architecture, device.driver_branch)
+    return EncoderKind(Engine.NVENC.value, device.architecture, device.driver_branch)
 
 
 def preset_of(rendition: Rendition) -> int:
@@ -183,7 +181,7 @@ class _Asked:
     def _recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
         hardware = self.rates.hardware
-        decode = Stage(self.demand.decode, self.demand.width, self.demand.height, decoder, NVDEC)
+        decode = Stage(self.demand.decode, self.demand.width, self.demand.height, decoder, Engine.NVDEC.value)
         on_device, core_s = [], 0.0
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
             engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
