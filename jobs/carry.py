@@ -5,9 +5,7 @@ A pure function of the source's description, the request and the container; ``Si
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
-from typing import Literal
 
 from ..actors.audio import EncodeAudio
 from ..errors import Unsupported
@@ -15,54 +13,15 @@ from .containers import Container
 from .report import TrackReport, Warning_
 from .spec import TranscodeSpec
 from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
+from .track_plan import Action, TrackPlan, label_checks
 from .tracks import Chapter, SourceDescription, Track, TrackKind
 
-__all__ = ["Action", "CarryPlan", "TrackPlan", "plan_carry"]
+__all__ = ["CarryPlan", "plan_carry"]
 
 _TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
 _MAX_ENCODED_CHANNELS = 8
 _TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)
 """Whole frame rates in which a timecode can count (as FFmpeg's muxers accept them)."""
-
-
-class Action(Enum):
-    """What becomes of one track."""
-
-    COPY = "copied"
-    CONVERT = "converted"
-    ENCODE = "encoded"
-    DROP = "dropped"
-
-
-@dataclass(frozen=True, slots=True)
-class TrackPlan:
-    """One track's fate. ``codec`` is the output's, None where nothing is written; ``loss`` names what is lost."""
-
-    track: Track
-    action: Action
-    codec: str | None
-    reason: str
-    loss: str | None = None
-    """A stable code, where this fate loses something that was not asked to go."""
-
-    @property
-    def kept(self) -> bool:
-        """Tell whether the output has a track of its own for it."""
-        return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
-
-    @property
-    def report(self) -> TrackReport:
-        """The same, for the job's report."""
-        action: Literal["encoded", "copied", "converted", "dropped"] = self.action.value
-        return TrackReport(
-            kind=self.track.kind.value,
-            source_index=self.track.index,
-            codec=self.track.codec or self.track.tag or "unknown",
-            language=self.track.language,
-            action=action,
-            output_codec=self.codec,
-            reason=self.reason,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,18 +260,46 @@ def _with_losses(plan: CarryPlan, source: SourceDescription) -> CarryPlan:
     )
 
 
+_TRACK_CHECKS = {
+    TrackKind.VIDEO: "tracks.video",
+    TrackKind.AUDIO: "tracks.audio",
+    TrackKind.SUBTITLE: "tracks.subtitles",
+    TrackKind.DATA: "tracks.data",
+    TrackKind.ATTACHMENT: "metadata.attachments",
+    TrackKind.COVER: "metadata.cover",
+}
+"""The check that misses a dropped track."""
+
+
 def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
     name = plan.container.name
     for track in plan.tracks:
-        if track.loss is not None:
-            yield Warning_(code=track.loss, message=f"{track.track.name} is {track.action.value}: {track.reason}")
-        language = track.track.language
-        if track.kept and language is not None and held_language(language, plan.container) is None:
-            yield Warning_(code="language-dropped", message=f".{name} cannot name the language of {track.track.name}")
+        yield from _track_losses(plan, track)
     if source.chapters and not plan.chapters:
-        yield Warning_(code="chapters-dropped", message=f"{len(source.chapters)} chapters are lost in .{name}")
+        message = f"{len(source.chapters)} chapters are lost in .{name}"
+        yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
     if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
-        yield Warning_(code="timecode-dropped", message=f"the timecode {source.timecode} is lost in .{name}")
+        message = f"the timecode {source.timecode} is lost in .{name}"
+        yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
     lost = unheld_tags(source.tags, plan.container, free_keys=plan._free_keys)  # noqa: SLF001 - the plan's own module
     if lost:
-        yield Warning_(code="tags-dropped", message=f"tags are lost in .{name}: {', '.join(lost)}")
+        message = f"tags are lost in .{name}: {', '.join(lost)}"
+        yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
+
+
+def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
+    described = track.track
+    if track.loss is not None:
+        message = f"{described.name} is {track.action.value}: {track.reason}"
+        yield Warning_(code=track.loss, message=message, checks=_missed(track))
+    language = described.language
+    if track.kept and language is not None and held_language(language, plan.container) is None:
+        message = f".{plan.container.name} cannot name the language of {described.name}"
+        checks = label_checks(plan.tracks, described.index, "language")
+        yield Warning_(code="language-dropped", message=message, checks=checks)
+
+
+def _missed(track: TrackPlan) -> tuple[str, ...]:
+    if track.action is not Action.DROP:
+        return ()
+    return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

@@ -70,7 +70,7 @@ async def settle_encoder_kind(
             raise Unsupported(message, _STEP) from error
         if insists:
             raise
-        return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}")]
+        return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
     finally:
         pool.forget(job)
     if insists:

@@ -103,6 +103,8 @@ class Warned(Event):
     kind: ClassVar[str] = "warning"
     code: str
     message: str
+    checks: tuple[str, ...] = ()
+    """The checks of ``verify`` that may fail because of it, as in the report."""
 
 
 @dataclass(frozen=True, slots=True)

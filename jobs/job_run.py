@@ -78,7 +78,7 @@ class JobRun:
             if not may_restart(plan):
                 raise
             message = f"software encodes the track from its start: {error.message}"
-        self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message))
+        self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message, checks=()))
         software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
         await check_device(settled_demand(software, self._job), self._pool)
         await self._say_plan(software)
@@ -100,7 +100,7 @@ class JobRun:
             "proof", in_thread(prove, track.path, plan.container, track.segments, track.joined)
         )
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
-        late += [Warning_(code="runtime", message=note) for note in self._pool.notes]
+        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
         await self._say_warnings(late)
         size = await in_thread(lambda: track.path.stat().st_size)
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
@@ -146,4 +146,4 @@ class JobRun:
         for warning in warnings:
             if warning not in self._said:
                 self._said.append(warning)
-                await self._narrator.say(Warned, code=warning.code, message=warning.message)
+                await self._narrator.say(Warned, code=warning.code, message=warning.message, checks=warning.checks)

@@ -29,7 +29,7 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
     )
     if reason is not None:
-        changes.append(Warning_(code="pixel-format", message=reason))
+        changes.append(Warning_(code="pixel-format", message=reason, checks=("metadata.pixel-format",)))
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
         # The old full-range formats say it in their name; nothing else needs to.

@@ -289,4 +289,4 @@ def _clock_warnings(index: TrackIndex) -> list[Warning_]:
     message = (
         f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
     )
-    return [Warning_(code="clock-reset", message=message)]
+    return [Warning_(code="clock-reset", message=message, checks=())]

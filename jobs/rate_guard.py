@@ -63,7 +63,7 @@ class RateGuard:
         if not self.underflows:
             return []
         message = f"{self.underflows} pictures are larger than --maxrate and --bufsize allow, whatever was tried"
-        return [Warning_(code="rate-exceeded", message=message)]
+        return [Warning_(code="rate-exceeded", message=message, checks=())]
 
     def _can_help(self) -> bool:
         """Whether this encoder can be told how full the bucket is."""

@@ -16,6 +16,15 @@ class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
 
     code: str
     message: str
+    checks: tuple[str, ...]
+    """The checks of ``verify`` that may fail because of it; empty where none can.
+
+    Each is a check's whole name, or its first words: ``audio.1`` stands for all checks of that track's sound.
+    """
+
+    def explains(self, check: str) -> bool:
+        """Tell whether the check of that name may fail because of this."""
+        return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
 class SegmentReport(_Value):

@@ -30,10 +30,12 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         ),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
-    found = [Warning_(code=code, message=text.format(count)) for code, (count, text) in counts.items() if count]
+    found = [
+        Warning_(code=code, message=text.format(count), checks=()) for code, (count, text) in counts.items() if count
+    ]
     reasons = Counter(fact.fallback for fact in facts if fact.fallback not in ("", SESSIONS_OPENING))
     return found + [
-        Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}")
+        Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}", checks=())
         for reason, count in reasons.items()
     ]
 

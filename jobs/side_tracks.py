@@ -22,10 +22,11 @@ from ..actors.av_stream import copy_parameters, set_audio_padding, set_audio_par
 from ..actors.opening import open_source
 from ..actors.subtitles import TX3G_DESCRIPTION
 from ..errors import WorkError
-from .carry import Action, CarryPlan, TrackPlan
+from .carry import CarryPlan
 from .report import Warning_
 from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
 from .tags import held_language, kept_tags
+from .track_plan import Action, TrackPlan, content_checks
 from .tracks import Chapter, TrackKind
 
 if TYPE_CHECKING:
@@ -90,21 +91,16 @@ class SideTracks:
     @property
     def warnings(self) -> tuple[Warning_, ...]:
         """What had to be mended on the way; complete once ``packets`` is exhausted."""
-        found = [
-            Warning_(
-                code="clock-reset",
-                message=f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up",
-            )
-            for pipe in self._pipes.values()
-            if pipe.resets
-        ]
+        found = [_reset_warning(self._plan, pipe) for pipe in self._pipes.values() if pipe.resets]
         for index, track in self._encoded.items():
             if track.damaged_packets:
                 message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
-                found.append(Warning_(code="audio-damaged", message=message))
+                checks = content_checks(self._plan.tracks, index, "sound", "duration", "offset")
+                found.append(Warning_(code="audio-damaged", message=message, checks=checks))
         if self._damaged:
             message = "the source breaks off: tracks beside the video end where it does"
-            found.append(Warning_(code="source-truncated", message=message))
+            checks = ("audio", "subtitles", "metadata.cover", "stream.start")
+            found.append(Warning_(code="source-truncated", message=message, checks=checks))
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
@@ -355,6 +351,12 @@ class SideTracks:
         if start_s is not None and not hides and begin_s < start_s:
             return False
         return self._interval.touches(begin_s, end_s)
+
+
+def _reset_warning(plan: CarryPlan, pipe: Pipe) -> Warning_:
+    message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up"
+    checks = content_checks(plan.tracks, pipe.track.index)
+    return Warning_(code="clock-reset", message=message, checks=checks)
 
 
 def _listen_to(container: "InputContainer", wanted: set[int]) -> None:

@@ -19,7 +19,7 @@ from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .report import Report
+from .report import Report, Warning_
 from .truth import (
     SequentialDecode,
     Timeline,
@@ -112,7 +112,7 @@ def verify(
         UsageError: the report cannot be read.
     """
     began = time.monotonic()
-    warnings = _declared_warnings(report)
+    warnings = _warnings(report)
     scan = scan_output(output)
     selection = _select(source, video_track, start_s, end_s)
     pair = _Pair(source=source, output=output, video_track=video_track, scan=scan, progress=progress)
@@ -141,9 +141,9 @@ def verify(
     )
 
 
-def _declared_warnings(report: str | None) -> list[tuple[str, str]]:
+def _warnings(report: str | None) -> tuple[Warning_, ...]:
     if report is None:
-        return []
+        return ()
     try:
         found = Report.model_validate_json(Path(report).read_bytes())
     except OSError as error:
@@ -152,7 +152,7 @@ def _declared_warnings(report: str | None) -> list[tuple[str, str]]:
     except ValidationError as error:
         message = f"{report} is not a report of codecfleet: {error.error_count()} fields do not fit"
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
-    return [(warning.code, warning.message) for warning in found.warnings]
+    return found.warnings
 
 
 def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> _Selection | None:

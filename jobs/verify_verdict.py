@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
+from .report import Warning_
+
 __all__ = ["Check", "PictureNumbers", "Verdict", "check", "not_applicable", "with_declared"]
 
 
@@ -14,8 +16,8 @@ class _Value(BaseModel):
 class Check(_Value):
     """One promise, and whether it held.
 
-    ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning with
-    which the transcode itself announced a difference: such a difference is no failure.
+    ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning of the
+    transcode's report that names this check: a difference that it announced is no failure.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Verdict(_Value):
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that speak against the output."""
+        """The unexplained checks: those that failed and that no warning names. Each is a loss without a word."""
         return tuple(check for check in self.checks if check.failed)
 
     def lines(self) -> tuple[str, ...]:
@@ -112,25 +114,11 @@ def not_applicable(name: str, reason: str) -> Check:
     return Check(name=name, passed=None, detail=reason)
 
 
-def with_declared(checks: Sequence[Check], warnings: Sequence[tuple[str, str]]) -> tuple[Check, ...]:
-    """Mark the failed checks whose topic one of the ``warnings`` (code, message) names.
-
-    A check's topic is the first word after the dot in its name (``metadata.chapters``: chapters); a warning declares
-    it when its code, split at ``_``, ``-`` and ``.``, has that word in it, singular or plural.
-    """
+def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
+    """Mark the failed checks that one of a report's ``warnings`` names."""
     return tuple(_declared(one, warnings) if one.passed is False else one for one in checks)
 
 
-def _declared(one: Check, warnings: Sequence[tuple[str, str]]) -> Check:
-    topic = one.name.partition(".")[2]
-    if not topic:
-        return one
-    word = _stem(topic.replace("-", "_").split("_")[0].split(".")[0])
-    for code, message in warnings:
-        if word in {_stem(part) for part in code.replace("-", "_").replace(".", "_").split("_")}:
-            return one.model_copy(update={"declared": f"{code}: {message}"})
-    return one
-
-
-def _stem(word: str) -> str:
-    return word.lower().rstrip("s")
+def _declared(one: Check, warnings: Sequence[Warning_]) -> Check:
+    named = next((warning for warning in warnings if warning.explains(one.name)), None)
+    return one if named is None else one.model_copy(update={"declared": f"{named.code}: {named.message}"})

@@ -158,7 +158,13 @@ def sample_report(*, segments: int = 3, source: str = "in.mkv", output: str = "o
             times_equal=True,
             output_sha256="5a" * 32,
         ),
-        warnings=(Warning_(code="data_track_dropped", message="data track 2 (tmcd) cannot be carried in mp4"),),
+        warnings=(
+            Warning_(
+                code="data-track-dropped",
+                message="data track 2 (tmcd) cannot be carried in mp4",
+                checks=("tracks.data",),
+            ),
+        ),
         timings_s={"startup": 2.5, "encode": 12.0, "total": 15.5},
         fps=frames / 12,
     )
@@ -205,7 +211,7 @@ def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> l
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
     events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]
-    events.extend(Warned("job-1", 0.5, warning.code, warning.message) for warning in report.warnings)
+    events.extend(Warned("job-1", 0.5, warning.code, warning.message, warning.checks) for warning in report.warnings)
     at_s = 1.0
     for first in range(0, segments, in_flight):
         group = range(first, min(first + in_flight, segments))

@@ -12,10 +12,11 @@ import pytest
 from codecfleet.actors.av_stream import copy_parameters, set_extradata
 from codecfleet.actors.opening import open_source
 from codecfleet.actors.work import WorkContext
-from codecfleet.jobs.carry import Action, CarryPlan, plan_carry
+from codecfleet.jobs.carry import CarryPlan, plan_carry
 from codecfleet.jobs.containers import container_for
 from codecfleet.jobs.side_tracks import SideTracks
 from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.track_plan import Action
 from codecfleet.jobs.tracks import SourceDescription, Track, TrackKind, describe_tracks
 
 MILLISECOND = Fraction(1, 1000)

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from codecfleet.errors import Unsupported
-from codecfleet.jobs.carry import Action, CarryPlan, plan_carry
+from codecfleet.jobs.carry import CarryPlan, plan_carry
 from codecfleet.jobs.containers import container_for
 from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.track_plan import Action, content_checks
 from codecfleet.jobs.tracks import Attachment, AudioTrack, Chapter, SourceDescription, Track, TrackKind
 
 TICK = Fraction(1, 1000)
@@ -216,3 +217,25 @@ def test_reports_tell_every_track() -> None:
     reports = plan(video(), audio(), track(2, TrackKind.DATA, tag="mebx")).reports
 
     assert [(r.kind, r.codec, r.action) for r in reports] == [("audio", "aac", "copied"), ("data", "mebx", "dropped")]
+
+
+def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
+    """A check is named as verify counts: by the place among the tracks of one kind that were asked for."""
+    carried = plan(
+        video(),
+        audio(1),
+        audio(2, codec="", audio=None, decodable=False),
+        audio(3, language="xx"),
+        track(4, TrackKind.SUBTITLE, "hdmv_pgs_subtitle"),
+        track(5, TrackKind.SUBTITLE, "mov_text", language="not a code"),
+        chapters=(Chapter(Fraction(0), Fraction(1)),),
+    )
+
+    assert [(loss.code, loss.checks) for loss in carried.losses] == [
+        ("audio-dropped", ("tracks.audio",)),
+        ("language-dropped", ("metadata.language.audio-1",)),
+        ("subtitle-dropped", ("tracks.subtitles",)),
+        ("language-dropped", ("metadata.language.subtitles-1",)),
+    ]
+    assert content_checks(carried.tracks, 3, "sound") == ("audio.1.sound",)
+    assert content_checks(carried.tracks, 5) == ("subtitles.1",)

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from codecfleet.jobs.report import Warning_
 from codecfleet.jobs.verify_audio import find_run
 from codecfleet.jobs.verify_pictures import comparable_format
 from codecfleet.jobs.verify_subtitles import plain_text
@@ -70,16 +71,32 @@ def test_access_points_are_named_by_the_frame_they_show() -> None:
 
 
 def test_a_declared_loss_is_no_failure() -> None:
-    """A warning of the transcode that names a check's topic excuses it, and no other check."""
+    """A warning of the transcode that names a check excuses it, and no other check."""
     checks = [check("metadata.chapters", 3, 0), check("metadata.tags", 1, 0), check("frames.count", 3, 2)]
-    marked = with_declared(checks, [("chapter-lost", "mp4 keeps no ordered chapters")])
+    lost = Warning_(code="chapters-dropped", message="ts holds no chapters", checks=("metadata.chapters",))
+    marked = with_declared(checks, [lost])
     assert [one.failed for one in marked] == [False, True, True]
+    assert marked[0].declared == "chapters-dropped: ts holds no chapters"
+
+
+def test_first_words_stand_for_the_checks_that_begin_with_them() -> None:
+    """All checks of a track can be named together; another track, whose name begins alike, is not meant."""
+    lost = Warning_(code="audio-damaged", message="", checks=("audio.1",))
+    assert [lost.explains(name) for name in ("audio.1.payload", "audio.1", "audio.10.payload", "audio")] == [
+        *(True, True),
+        *(False, False),
+    ]
 
 
 def test_pictures_and_frames_cannot_be_declared_away_by_an_unrelated_warning() -> None:
     """The numbers of frames and their order stay promises whatever the report warns of."""
     checks = [check("frames.count", 3, 2), check("pictures.order", "own", "other")]
-    assert all(one.failed for one in with_declared(checks, [("data_track_dropped", ""), ("pixel-format", "")]))
+    lost = [
+        Warning_(code="data-track-dropped", message="", checks=("tracks.data",)),
+        Warning_(code="pixel-format", message="", checks=("metadata.pixel-format",)),
+        Warning_(code="frames", message="", checks=()),
+    ]
+    assert all(one.failed for one in with_declared(checks, lost))
 
 
 def verdict(*checks: Check) -> Verdict:
