@@ -1,15 +1,16 @@
-"""What both kinds of session share: the state, the checks, the calling thread, and what becomes of errors."""
+"""A session apart from CUDA: its state, its checks, its calling thread, and what becomes of errors."""
 
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import NoReturn, TypeVar
 
 from ...errors import CodecfleetError, DeviceLost, EngineHung, UsageError
 from ..watchdog import CallThread, Patience, wait_for
-from .library import CudlaLibrary, ModuleAttribute
+from .library import CudlaBinding, ModuleAttribute
 from .session import (
     Access,
     DeviceAttributes,
@@ -52,7 +53,7 @@ class EngineSession(DlaSession):
         timing: time limits and clock.
     """
 
-    def __init__(self, library: CudlaLibrary, device: int, timing: Timing) -> None:
+    def __init__(self, library: CudlaBinding, device: int, timing: Timing) -> None:
         self._library = library
         self._device = device
         self._timing = timing
@@ -136,7 +137,6 @@ class EngineSession(DlaSession):
             self._refuse_unless(
                 diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
             )
-            self._check_events(tasks)
             where = self._stream_of(stream)
             memory = TaskMemory(tasks)
             # cuDLA may wait in here for room in its queue: as long as what is queued may take.
@@ -148,7 +148,7 @@ class EngineSession(DlaSession):
                 self._deadlines.patience_s(self._timing.clock()),
             )
             self._move(Happening.SUBMIT)
-            self._submitted(tasks, where)
+            self._submitted(where)
 
     def synchronize(self) -> None:
         """Wait until everything is done."""
@@ -168,7 +168,7 @@ class EngineSession(DlaSession):
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
             self._refuse_unless(seconds <= TASK_LIMIT_MAX_S, f"a task may take {TASK_LIMIT_MAX_S:.0f} s at most")
-            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._library.set_task_timeout(self._handle, limits.task_ms))
+            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(limits))
             self._deadlines.limits = limits
 
     def close(self) -> None:
@@ -191,16 +191,15 @@ class EngineSession(DlaSession):
         try:
             self._ask("starting CUDA", self._enter)
             self._handle = self._ask("cudlaCreateDevice", lambda: self._library.create_device(self._device))
-            self._ask("cudlaSetTaskTimeoutInMs", self._limit_tasks)
+            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(self._timing.limits))
         except CodecfleetError:
             self._thread.close()
             raise
 
-    def _limit_tasks(self) -> None:
-        try:
-            self._library.set_task_timeout(self._handle, self._timing.limits.task_ms)
-        except FunctionMissing:
-            return  # an older cuDLA: the watchdog alone has to notice
+    def _limit_tasks(self, limits: TimeLimits) -> None:
+        # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
+        with suppress(FunctionMissing):
+            self._library.set_task_timeout(self._handle, limits.task_ms)
 
     def _settle(self) -> None:
         """Wait for every task, and make a late error ours: with isolation on, nobody else tells of it."""
@@ -315,16 +314,12 @@ class EngineSession(DlaSession):
         """Register memory and return its DLA address, in that thread."""
 
     @abstractmethod
-    def _check_events(self, tasks: Sequence[DlaTask]) -> None:
-        """Refuse tasks whose waits and signals do not fit the mode."""
-
-    @abstractmethod
     def _stream_of(self, stream: int | None) -> int:
         """Return the stream to submit to."""
 
     @abstractmethod
-    def _submitted(self, tasks: Sequence[DlaTask], stream: int) -> None:
-        """Remember what to wait for."""
+    def _submitted(self, stream: int) -> None:
+        """Remember which stream to wait for."""
 
     @abstractmethod
     def _wait_for_tasks(self) -> None:

@@ -14,7 +14,7 @@ from ...errors import CodecfleetError, DeviceLost, Unsupported
 from .cuda_calls import CudaCalls, CudaFailure, lost
 from .engine_session import EngineSession, Timing
 from .hybrid import HybridSession
-from .library import CudlaBinding, CudlaLibrary
+from .library import CudlaBinding
 from .states import LIVE
 from .statuses import CudlaFailure, Status, error_of
 
@@ -147,7 +147,7 @@ class DlaHost:
             self._sessions.append(session)
         return session
 
-    def guilty(self, library: CudlaLibrary) -> dict[int, Status]:
+    def guilty(self, library: CudlaBinding) -> dict[int, Status]:
         """Ask every open handle for its latest error; return what is not success, by the number of the DLA.
 
         To be called where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.

@@ -1,6 +1,6 @@
 """A DLA beside CUDA: tasks run in the order of CUDA streams, between copies and kernels, on CUDA's memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,7 +11,7 @@ from ...errors import CodecfleetError, UsageError
 from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
 from .engine_session import EngineSession, Timing
 from .library import CudlaBinding
-from .session import Access, DlaTask, Registration
+from .session import Access, Registration
 from .states import SessionState
 from .statuses import CudlaFailure, Status, error_of
 
@@ -126,16 +126,11 @@ class HybridSession(EngineSession):
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
         return self._binding.register(self._handle, memory, size_bytes, access)
 
-    def _check_events(self, tasks: Sequence[DlaTask]) -> None:
-        events = any(task.waits or task.signal is not None for task in tasks)
-        self._refuse_unless(not events, "beside CUDA, streams order tasks: fences belong to standalone mode")
-
     def _stream_of(self, stream: int | None) -> int:
         self._refuse_unless(stream != PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
         return self._stream if stream is None else stream
 
-    def _submitted(self, tasks: Sequence[DlaTask], stream: int) -> None:
-        del tasks
+    def _submitted(self, stream: int) -> None:
         self._streams.add(stream)
 
     def _wait_for_tasks(self) -> None:

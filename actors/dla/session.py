@@ -1,13 +1,13 @@
-"""What every DLA session promises: ``DlaSession``, and the values that go in and come out.
+"""What a DLA session promises: ``DlaSession``, and the values that go in and come out.
 
-Two implementations keep the promise: ``hybrid.HybridSession`` beside CUDA, and ``standalone.StandaloneSession`` without
-it. Source: CUDA for Tegra, chapter 5 (5.1 the model, 5.4 the rules), and cudla.h.
+``hybrid.HybridSession`` keeps the promise, beside CUDA. Source: CUDA for Tegra, chapter 5 (5.1 the model, 5.4 the
+rules), and cudla.h.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
+from dataclasses import dataclass
+from enum import IntFlag
 from types import TracebackType
 from typing import Self
 
@@ -21,11 +21,8 @@ __all__ = [
     "DlaModule",
     "DlaSession",
     "DlaTask",
-    "Fence",
-    "FenceKind",
     "LoadOption",
     "Registration",
-    "Signal",
     "SubmitOption",
 ]
 
@@ -34,7 +31,6 @@ class Access(IntFlag):
     """What memory is registered for (``cudlaAccessPermissionFlags``)."""
 
     READ_WRITE = 0
-    READ_ONLY = 1  #: NvSciBuf objects alone
     TASK_STATISTICS = 2  #: takes the statistics of a task, never a tensor
 
 
@@ -53,13 +49,6 @@ class SubmitOption(IntFlag):
     NOOP = 1  #: run nothing, but do all that goes with it
     SKIP_LOCK = 2  #: nobody else submits to this handle or stream now: cuDLA need not lock
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
-
-
-class FenceKind(IntEnum):
-    """What an NvSciSync fence stands for (``cudlaFenceType``)."""
-
-    END_OF_TASK = 1
-    START_OF_TASK = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +74,9 @@ class DlaModule:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Memory (or an NvSciSync object) that the DLA may use.
+    """Memory that the DLA may use.
 
-    ``memory`` is what was registered: a CUDA pointer in hybrid mode, an NvSciBufObj or NvSciSyncObj in standalone mode.
-    ``dla_address`` is where the DLA sees it.
+    ``memory`` is the CUDA pointer that was registered, ``dla_address`` is where the DLA sees it.
     """
 
     memory: int
@@ -97,36 +85,17 @@ class Registration:
     access: Access = Access.READ_WRITE
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """An NvSciSyncFence of the caller's: where it lies, and what it stands for. Standalone mode alone."""
-
-    address: int
-    kind: FenceKind = FenceKind.END_OF_TASK
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """What a task signals when it is done: a registered NvSciSync object, and the fence that cuDLA fills in for it."""
-
-    semaphore: Registration
-    fence: Fence
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
     """One run of a module: ``cudlaTask``.
 
-    ``statistics`` is empty, or has a buffer for each of the module's. ``waits`` and ``signal`` exist in standalone mode
-    alone, where a task may signal one event (CUDA for Tegra 5.4); in hybrid mode the stream orders everything.
+    ``statistics`` is empty, or has a buffer for each of the module's. It has no events: the stream orders everything.
     """
 
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
     statistics: tuple[Registration, ...] = ()
-    waits: tuple[Fence, ...] = field(default=())
-    signal: Signal | None = None
 
 
 class DlaSession(ABC):
@@ -181,9 +150,7 @@ class DlaSession(ABC):
 
     @abstractmethod
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
-        """Make memory usable by the DLA: a CUDA pointer (hybrid) or an NvSciBufObj (standalone).
-
-        ``cudlaMemRegister``, ``cudlaImportExternalMemory``. The memory stays the caller's, and must outlive this.
+        """Make CUDA memory usable by the DLA (``cudlaMemRegister``). It stays the caller's, and must outlive this.
 
         Raises:
             UsageError: it is registered already; the earlier registration holds on.
@@ -191,7 +158,7 @@ class DlaSession(ABC):
 
     @abstractmethod
     def unregister(self, registration: Registration) -> None:
-        """Take memory, or an NvSciSync object, from the DLA again; its tasks must be done (``cudlaMemUnregister``)."""
+        """Take memory from the DLA again; its tasks must be done (``cudlaMemUnregister``)."""
 
     @abstractmethod
     def submit(
@@ -201,8 +168,8 @@ class DlaSession(ABC):
 
         Args:
             tasks: at least one. Their memory must stay registered until they are done.
-            stream: hybrid mode: the CUDA stream whose earlier work they wait for, and whose later work waits for them;
-                None is the session's own. Standalone mode has none, and runs tasks first in, first out.
+            stream: the CUDA stream whose earlier work they wait for, and whose later work waits for them; None is the
+                session's own.
             options: how to submit.
         """
 
@@ -219,7 +186,10 @@ class DlaSession(ABC):
 
     @abstractmethod
     def set_task_limit(self, seconds: float) -> None:
-        """Set how long one task may run from now on (``cudlaSetTaskTimeoutInMs``)."""
+        """Set how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
+
+        A cuDLA without that function ends no task by itself: the watchdog then gives up what exceeds the limit.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..actors.dla.layout import pack, unpack
 from ..actors.dla.statuses import Status
-from ..actors.dla.task_memory import FENCE, SIGNAL_EVENTS, TASK, WAIT_EVENTS
+from ..actors.dla.task_memory import TASK
 from ..actors.dla.tensors import (
     TENSOR_DESCRIPTOR,
     DataCategory,
@@ -29,7 +29,7 @@ from ..actors.dla.tensors import (
     TensorDescriptor,
 )
 
-__all__ = ["HANG", "STANDALONE", "VERSION", "FakeLoadable", "FakeMachine", "Refused", "fake_tensor"]
+__all__ = ["HANG", "VERSION", "FakeLoadable", "FakeMachine", "Refused", "fake_tensor"]
 
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
@@ -38,7 +38,6 @@ HANG: Final = -1
 EXTERNAL_DEVICE: Final = 911
 _MAGIC: Final = b"FAKE DLA"
 _NUMBERS: Final = struct.Struct("<dd")
-STANDALONE: Final = 1
 
 
 def fake_tensor(
@@ -105,7 +104,6 @@ class _Device:
     """One handle."""
 
     number: int
-    standalone: bool
     has_loaded: bool = False
     error: int = 0
     regions: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -182,15 +180,15 @@ class FakeMachine:
         elif status is not None:
             raise Refused(status)
 
-    def create(self, number: int, flags: int) -> int:
+    def create(self, number: int) -> int:
         """``cudlaCreateDevice``."""
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
             raise Refused(Status.INVALID_PARAM)
-        if flags != STANDALONE and not self._contexts:
+        if not self._contexts:
             raise Refused(Status.CUDA)
         handle = next(self._numbers)
-        self._devices[handle] = _Device(number, flags == STANDALONE)
+        self._devices[handle] = _Device(number)
         return handle
 
     def destroy(self, handle: int) -> None:
@@ -227,14 +225,13 @@ class FakeMachine:
             attribute, ()
         )
 
-    def register(self, handle: int, memory: int, size_bytes: int, *, standalone: bool) -> int:
-        """``cudlaMemRegister`` and the imports of standalone mode."""
+    def register(self, handle: int, memory: int, size_bytes: int) -> int:
+        """``cudlaMemRegister``."""
+        self.enter("cudlaMemRegister")
         device = self._device(handle)
-        if device.standalone is not standalone:
-            raise Refused(Status.UNSUPPORTED_OPERATION)
         if memory in (origin for origin, _ in device.regions.values()):
             raise Refused(Status.MEMORY_REGISTERED)
-        if not standalone and (memory not in self._memory or size_bytes > self._memory[memory].nbytes):
+        if memory not in self._memory or size_bytes > self._memory[memory].nbytes:
             raise Refused(Status.INVALID_ADDRESS)
         address = next(self._addresses)
         device.regions[address] = (memory, size_bytes)
@@ -271,7 +268,7 @@ class FakeMachine:
         return DEVICE_VERSION if which else 1
 
     def allocate(self, size_bytes: int) -> int:
-        """``cuMemAlloc``; also a buffer of NvSci's, of which there is none here."""
+        """``cuMemAlloc``."""
         memory = np.zeros(size_bytes, dtype=np.uint8)
         address = int(memory.ctypes.data)
         self._memory[address] = memory
@@ -288,7 +285,7 @@ class FakeMachine:
 
     def release_context(self) -> None:
         """``cuDevicePrimaryCtxRelease``; cuDLA may crash where a handle is still open, so this one does."""
-        if any(not device.standalone for device in self._devices.values()):
+        if self._devices:
             message = "the context went before the handles"
             raise AssertionError(message)
         self._contexts -= 1
@@ -296,10 +293,12 @@ class FakeMachine:
     def wait_for_stream(self, stream: int) -> int:
         """Return what waiting for a stream says."""
         self.streams_waited.append(stream)
-        failed = any(device.error for device in self._devices.values() if not device.standalone)
+        failed = any(device.error for device in self._devices.values())
         return EXTERNAL_DEVICE if failed and not self.isolated else 0
 
     def _run(self, device: _Device, record: np.void) -> None:
+        if record["wait_events"] or record["signal_events"]:
+            raise Refused(Status.UNSUPPORTED_OPERATION)  # events belong to standalone mode
         handle, network = self._network(int(record["module_handle"]))
         if self._devices.get(handle) is not device:
             raise Refused(Status.INVALID_MODULE)
@@ -313,19 +312,6 @@ class FakeMachine:
             result[: network.result.size_bytes] = pack(network.result, found)
         except Refused as refused:
             device.error = device.error or refused.status
-        self._signal(device, int(record["wait_events"]), int(record["signal_events"]))
-
-    def _signal(self, device: _Device, waits: int, signals: int) -> None:
-        if not device.standalone and (waits or signals):
-            raise Refused(Status.UNSUPPORTED_OPERATION)
-        for event in _records(waits, WAIT_EVENTS, 1 if waits else 0):
-            for fence in _records(int(event["fences"]), FENCE, int(event["count"])):
-                if not _records(int(fence["fence"]), np.dtype("<u8"), 1)[0]:
-                    raise Refused(Status.NV_SCI)
-        for event in _records(signals, SIGNAL_EVENTS, 1 if signals else 0):
-            fences = _records(int(event["fences"]), FENCE, int(event["count"]))
-            for fence in fences:
-                ctypes.c_uint64.from_address(int(fence["fence"])).value = 1
 
     def _region(self, device: _Device, address: int) -> NDArray[np.uint8]:
         if address not in device.regions:

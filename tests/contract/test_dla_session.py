@@ -1,4 +1,4 @@
-"""The contract of ``DlaSession``, in hybrid and in standalone mode.
+"""The contract of ``DlaSession``.
 
 tests/driver_sim/test_dla.py runs this file once more in a process where NVIDIA's binding meets the driver simulator.
 """
@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from codecfleet.actors.dla.hybrid import HybridSession
 from codecfleet.actors.dla.layout import pack, unpack
 from codecfleet.actors.dla.session import (
     Access,
     DlaModule,
-    DlaSession,
     DlaTask,
-    Fence,
     LoadOption,
     Registration,
     SubmitOption,
@@ -25,17 +24,17 @@ from codecfleet.actors.dla.states import SessionState
 from codecfleet.actors.dla.statuses import Status
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 
-from .dla_benches import SHAPE, DlaBench, HybridBench, StandaloneBench, make_bench
-
-
-@pytest.fixture(params=["hybrid", "standalone"])
-def bench(request: pytest.FixtureRequest) -> DlaBench:
-    """An implementation, and what it needs."""
-    return make_bench(request.param)
+from .dla_benches import SHAPE, DlaBench, make_bench
 
 
 @pytest.fixture
-def session(bench: DlaBench) -> Iterator[DlaSession]:
+def bench() -> DlaBench:
+    """What a session needs."""
+    return make_bench()
+
+
+@pytest.fixture
+def session(bench: DlaBench) -> Iterator[HybridSession]:
     """An open session, closed after the test unless it failed."""
     session = bench.open()
     yield session
@@ -50,20 +49,20 @@ def frames(seed: int = 0) -> NDArray[np.float32]:
 class Loaded:
     """A session with the network loaded and one set of buffers."""
 
-    def __init__(self, bench: DlaBench, session: DlaSession) -> None:
+    def __init__(self, bench: DlaBench, session: HybridSession) -> None:
         self.bench, self.session = bench, session
         self.module = session.load(bench.network.loadable)
         (self.source,), (self.result,) = self.module.inputs, self.module.outputs
 
     def registered(self, size_bytes: int) -> Registration:
         """Register new memory."""
-        return self.session.register(self.bench.memory(self.session, size_bytes), size_bytes)
+        return self.session.register(self.bench.memory(size_bytes), size_bytes)
 
     def task(self, values: NDArray[np.float32]) -> DlaTask:
         """Return a task on these values."""
         source, result = self.registered(self.source.size_bytes), self.registered(self.result.size_bytes)
         self.bench.write(self.session, source.memory, pack(self.source, values))
-        return self.bench.task(self.session, self.module, (source,), (result,))
+        return DlaTask(module=self.module, inputs=(source,), outputs=(result,))
 
     def found(self, task: DlaTask) -> NDArray[np.float32]:
         """Return what a task gave."""
@@ -72,12 +71,12 @@ class Loaded:
 
 
 @pytest.fixture
-def loaded(bench: DlaBench, session: DlaSession) -> Loaded:
+def loaded(bench: DlaBench, session: HybridSession) -> Loaded:
     """The network, ready to run."""
     return Loaded(bench, session)
 
 
-def test_a_new_session_is_idle_and_says_what_it_runs_on(session: DlaSession) -> None:
+def test_a_new_session_is_idle_and_says_what_it_runs_on(session: HybridSession) -> None:
     """A session is idle when it opens, has met no error, and knows its device."""
     assert (session.state, session.device) == (SessionState.IDLE, 0)
     assert session.last_error() is Status.SUCCESS
@@ -245,32 +244,25 @@ def test_several_sessions_share_a_device(bench: DlaBench) -> None:
         np.testing.assert_array_equal(loaded.found(task), bench.network.expected(frames()))
 
 
-def test_the_time_of_tasks_can_be_limited(session: DlaSession) -> None:
+def test_the_time_of_tasks_can_be_limited(session: HybridSession) -> None:
     """A limit is accepted up to what cuDLA takes."""
     session.set_task_limit(0.5)
     with pytest.raises(UsageError, match="1000 s at most"):
         session.set_task_limit(2000)
 
 
-def test_hybrid_sessions_take_streams_and_no_fences() -> None:
-    """Beside CUDA, streams order everything: fences are refused, and so is the stream that cuDLA cannot use."""
-    bench = make_bench("hybrid")
-    assert isinstance(bench, HybridBench)
+def test_a_stream_that_cudla_cannot_use_is_refused(bench: DlaBench) -> None:
+    """Tasks go into any stream but the per-thread default one."""
     with bench.open() as session:
-        loaded = Loaded(bench, session)
-        task = loaded.task(frames())
-        with pytest.raises(UsageError, match="standalone"):
-            session.submit([dataclasses.replace(task, waits=(Fence(16),))])
+        task = Loaded(bench, session).task(frames())
         with pytest.raises(UsageError, match="per-thread"):
             session.submit([task], stream=2)
         session.submit([task], stream=session.stream)
         session.synchronize()
 
 
-def test_hybrid_copies_and_tasks_keep_their_order_in_the_stream() -> None:
+def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> None:
     """Upload, clear, task and download, queued at once, give what they would give one by one."""
-    bench = make_bench("hybrid")
-    assert isinstance(bench, HybridBench)
     with bench.open() as session:
         module = session.load(bench.network.loadable)
         (source,), (result,) = module.inputs, module.outputs
@@ -294,35 +286,3 @@ def test_hybrid_copies_and_tasks_keep_their_order_in_the_stream() -> None:
         session.free(into)
         with pytest.raises(UsageError, match="not this session's"):
             session.free(into)
-
-
-def test_standalone_sessions_take_fences_and_no_stream() -> None:
-    """Without CUDA the last task signals, no fence is waited for twice, and a stream is refused."""
-    bench = make_bench("standalone")
-    assert isinstance(bench, StandaloneBench)
-    with bench.open() as session:
-        loaded = Loaded(bench, session)
-        task = loaded.task(frames())
-        with pytest.raises(UsageError, match="must signal"):
-            session.submit([dataclasses.replace(task, signal=None)])
-        with pytest.raises(UsageError, match="twice"):
-            session.submit([dataclasses.replace(task, waits=(Fence(16), Fence(16)))])
-        with pytest.raises(UsageError, match="no streams"):
-            session.submit([task], stream=7)
-        assert task.signal is not None
-        with pytest.raises(UsageError, match="registered already"):
-            session.register_semaphore(task.signal.semaphore.memory)
-
-
-def test_standalone_tasks_wait_for_what_others_signalled() -> None:
-    """The fence that one task filled in is one that the next can wait for."""
-    bench = make_bench("standalone")
-    assert isinstance(bench, StandaloneBench)
-    with bench.open() as session:
-        loaded = Loaded(bench, session)
-        first, second = loaded.task(frames(1)), loaded.task(frames(2))
-        session.submit([first])
-        assert first.signal is not None
-        session.submit([dataclasses.replace(second, waits=(first.signal.fence,))])
-        session.synchronize()
-        np.testing.assert_array_equal(loaded.found(second), bench.network.expected(frames(2)))

@@ -137,11 +137,8 @@ SIM_EXPORT int cudlaDeviceGetCount(uint64_t *count) {
 }
 
 /* Hybrid mode couples with the current GPU, which must be a Tegra's. */
-static int couple(uint32_t flags, int *gpu) {
+static int couple(int *gpu) {
     *gpu = SIM_NO_DEVICE;
-    if (flags == CUDLA_STANDALONE) {
-        return cudlaSuccess;
-    }
     const sim_device *current = sim_cuda_device(NULL);
     if (!current) {
         return cudlaErrorCuda;
@@ -164,12 +161,12 @@ static int add_device(dla_device *device) {
 }
 
 SIM_EXPORT int cudlaCreateDevice(uint64_t number, cudlaDevHandle *handle, uint32_t flags) {
-    int gpu, status = couple(flags, &gpu), said;
+    int gpu, status = couple(&gpu), said;
     sim_trace("cudlaCreateDevice", "dla=%llu mode=%u", (unsigned long long)number, flags);
     if (is_refused(__func__, gpu, &said)) {
         return said;
     }
-    if (!handle || flags > CUDLA_STANDALONE || number >= (uint64_t)accelerator_count()) {
+    if (!handle || flags != CUDLA_CUDA_DLA || number >= (uint64_t)accelerator_count()) {
         return cudlaErrorInvalidParam;
     }
     if (status != cudlaSuccess) {
@@ -181,7 +178,6 @@ SIM_EXPORT int cudlaCreateDevice(uint64_t number, cudlaDevHandle *handle, uint32
     }
     device->number = (int)number;
     device->gpu = gpu;
-    device->standalone = flags == CUDLA_STANDALONE;
     device->timeout_ms = TIMEOUT_DEFAULT_MS;
     device->next_address = ADDRESSES_FROM + (number << 40);
     take_lock();

@@ -1,7 +1,7 @@
 /*
  * What the sources of the simulated libcudla share.
  *
- * This is a DRIVER SIMULATOR for tests: cuDLA 1.x in its hybrid and its standalone mode, with no accelerator. Nothing
+ * This is a DRIVER SIMULATOR for tests: cuDLA 1.x in its hybrid mode, with no accelerator. Nothing
  * here says how one behaves. What it promises is written from the cuDLA API reference and CUDA for Tegra, 5, and is
  * strict where they leave it to the caller.
  *
@@ -14,11 +14,10 @@
  * firmware's; `corrupt` there is a data mismatch.
  *
  * cudla.c           the library, devices and their handles
- * cudla_memory.c    memory and sync objects that a handle may use
+ * cudla_memory.c    memory that a handle may use
  * cudla_modules.c   loadables
  * cudla_submit.c    tasks into the queue
  * cudla_run.c       tasks out of the queue, onto the engine
- * cudla_nvsci.c     what stands for NvSci in standalone mode
  * cudla_loadable.c  the simulator's own loadables, and their arithmetic
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDLA_H
@@ -32,50 +31,20 @@
 #include <time.h>
 
 #define ALIGNMENT_BYTES 32
-#define FENCES_MOST 29
-
-/*
- * NvSci's objects, as far as cuDLA touches them
- */
-
-typedef enum nvsci_kind { NVSCI_BUFFER, NVSCI_SYNC, NVSCI_ATTRIBUTES } nvsci_kind;
-
-typedef struct nvsci_object {
-    struct nvsci_object *next;
-    nvsci_kind kind;
-    uint64_t number;   /* by which fences name it */
-    uint64_t promised; /* of a sync object: the value that its newest fence waits for */
-    uint64_t reached;
-    size_t bytes;
-    void *memory;
-    uint32_t flags; /* of an attribute list: what cuDLA filled in */
-} nvsci_object;
-
-/* A value that a sync object is to reach. Objects are named by number: they may be gone by then. */
-typedef struct fence_goal {
-    uint64_t object;
-    uint64_t value;
-} fence_goal;
-
-typedef struct fence_goals {
-    uint32_t count;
-    fence_goal goals[FENCES_MOST];
-} fence_goals;
 
 /*
  * Devices, modules, memory and tasks
  */
 
-/* Memory or a sync object that a handle may use, by its address on the accelerator. */
+/* Memory that a handle may use, by its address on the accelerator. */
 typedef struct dla_region {
     struct dla_region *next;
     uint64_t address;
-    const void *origin; /* the CUDA pointer or the NvSci object */
+    const void *origin; /* the CUDA pointer */
     void *memory;
     size_t bytes;
     uint32_t flags;
-    uint64_t sync_object; /* 0: memory */
-    uint32_t users;       /* tasks that have not ended */
+    uint32_t users; /* tasks that have not ended */
 } dla_region;
 
 typedef struct dla_module {
@@ -108,16 +77,12 @@ typedef struct dla_task {
     dla_run *run;
     uint32_t region_count;
     dla_region *regions[DLA_TENSORS_MOST];
-    fence_goals waits;
-    fence_goals at_start;
-    fence_goals at_end;
 } dla_task;
 
 typedef struct dla_device {
     struct dla_device *next;
     int number;
     int gpu;
-    bool standalone;
     bool loaded_once;
     bool closing;
     uint32_t timeout_ms;
@@ -126,9 +91,6 @@ typedef struct dla_device {
     dla_region *regions;
     uint64_t next_address;
     uint32_t unfinished;
-    fence_goals waits_to_come; /* of an event-only submission */
-    fence_goals start_to_come;
-    fence_goals end_to_come;
 } dla_device;
 
 /*
@@ -167,13 +129,5 @@ int wait_for_stream(void *stream, bool *finished);  /* what libcuda asks: extern
 
 /* In cudla_memory.c: what a handle knows by an accelerator's address; NULL where there is nothing. */
 dla_region *region_at(const dla_device *device, const uint64_t *address);
-
-/* In cudla_nvsci.c. Goals are fences that are waited for or promised. */
-nvsci_object *nvsci_find(const void *handle, nvsci_kind kind);
-nvsci_object *nvsci_numbered(uint64_t number);
-bool are_reached(const fence_goals *goals);
-void reach(const fence_goals *goals);
-void write_fence(uint64_t *words, fence_goal goal);
-bool read_fence(const uint64_t *words, fence_goal *goal);
 
 #endif

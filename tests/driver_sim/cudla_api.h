@@ -2,7 +2,7 @@
  * The binary interface of cuDLA 1.x, restated: what the cuDLA API reference gives as names, numbers and members, in
  * the layout that cuda.bindings.cudla 13.4 uses. NVIDIA's own header comes with the CUDA toolkit alone.
  *
- * This is part of a DRIVER SIMULATOR for tests. Handles and NvSci objects are opaque here, as they are to a caller.
+ * This is part of a DRIVER SIMULATOR for tests. Handles are opaque here, as they are to a caller.
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDLA_API_H
 #define CODECFLEET_DRIVER_SIM_CUDLA_API_H
@@ -31,13 +31,11 @@ typedef enum cudlaStatus {
     cudlaErrorUnknown = 0x7fffffff
 } cudlaStatus;
 
-enum { CUDLA_CUDA_DLA = 0, CUDLA_STANDALONE = 1 };
+enum { CUDLA_CUDA_DLA = 0 };
 enum { CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS = 1, CUDLA_SCRATCH_MEMORY_SHARED_STATIC = 2 };
 enum { CUDLA_SUBMIT_NOOP = 1, CUDLA_SUBMIT_SKIP_LOCK_ACQUIRE = 2, CUDLA_SUBMIT_DIAGNOSTICS_TASK = 4 };
 enum { CUDLA_READ_ONLY_PERM = 1, CUDLA_TASK_STATISTICS = 2 };
 enum { CUDLA_UNIFIED_ADDRESSING = 0, CUDLA_DEVICE_VERSION = 1 };
-enum { CUDLA_NVSCISYNC_FENCE = 1, CUDLA_NVSCISYNC_FENCE_SOF = 2 };
-enum { CUDLA_NVSCISYNC_ATTR_WAIT = 1, CUDLA_NVSCISYNC_ATTR_SIGNAL = 2 };
 enum {
     CUDLA_NUM_INPUT_TENSORS = 0,
     CUDLA_NUM_OUTPUT_TENSORS = 1,
@@ -49,15 +47,6 @@ enum {
 
 typedef struct dla_device *cudlaDevHandle;
 typedef struct dla_module *cudlaModule;
-
-typedef struct cudlaExternalMemoryHandleDesc {
-    const void *extBufObject;
-    unsigned long long size;
-} cudlaExternalMemoryHandleDesc;
-
-typedef struct cudlaExternalSemaphoreHandleDesc {
-    const void *extSyncObject;
-} cudlaExternalSemaphoreHandleDesc;
 
 typedef struct cudlaModuleTensorDescriptor {
     char name[81];
@@ -83,30 +72,14 @@ typedef union cudlaDevAttribute {
     uint32_t deviceVersion;
 } cudlaDevAttribute;
 
-typedef struct CudlaFence {
-    void *fence; /* an NvSciSyncFence: six 64-bit words */
-    int type;
-} CudlaFence;
-
-typedef struct cudlaWaitEvents {
-    const CudlaFence *preFences;
-    uint32_t numEvents;
-} cudlaWaitEvents;
-
-typedef struct cudlaSignalEvents {
-    uint64_t *const *devPtrs;
-    CudlaFence *eofFences;
-    uint32_t numEvents;
-} cudlaSignalEvents;
-
 typedef struct cudlaTask {
     cudlaModule moduleHandle;
     uint64_t *const *outputTensor;
     uint32_t numOutputTensors;
     uint32_t numInputTensors;
     const uint64_t *const *inputTensor;
-    const cudlaWaitEvents *waitEvents;
-    cudlaSignalEvents *signalEvents;
+    const void *waitEvents; /* standalone mode's, as the next one */
+    void *signalEvents;
 } cudlaTask;
 
 _Static_assert(sizeof(cudlaModuleTensorDescriptor) == 168, "as in cuda.bindings.cudla");

@@ -1,4 +1,4 @@
-"""The simulated cuDLA as test programs call it: through the real binding beside CUDA, through ctypes without.
+"""The simulated cuDLA as test programs call it, through the real binding.
 
 Imported by programs that run with the simulated driver; every call that fails gives its status instead of raising.
 """
@@ -12,10 +12,7 @@ from cuda.bindings import cudla, driver
 
 from .loadable import Array, Loadable, Tensor
 
-__all__ = ["Hybrid", "NvSci", "Standalone", "cuda", "status", "use_cuda"]
-
-STANDALONE = 1
-FENCE, START_FENCE = 1, 2
+__all__ = ["Hybrid", "cuda", "status", "use_cuda"]
 
 
 def status(call: Callable[..., Any], *arguments: Any) -> int:  # noqa: ANN401 - the binding's own
@@ -108,141 +105,3 @@ class Hybrid:
             cudla.mem_unregister(self.handle, registered)
         cudla.module_unload(self.module, 0)
         cudla.destroy_device(self.handle)
-
-
-class _Fence(ctypes.Structure):
-    _fields_ = (("fence", ctypes.c_void_p), ("type", ctypes.c_int))
-
-
-class _Waits(ctypes.Structure):
-    _fields_ = (("fences", ctypes.POINTER(_Fence)), ("count", ctypes.c_uint32))
-
-
-class _Signals(ctypes.Structure):
-    _fields_ = (
-        ("objects", ctypes.POINTER(ctypes.c_uint64)),
-        ("fences", ctypes.POINTER(_Fence)),
-        ("count", ctypes.c_uint32),
-    )
-
-
-class _Task(ctypes.Structure):
-    _fields_ = (
-        ("module", ctypes.c_void_p),
-        ("outputs", ctypes.POINTER(ctypes.c_uint64)),
-        ("output_count", ctypes.c_uint32),
-        ("input_count", ctypes.c_uint32),
-        ("inputs", ctypes.POINTER(ctypes.c_uint64)),
-        ("waits", ctypes.POINTER(_Waits)),
-        ("signals", ctypes.POINTER(_Signals)),
-    )
-
-
-class NvSci:
-    """What stands for NvSci: buffers, sync objects, fences (six words) and attribute lists, by their handles."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcudla.so.1")
-        for name in ("simNvSciBufAlloc", "simNvSciBufCpuPointer", "simNvSciSyncAlloc", "simNvSciAttributesAlloc"):
-            getattr(self.library, name).restype = ctypes.c_void_p
-
-    def buffer(self, size_bytes: int) -> int:
-        """Allocate a buffer."""
-        return int(self.library.simNvSciBufAlloc(ctypes.c_size_t(size_bytes)))
-
-    def memory(self, buffer: int) -> int:
-        """Return where a buffer lies."""
-        return int(self.library.simNvSciBufCpuPointer(ctypes.c_void_p(buffer)))
-
-    def sync(self) -> int:
-        """Allocate a sync object."""
-        return int(self.library.simNvSciSyncAlloc())
-
-    def fence(self, sync: int) -> ctypes.Array[ctypes.c_uint64]:
-        """Return the fence of a sync object's next signal."""
-        words = (ctypes.c_uint64 * 6)()
-        self.library.simNvSciSyncGenerateFence(ctypes.c_void_p(sync), words)
-        return words
-
-    def signal(self, sync: int) -> None:
-        """Signal a sync object."""
-        self.library.simNvSciSyncSignal(ctypes.c_void_p(sync))
-
-    def is_reached(self, fence: object, timeout_us: int = 0) -> bool:
-        """Wait for a fence."""
-        return not self.library.simNvSciSyncFenceWait(fence, ctypes.c_int64(timeout_us))
-
-
-class Standalone:
-    """A handle without CUDA; its methods give statuses. ``mode`` is cudlaCreateDevice's."""
-
-    def __init__(self, sci: NvSci, mode: int = STANDALONE) -> None:
-        self.sci = sci
-        self.library = sci.library
-        self.handle = ctypes.c_void_p()
-        self.module = ctypes.c_void_p()
-        self.opened = self.library.cudlaCreateDevice(ctypes.c_uint64(0), ctypes.byref(self.handle), mode)
-        self._kept: list[Any] = []
-
-    def load(self, content: bytes | None, flags: int = 0) -> int:
-        """Load a module."""
-        size = ctypes.c_size_t(len(content or b""))
-        return int(self.library.cudlaModuleLoadFromMemory(self.handle, content, size, ctypes.byref(self.module), flags))
-
-    def imported(self, buffer: int, size_bytes: int, flags: int = 0) -> tuple[int, int]:
-        """Import a buffer: the status, and the address."""
-        described = (ctypes.c_uint64 * 2)(buffer, size_bytes)
-        return self._imported(self.library.cudlaImportExternalMemory, described, flags)
-
-    def imported_sync(self, sync: int, flags: int = 0) -> tuple[int, int]:
-        """Import a sync object: the status, and the address."""
-        return self._imported(self.library.cudlaImportExternalSemaphore, (ctypes.c_uint64 * 1)(sync), flags)
-
-    def _imported(self, function: Callable[..., int], described: object, flags: int) -> tuple[int, int]:
-        address = ctypes.c_uint64()
-        said = function(self.handle, described, ctypes.byref(address), ctypes.c_uint32(flags))
-        return int(said), address.value
-
-    def submit(
-        self,
-        inputs: Sequence[int] | None = None,
-        outputs: Sequence[int] | None = None,
-        *,
-        waits: Sequence[Any] = (),
-        signals: Sequence[tuple[int, Any, int]] = (),
-        flags: int = 0,
-        stream: int = 0,
-        wait_type: int = FENCE,
-    ) -> int:
-        """Submit one task. ``waits`` are fences; ``signals`` are addresses, fences to fill in and their types."""
-        task = _Task(module=self.module)
-        if inputs is not None:
-            task.inputs, task.input_count = _numbers(inputs), len(inputs)
-        if outputs is not None:
-            task.outputs, task.output_count = _numbers(outputs), len(outputs)
-        if waits:
-            fences = (_Fence * len(waits))(*(_Fence(ctypes.addressof(each), wait_type) for each in waits))
-            task.waits = ctypes.pointer(_Waits(fences, len(waits)))
-        if signals:
-            filled = (_Fence * len(signals))(*(_Fence(ctypes.addressof(each), kind) for _, each, kind in signals))
-            objects = _numbers([address for address, _, _ in signals])
-            task.signals = ctypes.pointer(_Signals(objects, filled, len(signals)))
-        self._kept += [task, waits, signals]
-        count = ctypes.c_uint32(1)
-        return int(self.library.cudlaSubmitTask(self.handle, ctypes.byref(task), count, ctypes.c_void_p(stream), flags))
-
-    def error(self) -> int:
-        """Return the handle's last error."""
-        return int(self.library.cudlaGetLastError(self.handle))
-
-    def set_timeout(self, timeout_ms: int) -> int:
-        """Set the time that a task may take."""
-        return int(self.library.cudlaSetTaskTimeoutInMs(self.handle, ctypes.c_uint32(timeout_ms)))
-
-    def close(self) -> int:
-        """Destroy the device."""
-        return int(self.library.cudlaDestroyDevice(self.handle))
-
-
-def _numbers(values: Sequence[int]) -> Any:  # noqa: ANN401 - a ctypes array, which stands for a pointer
-    return (ctypes.c_uint64 * len(values))(*values)

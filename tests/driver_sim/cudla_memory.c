@@ -1,5 +1,5 @@
 /*
- * The simulated cuDLA: memory and sync objects that a handle may use.
+ * The simulated cuDLA: memory that a handle may use.
  */
 #define _GNU_SOURCE
 #include "cudla.h"
@@ -44,9 +44,6 @@ static int register_memory(cudlaDevHandle handle, const dla_region *wanted, uint
     dla_device *device = device_of(handle);
     if (!device) {
         return cudlaErrorInvalidDevice;
-    }
-    if (device->standalone) {
-        return cudlaErrorUnsupportedOperation;
     }
     if (device->error != cudlaSuccess) {
         return device->error;
@@ -105,98 +102,4 @@ SIM_EXPORT int cudlaMemUnregister(cudlaDevHandle handle, const uint64_t *address
     status = unregister_memory(handle, address);
     give_lock();
     return status;
-}
-
-/* What both imports ask of a handle; called with the lock. */
-static int may_import(const dla_device *device, const void *descriptor, uint64_t *const *address) {
-    if (!device) {
-        return cudlaErrorInvalidDevice;
-    }
-    if (!device->standalone) {
-        return cudlaErrorUnsupportedOperation;
-    }
-    if (device->error != cudlaSuccess) {
-        return device->error;
-    }
-    return descriptor && address ? cudlaSuccess : cudlaErrorInvalidParam;
-}
-
-static int import_memory(cudlaDevHandle handle, const cudlaExternalMemoryHandleDesc *descriptor, uint64_t **address,
-                         uint32_t flags) {
-    dla_device *device = device_of(handle);
-    int status = may_import(device, descriptor, address);
-    if (status != cudlaSuccess) {
-        return status;
-    }
-    if (flags > CUDLA_TASK_STATISTICS || !descriptor->size) {
-        return cudlaErrorInvalidParam;
-    }
-    const nvsci_object *buffer = nvsci_find(descriptor->extBufObject, NVSCI_BUFFER);
-    if (!buffer || buffer->bytes < descriptor->size) {
-        return cudlaErrorNvSci;
-    }
-    dla_region wanted = {.origin = buffer, .memory = buffer->memory, .bytes = (size_t)descriptor->size, .flags = flags};
-    return add_region(device, &wanted, address);
-}
-
-SIM_EXPORT int cudlaImportExternalMemory(cudlaDevHandle handle, const cudlaExternalMemoryHandleDesc *descriptor,
-                                         uint64_t **address, uint32_t flags) {
-    int status;
-    sim_trace("cudlaImportExternalMemory", "bytes=%llu flags=%u", descriptor ? descriptor->size : 0, flags);
-    if (is_refused(__func__, gpu_of(handle), &status)) {
-        return status;
-    }
-    take_lock();
-    status = import_memory(handle, descriptor, address, flags);
-    give_lock();
-    return status;
-}
-
-static int import_semaphore(cudlaDevHandle handle, const cudlaExternalSemaphoreHandleDesc *descriptor,
-                            uint64_t **address, uint32_t flags) {
-    dla_device *device = device_of(handle);
-    int status = may_import(device, descriptor, address);
-    if (status != cudlaSuccess) {
-        return status;
-    }
-    if (flags) {
-        return cudlaErrorInvalidParam;
-    }
-    const nvsci_object *sync = nvsci_find(descriptor->extSyncObject, NVSCI_SYNC);
-    if (!sync) {
-        return cudlaErrorNvSci;
-    }
-    dla_region wanted = {.origin = sync, .sync_object = sync->number};
-    return add_region(device, &wanted, address);
-}
-
-SIM_EXPORT int cudlaImportExternalSemaphore(cudlaDevHandle handle, const cudlaExternalSemaphoreHandleDesc *descriptor,
-                                            uint64_t **address, uint32_t flags) {
-    int status;
-    sim_trace("cudlaImportExternalSemaphore", "flags=%u", flags);
-    if (is_refused(__func__, gpu_of(handle), &status)) {
-        return status;
-    }
-    take_lock();
-    status = import_semaphore(handle, descriptor, address, flags);
-    give_lock();
-    return status;
-}
-
-SIM_EXPORT int cudlaGetNvSciSyncAttributes(uint64_t *list, uint32_t flags) {
-    int status;
-    sim_trace("cudlaGetNvSciSyncAttributes", "flags=%u", flags);
-    if (is_refused(__func__, SIM_NO_DEVICE, &status)) {
-        return status;
-    }
-    if (!list || !flags || flags > (CUDLA_NVSCISYNC_ATTR_WAIT | CUDLA_NVSCISYNC_ATTR_SIGNAL)) {
-        return cudlaErrorInvalidParam;
-    }
-    take_lock();
-    nvsci_object *attributes = nvsci_find(list, NVSCI_ATTRIBUTES);
-    if (attributes) {
-        attributes->flags |= flags;
-    }
-    give_lock();
-    return attributes ? cudlaSuccess : cudlaErrorNvSci;
 }

@@ -127,7 +127,7 @@ static dla_task *oldest_task(const dla_device *device) {
 
 bool is_stream_busy(void *stream, uint64_t serial) {
     for (const dla_task *each = tasks; each && each->serial < serial; each = each->next) {
-        if (!each->device->standalone && (stream == SIM_EVERY_STREAM || each->stream == stream)) {
+        if (stream == SIM_EVERY_STREAM || each->stream == stream) {
             return true;
         }
     }
@@ -145,8 +145,7 @@ static bool is_engine_free(int number) {
 }
 
 static bool may_start(const dla_task *task) {
-    bool is_its_turn = task->device->standalone || !is_stream_busy(task->stream, task->serial);
-    return is_its_turn && are_reached(&task->waits) && is_engine_free(task->device->number);
+    return !is_stream_busy(task->stream, task->serial) && is_engine_free(task->device->number);
 }
 
 static void end_task(dla_task *task, int status) {
@@ -163,10 +162,9 @@ static void end_task(dla_task *task, int status) {
     if (status != cudlaSuccess && device->error == cudlaSuccess) {
         device->error = status;
     }
-    if (status != cudlaSuccess && !device->standalone) {
+    if (status != cudlaSuccess) {
         stream_failed = true;
     }
-    reach(&task->at_end); /* also after an error: NvSciSync has no way to tell of one (5.1.5) */
     tell_change();
     free(task);
 }
@@ -181,7 +179,6 @@ void *device_main(void *argument) {
             continue;
         }
         task->is_running = true;
-        reach(&task->at_start);
         end_task(task, run_task(task));
     }
     free(device);

@@ -1,4 +1,4 @@
-"""The simulated cuDLA: its arithmetic, its two modes, and what goes wrong in them, through the real binding."""
+"""The simulated cuDLA: its arithmetic, and what goes wrong in it, through the real binding."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ PRELUDE = """
 import json, time
 import numpy as np
 from cuda.bindings import cudla, driver
-from tests.driver_sim.cudla_calls import FENCE, START_FENCE, Hybrid, NvSci, Standalone, cuda, status, use_cuda
+from tests.driver_sim.cudla_calls import Hybrid, cuda, status, use_cuda
 from tests.driver_sim.loadable import DataFormat, DataType, Loadable, Operation, Tensor
 x, y = Tensor("x", (1, 2, 3, 5)), Tensor("y", (1, 2, 3, 5))
 DOUBLE = Loadable(Operation.AFFINE, (x,), (y,), scale=2.0)
@@ -83,7 +83,7 @@ def test_what_is_expected_is_rounded_and_kept_in_range() -> None:
     assert found.ravel().tolist() == [0, 2, 0, 255, 0]
 
 
-# Hybrid mode
+# Tasks
 
 
 def test_every_operation_computes_what_it_says() -> None:
@@ -357,164 +357,11 @@ print(json.dumps([statuses, is_doubled(dla.get()[0])]))
 def test_a_handle_that_is_destroyed_with_tasks_ends_the_process() -> None:
     """Who does not drain a handle before destroying it is told so, by the crash that the reference speaks of."""
     program = """
-sci = NvSci()
-dla = Standalone(sci)
-dla.load(slow(60_000).to_bytes())
-buffer = sci.buffer(4096)
-_, address = dla.imported(buffer, 4096)
-dla.submit([address], [address])
-dla.close()
+use_cuda()
+dla = Hybrid(slow(60_000))
+dla.submit()
+cudla.destroy_device(dla.handle)
 """
     done = ran(program)
     assert done.exit_code == -6
     assert "1 unfinished tasks of DLA 0" in done.stderr
-
-
-# Standalone mode
-
-STANDALONE = """
-sci = NvSci()
-def opened(loadable):
-    dla = Standalone(sci)
-    said = dla.load(loadable.to_bytes())
-    buffers = [sci.buffer(tensor.size_bytes) for tensor in (x, y)]
-    imported = [dla.imported(each, tensor.size_bytes) for each, tensor in zip(buffers, (x, y), strict=True)]
-    assert [said, dla.opened, *(each[0] for each in imported)] == [0] * 4
-    packed = x.packed(VALUES)
-    __import__("ctypes").memmove(sci.memory(buffers[0]), packed, len(packed))
-    return dla, [imported[0][1]], [imported[1][1]], buffers[1]
-def result(buffer):
-    return y.unpacked(__import__("ctypes").string_at(sci.memory(buffer), y.size_bytes))
-def words():
-    return (__import__("ctypes").c_uint64 * 6)()
-"""
-
-
-def test_fences_say_when_a_task_may_start_and_when_it_has_ended() -> None:
-    """A task waits for its fence, signals that it starts and that it has ended, and its result is there then."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(slow(50))
-before, after = sci.sync(), sci.sync()
-waited, registered = dla.imported_sync(before), dla.imported_sync(after)
-fence, starts, ends = sci.fence(before), words(), words()
-said = dla.submit(inputs, outputs, waits=[fence],
-                  signals=[(registered[1], starts, START_FENCE), (registered[1], ends, FENCE)])
-early = [sci.is_reached(each, 20_000) for each in (starts, ends)]
-sci.signal(before)
-late = [sci.is_reached(each, -1) for each in (starts, ends)]
-print(json.dumps([waited[0], registered[0], said, early, late, is_doubled(result(buffer)), dla.error(), dla.close()]))
-"""
-    assert run(program) == [0, 0, 0, [False, False], [True, True], True, 0, 0]
-
-
-def test_tasks_without_fences_run_one_after_the_other() -> None:
-    """Standalone tasks are FIFO: the second reads what the first wrote, and one fence tells of both."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(slow(20))
-_, registered = dla.imported_sync(sci.sync())
-end = words()
-said = [dla.submit(inputs, outputs), dla.submit(outputs, inputs),
-        dla.submit(inputs, outputs, signals=[(registered, end, FENCE)])]
-print(json.dumps([said, sci.is_reached(end, -1), is_doubled(result(buffer), 8)]))
-"""
-    assert run(program) == [[0, 0, 0], True, True]
-
-
-def test_events_without_a_task_belong_to_the_next_one() -> None:
-    """Wait and signal events that come alone hold for the task that is submitted after them."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(DOUBLE)
-before, after = sci.sync(), sci.sync()
-dla.imported_sync(before)
-_, registered = dla.imported_sync(after)
-fence, end = sci.fence(before), words()
-said = [dla.submit(waits=[fence], signals=[(registered, end, FENCE)]), dla.submit(inputs, outputs)]
-early = sci.is_reached(end, 20_000)
-sci.signal(before)
-print(json.dumps([said, early, sci.is_reached(end, -1), is_doubled(result(buffer))]))
-"""
-    assert run(program) == [[0, 0], False, True, True]
-
-
-def test_what_standalone_mode_refuses_is_refused_by_name() -> None:
-    """Streams, CUDA's memory, unknown objects, double imports, foreign fences and duplicates have their statuses."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(DOUBLE)
-sync = sci.sync()
-_, registered = dla.imported_sync(sync)
-fence, foreign = sci.fence(sync), sci.fence(sci.sync())
-other = Standalone(sci)
-print(json.dumps([
-    dla.submit(inputs, outputs, stream=1), status(cudla.mem_register, dla.handle.value, 64, 64, 0),
-    dla.imported(4096, 64)[0], dla.imported(buffer, 64)[0], dla.imported_sync(sync)[0], dla.imported(sync, 8)[0],
-    dla.submit(inputs, outputs, waits=[foreign]), dla.submit(inputs, outputs, waits=[fence, fence]),
-    dla.submit(inputs, outputs, waits=[fence], wait_type=START_FENCE), dla.submit(inputs, None),
-    dla.submit(inputs, outputs, signals=[(inputs[0], words(), FENCE)]), other.submit(inputs, outputs),
-    dla.imported(sci.buffer(64), 128)[0],
-]))
-"""
-    assert run(program) == [1, 13, 14, 11, 11, 14, 14, 1, 13, 13, 4, 12, 14]
-
-
-def test_what_needs_nvsci_is_refused_beside_cuda() -> None:
-    """In hybrid mode imports are an unsupported operation."""
-    program = f"""{STANDALONE}
-use_cuda()
-dla = Standalone(sci, mode=0)
-print(json.dumps([dla.opened, dla.imported(sci.buffer(64), 64)[0], dla.imported_sync(sci.sync())[0]]))
-"""
-    assert run(program) == [0, 13, 13]
-
-
-def test_a_fence_is_reached_even_if_the_task_failed() -> None:
-    """NvSciSync cannot tell of an error: the fence comes after the time-out, and the handle says why."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(DOUBLE)
-_, registered = dla.imported_sync(sci.sync())
-end = words()
-said = [dla.set_timeout(100), dla.submit(inputs, outputs, signals=[(registered, end, FENCE)])]
-early = sci.is_reached(end, 20_000), dla.error()
-print(json.dumps([said, early, sci.is_reached(end, -1), dla.error(), dla.submit(inputs, outputs), dla.close()]))
-"""
-    found = run(program, engine_fault(Action.HANG))
-    assert found == [[0, 0], [False, 0], True, ENGINE_TIMEOUT, ENGINE_TIMEOUT, ENGINE_TIMEOUT]
-
-
-def test_an_engine_that_is_late_writes_nothing_any_more() -> None:
-    """What an engine computes after the time-out of its task does not reach memory that is no longer its own."""
-    program = f"""{STANDALONE}
-dla, inputs, outputs, buffer = opened(DOUBLE)
-_, registered = dla.imported_sync(sci.sync())
-end = words()
-dla.set_timeout(50)
-dla.submit(inputs, outputs, signals=[(registered, end, FENCE)])
-sci.is_reached(end, -1)
-sci.is_reached(sci.fence(sci.sync()), 400_000)
-print(json.dumps([dla.error(), float(result(buffer).sum()), dla.close()]))
-"""
-    assert run(program, engine_fault(Action.SLOW, 250)) == [ENGINE_TIMEOUT, 0.0, ENGINE_TIMEOUT]
-
-
-def test_diagnostics_and_statistics_have_outputs_of_their_own() -> None:
-    """The diagnostics module has no input and says 0; statistics are one more output, of memory registered as such."""
-    program = f"""{STANDALONE}
-check = Standalone(sci)
-loaded = [check.load(b"x", 1), check.load(None, 1)]
-space = sci.buffer(32)
-__import__("ctypes").memset(sci.memory(space), 255, 32)
-_, address = check.imported(space, 32)
-_, registered = check.imported_sync(sci.sync())
-end = words()
-ran = [check.submit(None, [address]), check.submit(None, [address], flags=4, signals=[(registered, end, FENCE)])]
-sci.is_reached(end, -1)
-said = __import__("ctypes").c_int32.from_address(sci.memory(space)).value
-profiled = Loadable(Operation.AFFINE, (x,), (y,), statistics=(Tensor("layers", (1, 1, 1, 8)),))
-dla, inputs, outputs, buffer = opened(profiled)
-(_, plain), (_, marked) = dla.imported(sci.buffer(64), 64), dla.imported(sci.buffer(64), 64, 2)
-counted = [dla.submit(inputs, [*outputs, extra]) for extra in (plain, marked)]
-attributes = sci.library.simNvSciAttributesAlloc()
-c = __import__("ctypes").c_void_p(attributes)
-filled = [sci.library.cudlaGetNvSciSyncAttributes(c, flags) for flags in (0, 1, 4, 2)]
-print(json.dumps([loaded, ran, said, counted, filled, sci.library.simNvSciAttributesFlags(c)]))
-"""
-    assert run(program) == [[1, 0], [12, 0], 0, [4, 0], [1, 0, 1, 0], 3]

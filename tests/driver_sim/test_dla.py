@@ -79,13 +79,12 @@ def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
     return ran
 
 
-def test_the_contract_holds_on_the_real_binding_and_on_the_library() -> None:
-    """Both modes keep every promise of ``DlaSession``; the calls went through the simulated libcudla."""
+def test_the_contract_holds_on_the_real_binding() -> None:
+    """Sessions keep every promise of ``DlaSession``; the calls went through the simulated libcudla."""
     ran = run_simulated(CONTRACT, scenario(), arguments=["tests/contract/test_dla_session.py"])
     assert ran.exit_code == 0, ran.stdout
     assert "passed" in ran.stdout
     assert ran.calls("cudlaMemRegister")
-    assert ran.calls("cudlaImportExternalMemory")
     assert ran.calls("cudlaTask")
 
 
@@ -188,60 +187,6 @@ print(session.state.value)
     assert hung.startswith(f"EngineHung ELSEWHERE DLA 0: {function} did not return within")
     assert later.startswith("DeviceLost ELSEWHERE ")
     assert state == "abandoned"
-
-
-STANDALONE = """
-from tests.contract.dla_benches import StandaloneBench
-bench = StandaloneBench(None)
-session = bench.open(1, Timing(limits=TimeLimits(task_s=0.2, grace_s=0.3, call_s=0.4)))
-def work():
-    module = session.load(bench.network.loadable)
-    places = [bench.memory(session, 4096) for _ in range(2)]
-    x, y = (session.register(place, 4096) for place in places)
-    told(lambda: session.register(places[0], 4096))
-    session.submit([bench.task(session, module, (x,), (y,))])
-    session.synchronize()
-told(work)
-print(session.state.value)
-session.close()
-print(session.state.value)
-"""
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (
-            Fault(function="cudlaTask.dla1", action=Action.STATUS, value=0x40000003, call=1),
-            "EngineFailed ELSEWHERE DLA 1: cudlaSubmitTask: the engine had no memory",
-        ),
-        (
-            Fault(function="cudlaTask", action=Action.HANG, call=1),
-            "EngineHung ELSEWHERE DLA 1: cudlaSubmitTask: the engine did not end the task in time",
-        ),
-        (
-            Fault(function="cudlaSubmitTask", action=Action.HANG, call=1),
-            "EngineHung ELSEWHERE DLA 1: cudlaSubmitTask did not return within",
-        ),
-        (
-            Fault(function="cudlaGetLastError", action=Action.HANG, call=1),
-            "EngineHung ELSEWHERE DLA 1: cudlaGetLastError did not return within",
-        ),
-        (
-            Fault(function="cudlaImportExternalMemory", action=Action.STATUS, value=14, call=1),
-            "DeviceLost ELSEWHERE DLA 1: cudlaImportExternalMemory: an NvSci operation failed",
-        ),
-    ],
-    ids=["asynchronous error", "task hangs", "submission hangs", "question hangs", "NvSci fails"],
-)
-def test_standalone_sessions_notice_what_goes_wrong(fault: Fault, words: str) -> None:
-    """Without CUDA too: late errors, hung firmware, hung calls and refused imports; double registration harms none."""
-    ran = run(STANDALONE, fault)
-    *registered, found, broken, ended = ran.stdout.splitlines()
-    assert all("UsageError NEVER DLA 1: cudlaImportExternalMemory: the memory is registered" in r for r in registered)
-    assert found.startswith(words)
-    assert broken in ("failed", "hung")
-    assert ended == "abandoned"
 
 
 def test_a_lost_device_is_lost() -> None:

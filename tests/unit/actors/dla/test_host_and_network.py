@@ -13,11 +13,11 @@ from codecfleet.actors.dla.host import EXECUTION_MODE, DlaHost, isolate_errors, 
 from codecfleet.actors.dla.hybrid import HybridSession
 from codecfleet.actors.dla.layout import pack
 from codecfleet.actors.dla.network import NetworkSettings, WarmNetworks, read_loadable
-from codecfleet.actors.dla.session import DlaTask, Fence, Signal
-from codecfleet.actors.dla.standalone import StandaloneSession, SyncRole, load_native_cudla
+from codecfleet.actors.dla.session import DlaTask
 from codecfleet.actors.dla.states import SessionState
 from codecfleet.actors.dla.statuses import Status
 from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.actors.parcel import Parcel
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
@@ -115,8 +115,9 @@ def test_the_task_limit_reaches_cudla(machine: Machine) -> None:
     assert machine.fake.timeouts_ms == {session.handle: 250}
 
 
-def test_an_older_cudla_without_time_limits_is_used_all_the_same(machine: Machine) -> None:
-    """Where the library has no such function, sessions open, and the watchdog alone notices."""
+@pytest.fixture
+def machine_without_limits(machine: Machine) -> Machine:
+    """A machine whose libcudla lacks ``cudlaSetTaskTimeoutInMs``, as CUDA for Tegra describes it."""
 
     class FunctionNotFoundError(RuntimeError):
         """As the binding raises it."""
@@ -125,10 +126,25 @@ def test_an_older_cudla_without_time_limits_is_used_all_the_same(machine: Machin
         raise FunctionNotFoundError
 
     machine.modules.binding.set_task_timeout_in_ms = absent  # type: ignore[method-assign]
-    session = machine.host().open(0)
-    assert session.state is SessionState.IDLE
-    with pytest.raises(Unsupported, match="cudlaSetTaskTimeoutInMs"):
-        session.set_task_limit(2)
+    return machine
+
+
+def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: Machine) -> None:
+    """Without the function a session opens and takes a limit, and what exceeds it still counts as hung."""
+    session = machine_without_limits.host().open(0)
+    session.set_task_limit(2)
+    machine_without_limits.fake.fault("cuStreamSynchronize", 1, HANG)
+    session.submit([prepared(session)])
+    with pytest.raises(EngineHung, match="cuStreamSynchronize did not return within"):
+        session.synchronize()
+
+
+def test_networks_need_no_time_limits_of_cudla(machine_without_limits: Machine) -> None:
+    """A network is loaded and ready where libcudla has no time limits."""
+    networks = WarmNetworks(machine_without_limits.host)
+    with networks.lend(NetworkSettings(loadable=Parcel.of(NETWORK.to_bytes()))) as network:
+        assert network.is_ready
+    networks.close()
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -291,51 +307,6 @@ def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
     with pytest.raises(DeviceLost, match=f"{call}: the DLA runtime failed"):
         life()
     assert "DLA runtime failed" in host.failure
-
-
-def test_standalone_fills_sync_attributes() -> None:
-    """What an NvSciSync object is for is passed on as cuDLA counts it."""
-    modules = FakeModules(FakeMachine())
-    native = load_native_cudla(lambda _name: modules.library)
-    assert (native.version(), native.device_count()) == (1_002_001, 1)
-    attributes = np.zeros(1, dtype=np.uint32)
-    with StandaloneSession(native, 0, lambda _fence, _seconds: True) as session:
-        session.fill_sync_attributes(int(attributes.ctypes.data), SyncRole.WAIT | SyncRole.SIGNAL)
-    assert attributes[0] == 3
-
-
-def test_a_fence_that_is_not_reached_is_a_hang() -> None:
-    """Without CUDA, waiting is the caller's, and so is its verdict; it gets all tasks' time and the grace."""
-    modules = FakeModules(FakeMachine())
-    waits: list[float] = []
-
-    def give_up(fence: Fence, seconds: float) -> bool:
-        del fence
-        waits.append(seconds)
-        return False
-
-    timing = Timing(limits=TimeLimits(task_s=2, grace_s=1), clock=lambda: 7.0)
-    session = StandaloneSession(load_native_cudla(lambda _name: modules.library), 0, give_up, timing)
-    module = session.load(NETWORK.to_bytes())
-    places = [session.register(modules.machine.allocate(4096), 4096) for _ in range(2)]
-    fence = np.zeros(6, dtype=np.uint64)
-    signal = Signal(session.register_semaphore(modules.machine.allocate(8)), Fence(int(fence.ctypes.data)))
-    task = DlaTask(module=module, inputs=(places[0],), outputs=(places[1],), signal=signal)
-    session.submit([task, task])
-    with pytest.raises(EngineHung, match=r"fence was not reached within 5\.0 s"):
-        session.synchronize()
-    assert waits == [5]
-    assert session.state is SessionState.HUNG
-
-
-def test_standalone_without_the_library_is_refused() -> None:
-    """A machine without libcudla has no DLA, in this mode too."""
-
-    def missing(name: str) -> object:
-        raise OSError(name)
-
-    with pytest.raises(Unsupported, match="no DLA"):
-        load_native_cudla(missing)
 
 
 class Warm:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.dla.layout import pack, unpack
-from codecfleet.actors.dla.session import DlaModule, DlaTask, Fence, FenceKind, Registration, Signal
-from codecfleet.actors.dla.task_memory import FENCE, SIGNAL_EVENTS, TASK, WAIT_EVENTS, TaskMemory
+from codecfleet.actors.dla.session import DlaModule, DlaTask, Registration
+from codecfleet.actors.dla.task_memory import TASK, TaskMemory
 from codecfleet.actors.dla.tensors import (
     TENSOR_DESCRIPTOR,
     DataCategory,
@@ -128,9 +128,6 @@ def test_structures_lie_as_in_nvidia_s_binding() -> None:
     cudla = pytest.importorskip("cuda.bindings.cudla")
     for ours, theirs in (
         (TASK, cudla.task_dtype),
-        (FENCE, cudla.fence_dtype),
-        (WAIT_EVENTS, cudla.wait_events_dtype),
-        (SIGNAL_EVENTS, cudla.signal_events_dtype),
         (TENSOR_DESCRIPTOR, cudla.module_tensor_descriptor_dtype),
     ):
         assert ours.itemsize == theirs.itemsize
@@ -148,29 +145,23 @@ def test_statuses_are_those_of_nvidia_s_binding() -> None:
 
 
 def test_a_task_holds_all_that_it_points_to() -> None:
-    """Read back as C would: tensors, statistics behind the outputs, fences to wait for, the event to signal."""
+    """Read back as C would: tensors, statistics behind the outputs, and no events."""
     tensor = descriptor()
     module = DlaModule(7, (tensor,), (tensor,), (tensor,))
-    places = [Registration(memory=1, size_bytes=1, dla_address=address) for address in (11, 22, 33, 44)]
+    places = [Registration(memory=1, size_bytes=1, dla_address=address) for address in (11, 22, 33)]
     task = DlaTask(
         module=module,
         inputs=(places[0],),
         outputs=(places[1],),
         statistics=(places[2],),
-        waits=(Fence(0x100), Fence(0x200, FenceKind.START_OF_TASK)),
-        signal=Signal(places[3], Fence(0x300)),
     )
     memory = TaskMemory([DlaTask(module=module, inputs=(), outputs=()), task])
     empty, record = np.frombuffer(ctypes.string_at(memory.address, 2 * TASK.itemsize), dtype=TASK)
-    assert (empty["input_tensors"], empty["output_tensors"], empty["wait_events"], empty["signal_events"]) == (0,) * 4
+    assert (empty["input_tensors"], empty["output_tensors"]) == (0, 0)
+    assert (record["wait_events"], record["signal_events"]) == (0, 0)
     assert (record["module_handle"], record["input_tensor_count"], record["output_tensor_count"]) == (7, 1, 2)
     assert _numbers(record["input_tensors"], 1) == [11]
     assert _numbers(record["output_tensors"], 2) == [22, 33]
-    (waits,) = np.frombuffer(ctypes.string_at(int(record["wait_events"]), 16), dtype=WAIT_EVENTS)
-    fences = np.frombuffer(ctypes.string_at(int(waits["fences"]), 32), dtype=FENCE)
-    assert [(int(f["fence"]), int(f["kind"])) for f in fences] == [(0x100, 1), (0x200, 2)]
-    (signals,) = np.frombuffer(ctypes.string_at(int(record["signal_events"]), 24), dtype=SIGNAL_EVENTS)
-    assert (_numbers(signals["semaphores"], 1), int(signals["count"])) == ([44], 1)
 
 
 def _numbers(address: int, count: int) -> list[int]:
