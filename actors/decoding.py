@@ -69,7 +69,9 @@ class DecodeRange:
     source: str
     stream_index: int
     time_base: Fraction
+    """The tick that pictures leave with: the source's own, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
+    tick_divisor: int = 1
     entry: AccessPoint | None = None
     last_packet: int | None = None
     shifts: tuple[TimeShift, ...] = ()
@@ -218,10 +220,9 @@ def _in_time(
     )
     for packet, frame in decoded:
         ticks = frame.pts
-        if ticks is not None and packet is not None:
-            for shift in range_.shifts:
-                if shift.first_packet <= packet:
-                    ticks += shift.ticks
+        if ticks is not None:
+            ticks += sum(shift.ticks for shift in range_.shifts if packet is not None and shift.first_packet <= packet)
+            ticks *= range_.tick_divisor
         yield from mender.push(frame, ticks)
     yield from mender.finish()
 

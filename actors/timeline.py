@@ -7,20 +7,21 @@ R2  A frame without a PTS follows the frame before it, in the decoder's output o
     with none before it, it precedes the next known one; where no frame of the track has a PTS, frame n is at
     n nominal durations.
 R3  Frames are sorted by time, stable in the decoder's output order.
-R4  Frames that share one time are spread evenly up to the next distinct one.
+R4  Frames that share one time are spread evenly up to the next distinct one. Where a tick is too coarse for that, the
+    index has divided it (``tick_divisor``): a frame whose time is its own never moves.
 
 All of it streams: ``Mender`` holds back only as many frames as a rule needs to see.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from math import floor
 from typing import Generic, TypeVar
 
-__all__ = ["Mended", "Mender", "TimeShift", "is_increasing", "nominal_ticks", "spread"]
+__all__ = ["Mended", "Mender", "TimeShift", "is_increasing", "nominal_ticks", "spread", "tick_divisor"]
 
 FrameT = TypeVar("FrameT")
 
@@ -29,6 +30,9 @@ RESET_S = 1
 LONGEST_GAP_S = 6 * 3600
 """A leap ahead by more than this is a reset too, not a gap: FFmpeg takes a transport stream's clock that starts over
 for one that has run through its 33 bits, and adds a day."""
+
+FINEST_S = Fraction(1, 1_000_000_000)
+"""No tick is divided into finer ones than this (rule R4): FFmpeg's time bases have a denominator of 31 bits."""
 
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
@@ -64,13 +68,24 @@ def whole_ticks(nominal: Fraction) -> int:
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that all claim ``time``, before ``following`` where there is one.
 
-    They share the interval evenly; where it is too short, or there is no next frame, they follow each other by the
-    nominal duration, and whoever comes next is pushed behind them.
+    They share the interval evenly. Where there is no next frame, they follow each other by the nominal duration; so
+    they do where the interval is too short, as only frames without timestamps can find it: the next one then moves.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]
     step = max(1, floor(nominal))
     return [time + j * step for j in range(count)]
+
+
+def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
+    """Return by what the source's tick is divided so that frames that share a time fit before the next one (rule R4).
+
+    Args:
+        shared: of each time with a later one, how many frames share it, and how many ticks there are up to the next.
+        time_base: the source's tick, in seconds; what comes out is no finer than ``FINEST_S``.
+    """
+    needed = max((-(-count // gap) for count, gap in shared), default=1)
+    return max(1, min(needed, floor(time_base / FINEST_S)))
 
 
 @dataclass(slots=True)
@@ -168,7 +183,10 @@ class Mender(Generic[FrameT]):
         return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
     def _pass_expected(self, ticks: int) -> None:
-        while self._next_expected < len(self.expected) and self.expected[self._next_expected] <= ticks:
+        while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
+            self._next_expected += 1
+        # One entry for one frame: another that shares its time is still to come.
+        if self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 
     def _release(self) -> list[tuple[int, FrameT]]:

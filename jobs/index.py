@@ -3,7 +3,7 @@
 Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +21,15 @@ from ..actors.bitstream import RandomAccess, random_access_kind
 from ..actors.decoding import AccessPoint
 from ..actors.describe import nominal_frame_rate
 from ..actors.opening import open_source
-from ..actors.timeline import LONGEST_GAP_S, REORDER_FRAMES, RESET_S, TimeShift, nominal_ticks, whole_ticks
+from ..actors.timeline import (
+    LONGEST_GAP_S,
+    REORDER_FRAMES,
+    RESET_S,
+    TimeShift,
+    nominal_ticks,
+    tick_divisor,
+    whole_ticks,
+)
 from ..errors import InputUnreadable, NoVideoTrack
 from .whole_pictures import WholePictures
 
@@ -45,8 +53,9 @@ _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 class TrackIndex:
     """Every packet of one video track, in demux order. Arrays are int64 ticks of ``time_base`` unless named otherwise.
 
-    ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what kind of
-    random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
+    ``time_base`` is the source's tick divided by ``tick_divisor`` (rule R4); ``dts`` and ``shifts`` are in the source's
+    own ticks. ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what
+    kind of random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
     ``has_whole_pictures`` says that every packet is known to show one whole picture.
     """
 
@@ -63,6 +72,7 @@ class TrackIndex:
     kinds: dict[int, RandomAccess]
     shifts: tuple[TimeShift, ...]
     has_whole_pictures: bool = False
+    tick_divisor: int = 1
 
     @property
     def packets(self) -> int:
@@ -143,7 +153,7 @@ class TrackIndex:
         return AccessPoint(
             packet=packet,
             pos_bytes=int(self.pos_bytes[packet]),
-            pts=None if pts == MISSING else pts - shift,
+            pts=None if pts == MISSING else pts // self.tick_divisor - shift,
             dts=None if dts == MISSING else dts,
             is_unique=not bool(self._repeated[packet]),
             is_discarded=not bool(self.presented[packet]),
@@ -303,11 +313,13 @@ def index_packets(
     for shift in shifts:
         later = pts[shift.first_packet :]
         later[later != MISSING] += shift.ticks
+    divisor = tick_divisor(_shared_times(pts, flags), time_base)
+    pts[pts != MISSING] *= divisor
     return TrackIndex(
         source=source,
         stream_index=stream.index,
         codec=stream.codec_context.codec.canonical_name,
-        time_base=time_base,
+        time_base=time_base / divisor,
         frame_rate=rate,
         pts=pts,
         dts=dts,
@@ -317,7 +329,15 @@ def index_packets(
         kinds={number: row[5] for number, row in enumerate(rows) if row[5] is not None},
         shifts=shifts,
         has_whole_pictures=has_whole_pictures,
+        tick_divisor=divisor,
     )
+
+
+def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Yield, of every time that presented packets share, how many do, and how many ticks there are up to the next."""
+    times, counts = np.unique(pts[(pts != MISSING) & ((flags & DISCARD) == 0)], return_counts=True)
+    for place in np.flatnonzero(counts[:-1] > 1):
+        yield int(counts[place]), int(times[place + 1] - times[place])
 
 
 def find_resets(

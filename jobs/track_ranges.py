@@ -90,6 +90,7 @@ class TrackRanges:
             stream_index=index.stream_index,
             time_base=index.time_base,
             nominal_ticks=index.nominal_ticks,
+            tick_divisor=index.tick_divisor,
             entry=entry,
             last_packet=last_packet,
             shifts=index.shifts,

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, pairwise
+from math import ceil
 from typing import cast
 
 import av
@@ -33,6 +34,7 @@ __all__ = [
     "SequentialDecode",
     "Timeline",
     "clock_offsets",
+    "divisor_of",
     "in_known_order",
     "in_presentation_order",
     "mend",
@@ -48,6 +50,10 @@ LEAP_S = 6 * 3600
 
 WINDOW_FRAMES = 16
 """Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
+
+
+FINEST_S = Fraction(1, 10**9)
+"""The finest tick that the source's may be divided into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +100,14 @@ class Timeline:
     """When every frame of a track is to be shown.
 
     Frames are named by their place in the decoder's output; ``order`` lists them as they are presented and ``times``
-    gives the mended time of each, in ticks, in that order, strictly increasing. The counts say how often each rule
-    had to act: clock resets, frames without a PTS, frames that came after a later one, frames that repeat a time.
+    gives the mended time of each, in that order, strictly increasing, in the source's ticks divided by ``divisor``.
+    The counts say how often each rule had to act: clock resets, frames without a PTS, frames that came after a later
+    one, frames that repeat a time.
     """
 
     order: tuple[int, ...]
     times: tuple[int, ...]
+    divisor: int = 1
     resets: int = 0
     missing: int = 0
     disordered: int = 0
@@ -136,16 +144,31 @@ def clock_offsets(packets: Sequence[PacketStamp], nominal: Nominal, time_base: F
     return [clock.advance(packet) for packet in packets]
 
 
-def mend(frames: Sequence[FrameStamp], nominal: Nominal, *, resets: int = 0) -> Timeline:
+def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
+    """Return by what the source's tick is divided, so that no time that is some frame's own has to move: part of R4.
+
+    ``times`` are those of the presented packets, mended by R1. Frames that share one need as many ticks as they are,
+    up to the next time; a divided tick is never shorter than a nanosecond.
+    """
+    groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
+    wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
+    finest = int(time_base / FINEST_S)
+    return max(1, min(ceil(max(wanted, default=1)), finest))
+
+
+def mend(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
     """Return when each of a track's frames is to be shown: rules R2, R3 and R4 over the decoder's whole output.
 
-    ``resets`` is only carried into the result.
+    Stamps and ``nominal`` are in the source's ticks, the result's times in ticks divided by ``divisor``. ``resets`` is
+    only carried into the result.
     """
-    filled = _filled([frame.time for frame in frames], nominal)
+    nominal = Nominal(nominal.exact * divisor)
+    filled = _filled([None if frame.time is None else frame.time * divisor for frame in frames], nominal)
     order = sorted(range(len(filled)), key=filled.__getitem__)
     return Timeline(
         order=tuple(order),
         times=tuple(_spread([filled[frame] for frame in order], nominal)),
+        divisor=divisor,
         resets=resets,
         missing=sum(frame.pts is None for frame in frames),
         disordered=_disordered(filled),
@@ -203,19 +226,22 @@ class SequentialDecode:
     stream: VideoStream
     nominal: Nominal
     stamps: list[FrameStamp] = field(default_factory=list)
+    packet_times: list[int] = field(default_factory=list)
     packets: int = 0
     damaged_packets: int = 0
     resets: int = 0
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds in a tick."""
+        """Seconds in a tick of the source."""
         return Fraction(self.stream.time_base or 1)
 
     def __iter__(self) -> Iterator[VideoFrame]:
         clock = ResetClock(self.nominal, self.time_base)
         for packet in self._packets():
             offset = clock.advance(_stamp(packet)) if packet.size else clock.offset
+            if packet.size and packet.pts is not None and not packet.is_discard:
+                self.packet_times.append(packet.pts + offset)
             self.resets = clock.resets
             self.packets += packet.size > 0
             # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
@@ -247,7 +273,8 @@ class SequentialDecode:
 
     def timeline(self) -> Timeline:
         """Return the mended timeline of the frames decoded so far."""
-        return mend(self.stamps, self.nominal, resets=self.resets)
+        divisor = divisor_of(self.packet_times, self.time_base)
+        return mend(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
 
 
 def _stamp(packet: "Packet[VideoStream]") -> PacketStamp:

@@ -161,7 +161,7 @@ def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Frac
         return None
     timeline = read_timeline(source, video_track)
     with open_track(source, video_track) as track:
-        time_base = track.time_base
+        time_base = track.time_base / timeline.divisor
     kept = [
         place
         for place, ticks in enumerate(timeline.times)
@@ -209,7 +209,7 @@ def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
 
 def _conclude(compared: _Compared, truth: SequentialDecode, shown: SequentialDecode) -> None:
     compared.timeline = truth.timeline()
-    compared.time_base = truth.time_base
+    compared.time_base = truth.time_base / compared.timeline.divisor
     compared.damaged_packets = truth.damaged_packets
     compared.output_damaged_packets = shown.damaged_packets
     compared.output_pts = [stamp.pts for stamp in shown.stamps]

@@ -1,12 +1,16 @@
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.timeline import REORDER_FRAMES, Mender, nominal_ticks, spread, whole_ticks
+from codecfleet.actors.timeline import REORDER_FRAMES, Mender, nominal_ticks, spread, tick_divisor, whole_ticks
+from codecfleet.jobs.truth import FrameStamp, Nominal, divisor_of
+from codecfleet.jobs.truth import mend as mend_whole
 
 NOMINAL = Fraction(40)
+MILLISECOND = Fraction(1, 1000)
 
 
 def mend(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
@@ -54,9 +58,60 @@ def test_repeats_are_spread_up_to_the_next_time() -> None:
 
 
 def test_a_crowd_pushes_what_follows() -> None:
-    """Rule R4: where repeats do not fit before the next frame, times still increase."""
+    """Rule R4: where repeats that the index did not see do not fit before the next frame, times still increase."""
     times = [t for t, _ in mend([0, 0, 0, 1, 2])]
     assert all(a < b for a, b in pairwise(times))
+
+
+def divisor(times: list[int], time_base: Fraction = MILLISECOND) -> int:
+    """Return what the index divides the ticks of a track with these times by."""
+    groups = sorted(Counter(times).items())
+    return tick_divisor([(count, after - time) for (time, count), (after, _) in pairwise(groups)], time_base)
+
+
+def test_repeats_that_find_no_room_are_given_finer_ticks() -> None:
+    """Rule R4: two frames at 1 between 0 and 2 are shown at 1 and 1.5, in half ticks; their neighbours stay."""
+    assert divisor([0, 1, 1, 2]) == 2
+    assert [t for t, _ in mend([0, 2, 2, 4])] == [0, 2, 3, 4]
+    assert divisor([0, 1, 1, 2], Fraction(1, 10**9)) == 1
+
+
+def test_a_frame_that_repeats_a_time_may_come_after_a_later_one() -> None:
+    """Rule R3: the index promises two frames at 80, so the one at 120 waits for the second of them."""
+    assert mend([0, 80, 120, 80, 160], expected=[0, 80, 80, 120, 160]) == [
+        (0, 0),
+        (80, 1),
+        (100, 3),
+        (120, 2),
+        (160, 4),
+    ]
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=60), st.randoms())
+def test_frames_whose_time_is_their_own_never_move(times: list[int], random: object) -> None:
+    """Rule R4: whatever repeats around them, in whatever order; and the truth says the same over the whole list."""
+    times.sort()
+    by = divisor(times)
+    assert by == divisor_of(times, MILLISECOND)
+    shuffled = _shuffled(times[:REORDER_FRAMES], random) + times[REORDER_FRAMES:]
+    ticks = [time * by for time in shuffled]
+    out = mend(list(ticks), expected=sorted(ticks))
+    own = {time * by for time, count in Counter(times).items() if count == 1}
+    assert {ticks[place]: time for time, place in out if ticks[place] in own} == {time: time for time in own}
+    assert all(a < b for a, b in pairwise(time for time, _ in out))
+    truth = mend_whole([FrameStamp(time) for time in shuffled], Nominal(NOMINAL / by), divisor=by)
+    assert [time for time, _ in out] == list(truth.times)
+    assert [place for _, place in out] == list(truth.order)
+
+
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=60), st.data())
+def test_frames_that_share_a_time_get_the_same_ones_in_any_segment(times: list[int], data: st.DataObject) -> None:
+    """Rule R4: a mender that starts later gives the frames behind the cut the same times, as cuts avoid repeats."""
+    ticks = sorted(time * divisor(times) for time in times)
+    cut = data.draw(st.sampled_from(sorted(set(ticks))))
+    whole = [time for time, _ in mend(list(ticks), expected=ticks)]
+    behind = [time for time in ticks if time >= cut]
+    assert [time for time, _ in mend(list(behind), expected=behind)] == whole[len(ticks) - len(behind) :]
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60, unique=True), st.randoms())

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.truth import FrameStamp, Nominal, PacketStamp, clock_offsets, mend
+from codecfleet.jobs.truth import FrameStamp, Nominal, PacketStamp, clock_offsets, divisor_of, mend
 
 MILLISECOND = Fraction(1, 1000)
 FORTY_MS = Nominal(Fraction(40))
@@ -82,8 +82,17 @@ def test_repeated_times_share_the_time_until_the_next_one() -> None:
 
 
 def test_repeated_times_without_room_push_what_follows() -> None:
-    """R4: nominal steps where the next time is too close, and whoever follows stays behind."""
+    """R4: nominal steps where the next time is too close and the ticks are not divided, and the next stays behind."""
     assert times_of(0, 0, 0, 2, 90) == [0, 40, 80, 81, 90]
+
+
+def test_ticks_are_divided_where_repeated_times_find_no_room() -> None:
+    """R4: by as much as the most crowded time needs, but never into less than a nanosecond."""
+    assert divisor_of([0, 0, 0, 100], MILLISECOND) == 1
+    assert divisor_of([0, 1, 1, 1, 2, 2, 3, 3], MILLISECOND) == 3
+    assert divisor_of([0, 1, 1, 1, 2], Fraction(1, 500_000_000)) == 2
+    stamps = [FrameStamp(pts) for pts in (0, 1, 1, 1, 2)]
+    assert mend(stamps, FORTY_MS, divisor=3).times == (0, 3, 4, 5, 6)
 
 
 def test_repeated_times_at_the_end_step_by_the_nominal_duration() -> None:
