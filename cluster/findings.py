@@ -7,34 +7,30 @@ from typing import Final
 
 from .probes.absence import Absence, NotApplicable, known
 from .probes.container import judge_container
-from .probes.cuda_compat import CompatFacts, has_driver, judge
+from .probes.cuda_compat import STUCK_MEND, CompatFacts, has_driver, judge
 from .probes.device_report import DeviceReport, MigSlice
 from .probes.engines import Direction, Engine, How, Trial
 from .probes.node_report import DeviceTrials, NodeReport
+from .probes.nvml_facts import BRANDS
 from .probes.trial_cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from .probes.verdict import State, Verdict
 from .probes.xids import XidAction, xid_rule
 
 __all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
 
-PACKAGE_MEND: Final = 'pip install "codecfleet[nvidia]"'
 _DECODES_NOTHING_MEND: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )
 _NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
-_STUCK_MEND: Final = (
-    "nvidia-smi should answer within seconds: look for NVRM and Xid lines in the kernel's log, "
-    "and restart the machine if it does not"
-)
+_REBOOT: Final = "stop the work on this node, then restart the machine"
 _RECOVERY_MENDS: Final = {
-    "reset": "drain the GPU and reset it (nvidia-smi --gpu-reset)",
-    "reboot": "drain the node and restart the machine",
-    "drain": "take no new work to it until its peers have ended theirs",
-    "drain and reset": "drain the GPU and reset it (nvidia-smi --gpu-reset)",
-    "recover IMEX domain": "restart the machine's IMEX domain (nvidia-imex)",
-    "bus reset": "drain the node and reset the GPU's bus, or restart the machine",
+    "reboot": _REBOOT,
+    "drain": "start no new work on it until the GPUs linked to it have ended theirs",
+    "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
+    "bus reset": _REBOOT,
 }
-"""By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``)."""
+"""By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+_RESETS: Final = ("reset", "drain and reset")
 
 
 class Weight(Enum):
@@ -92,8 +88,23 @@ def verdicts(report: NodeReport) -> tuple[Verdict, ...]:
         return ()
     package = None if isinstance(report.pynvvideocodec, NotApplicable) else report.pynvvideocodec
     version = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
-    container = () if isinstance(report.container, NotApplicable) else judge_container(report.container, report.cuda)
-    return (*judge(CompatFacts(report.cuda, package, version)), *container)
+    container = (
+        ()
+        if isinstance(report.container, NotApplicable)
+        else judge_container(report.container, report.cuda, _brand(report))
+    )
+    return (*judge(CompatFacts(report.cuda, package, version, _codecs_work(report))), *container)
+
+
+def _codecs_work(report: NodeReport) -> bool:
+    tried = (trial for device in report.devices for trial in device.trials)
+    return any(trial.works and trial.how is How.TRIED for trial in tried)
+
+
+def _brand(report: NodeReport) -> str:
+    """Return NVML's brand of the first GPU, which stands for all as it does for the container runtime; "" unknown."""
+    said = (gpu.facts.get("brand") for gpu in _gpus(report))
+    return next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
 
 
 def _has_devices(report: NodeReport) -> bool:
@@ -144,7 +155,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
     """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
     if isinstance(report.nvml, NotApplicable):
         if _driver_is_here(report) or _is_cut_off(report):
-            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, _STUCK_MEND, "NVML")
+            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_MEND, "NVML")
         return
     if report.nvml.library_problem is None:
         return
@@ -178,30 +189,36 @@ def _health(report: NodeReport) -> Iterator[Finding]:
     for device in _gpus(report):
         about, health = f"GPU {device.index} ({device.name})", device.health
         if health.lost:
-            mend = "reset it (nvidia-smi --gpu-reset) or restart the machine; take no work to it before"
+            mend = f"{_reset(device)}; if it stays lost, restart the machine"
             yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, mend, about)
             continue
         action = known(health.recovery_action, "none")
         if action != "none":
             cause = f"the driver's own advice is: {action}"
-            mend = _RECOVERY_MENDS.get(action, "look the advice up in NVIDIA's NVML reference")
+            unknown = "look the advice up in NVIDIA's NVML reference"
+            mend = _reset(device) if action in _RESETS else _RECOVERY_MENDS.get(action, unknown)
             yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, mend, about)
-        yield from _xids(health.xids, about)
+        yield from _xids(health.xids, about, _reset(device))
         if known(health.ecc_uncorrected, 0):
             cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
-            yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, "drain it and reset it", about)
+            yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, _reset(device), about)
         if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
             cause = "bad memory was found and will be replaced at the next reset"
-            yield Finding(Weight.LIMITED, "a reset is pending", cause, "drain the GPU, then reset it", about)
+            yield Finding(Weight.LIMITED, "a reset is pending", cause, _reset(device), about)
 
 
-def _xids(xids: tuple[int, ...], about: str) -> Iterator[Finding]:
+def _reset(device: DeviceReport) -> str:
+    return f"stop the work on it, then reset it: sudo nvidia-smi --gpu-reset -i {device.index}"
+
+
+def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
     """Tell of the errors that hurt the device; those that a program brought on itself hurt nobody else."""
     for xid in dict.fromkeys(xids):
         rule = xid_rule(xid)
         if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
             title = f"Xid {xid}, {rule.name}: {rule.action.value}"
-            yield Finding(Weight.BROKEN, title, rule.reason, "drain the GPU and reset it; see dmesg", about)
+            mend = reset if rule.action is XidAction.QUARANTINE_DEVICE else _REBOOT
+            yield Finding(Weight.BROKEN, title, rule.reason, mend, about)
         else:
             yield Finding(Weight.NOTE, f"Xid {xid}, {rule.name}", rule.reason, "", about)
 
@@ -287,18 +304,33 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
             continue
         about = f"GPU {device.index} ({device.name})"
         if device.mig.enabled and not device.mig.slices:
-            mend = "create instances (nvidia-smi mig -cgi <profile> -C) or turn MIG off (nvidia-smi -mig 0)"
-            yield Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
+            yield _no_slice(device, device.mig.slices_refused, about)
         if device.mig.enabled != device.mig.pending:
             state = "on" if device.mig.pending else "off"
             title = f"MIG will be {state} after a reset"
-            yield Finding(Weight.LIMITED, title, "a change is pending", "nvidia-smi --gpu-reset", about)
+            yield Finding(Weight.LIMITED, title, "a change is pending", _reset(device), about)
         profiles = [part.profile for part in _undecoding(device)]
         for profile in dict.fromkeys(profiles):
             count = profiles.count(profile)
             title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
-            mend = "for video, make a larger profile, or one with +me"
+            mend = (
+                "for video, make a larger one or one with +me (codecfleet devices --mig lists the profiles; "
+                f"sudo nvidia-smi mig -i {device.index} -cgi <profile> -C)"
+            )
             yield Finding(Weight.NOTE, title, "such a slice has no decoder", mend, about)
+
+
+def _no_slice(device: DeviceReport, refused: NotApplicable | None, about: str) -> Finding:
+    """Tell MIG without an instance from instances that this user may not see: those must not be taken away."""
+    if refused is not None:
+        title = "MIG is on, but its instances cannot be seen from here"
+        mend = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
+        return Finding(Weight.BROKEN, title, refused.reason, mend, about)
+    mend = (
+        f"create instances (sudo nvidia-smi mig -i {device.index} -cgi <profile> -C) "
+        f"or turn MIG off (sudo nvidia-smi -i {device.index} -mig 0)"
+    )
+    return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
 
 
 def _undecoding(device: DeviceReport) -> list[MigSlice]:
@@ -333,7 +365,12 @@ def _software_encoders(report: NodeReport) -> list[Trial]:
 def _software(report: NodeReport) -> Iterator[Finding]:
     if not report.software:
         if not report.simulated:
-            yield Finding(Weight.BROKEN, "no software codec was tried", "their probe said nothing", "pip install av")
+            yield Finding(
+                Weight.BROKEN,
+                "no software codec was tried",
+                "their probe said nothing",
+                "pip install --force-reinstall av",
+            )
         return
     for codec, name in (*SOFTWARE_ENCODERS.items(), *SOFTWARE_DECODERS.items()):
         mine = [trial for trial in report.software if trial.implementation == name]

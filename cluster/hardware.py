@@ -10,12 +10,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from .probes.cuda_tables import is_geforce
 from .probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 
 __all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "load_hardware"]
 
 MIB = 1 << 20
-_GEFORCE = "GeForce"
 
 
 class _Frozen(BaseModel):
@@ -169,7 +169,7 @@ class Hardware(_Frozen):
 
     def is_geforce(self, name: str) -> bool:
         """Tell whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
-        return _GEFORCE in name
+        return is_geforce(name)
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
         """Return what the engines of a GPU would answer to every case in the tables, as a simulated fleet has it.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from .absence import Absence, Maybe, NotApplicable
 from .cuda_report import CudaReport
-from .cuda_tables import version_numbers
-from .require_cuda import HostFacts, evaluate, host_facts
+from .cuda_tables import is_geforce, version_numbers
+from .require_cuda import HostFacts, evaluate, host_facts, undecided
 from .verdict import State, Verdict
 
 __all__ = ["ContainerReport", "judge_container", "probe_container"]
@@ -134,7 +134,8 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdic
     subject, rule = "NVIDIA_VISIBLE_DEVICES", "the container runtime passes the devices that it names"
     if container.visible_devices in _VOID:
         because = f'it is "{container.visible_devices}", so the container was given no GPU'
-        yield Verdict(subject, State.UNKNOWN, rule, because, "set it to all, or to GPUs' UUIDs, to use GPUs")
+        mend = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
+        yield Verdict(subject, State.UNKNOWN, rule, because, mend)
     else:
         because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
         mend = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
@@ -170,7 +171,8 @@ def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Verdi
     for name, text in container.requirements.items():
         met = evaluate(text, host)
         if met is None:
-            yield Verdict(name, State.UNKNOWN, rule, f'whether "{_short(text)}" holds depends on what is unknown here')
+            because = f"what it depends on cannot be checked here: {_short(', '.join(undecided(text, host)))}"
+            yield Verdict(name, State.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
         elif met:
             yield Verdict(name, State.OK, rule, "the host's driver meets it")
         else:
@@ -178,7 +180,7 @@ def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Verdi
                 " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)" if container.is_requirement_disabled else ""
             )
             because = f'"{_short(text)}" does not hold: the driver is {host.driver}, for CUDA {host.cuda}{skipped}'
-            mend = "use an image for this driver, or a newer driver"
+            mend = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
             limits = ("the image's own CUDA programs may fail",)
             yield Verdict(name, State.LIMITED, rule, because, mend, limits)
 
@@ -216,7 +218,7 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
     if branch not in _SUBSET_TROUBLE_BRANCHES:
         return
     names = {device.name for device in cuda.devices}
-    is_hit = any("GeForce" in name for name in names)
+    is_hit = any(map(is_geforce, names))
     because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
     mend = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
     state = State.LIMITED if is_hit else State.UNKNOWN

@@ -7,11 +7,12 @@ a table says: a driver that initialises works, whatever a matrix has against it.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from .absence import Absence, NotApplicable
 from .cuda_deployment import is_compat_library
 from .cuda_errors import cuda_error
-from .cuda_forward import judge_forward
+from .cuda_forward import CODEC_LIMIT, judge_forward
 from .cuda_report import CudaDevice, CudaReport
 from .cuda_runtime import judge_runtimes
 from .cuda_tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
@@ -19,16 +20,26 @@ from .pynvvideocodec import PyNvVideoCodecReport
 from .pynvvideocodec_needs import judge_pynvvideocodec
 from .verdict import State, Verdict
 
-__all__ = ["CompatFacts", "State", "Verdict", "has_driver", "judge"]
+__all__ = ["STUCK_MEND", "CompatFacts", "State", "Verdict", "has_driver", "judge"]
+
+
+STUCK_MEND: Final = (
+    "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CompatFacts:
-    """What is judged together. ``nvml_driver_version`` is NVML's word for the driver version, "" where it has none."""
+    """What is judged together.
+
+    ``nvml_driver_version`` is NVML's word for the driver version, "" where it has none. ``codecs_work`` tells that a
+    GPU here has decoded or encoded a picture.
+    """
 
     cuda: CudaReport
     pynvvideocodec: PyNvVideoCodecReport | None = None
     nvml_driver_version: str = ""
+    codecs_work: bool = False
 
 
 def judge(facts: CompatFacts) -> tuple[Verdict, ...]:
@@ -46,10 +57,10 @@ def judge(facts: CompatFacts) -> tuple[Verdict, ...]:
         *_devices(report),
         *judge_forward(report),
         *judge_runtimes(report),
-        *_codec_libraries(report),
+        *_codec_libraries(report, codecs_work=facts.codecs_work),
     ]
     if facts.pynvvideocodec is not None:
-        verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report)
+        verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report, codecs_work=facts.codecs_work)
     return tuple(verdicts)
 
 
@@ -75,12 +86,13 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
     if isinstance(module, NotApplicable):
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
         if facts.cuda.init_code != 0:
-            mend = "load it (modprobe nvidia) or, in a container, give it the GPUs (--gpus all)"
+            mend = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             yield Verdict(subject, State.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", mend)
         return
     if isinstance(library, NotApplicable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
-        yield Verdict(subject, _missing(library), rule, because, "install the user-mode driver of that very version")
+        mend = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
+        yield Verdict(subject, _missing(library), rule, because, mend)
         return
     others = {"libcuda": "" if isinstance(library.version, NotApplicable) else library.version}
     if is_compat_library(library, module) or facts.cuda.is_tegra:
@@ -89,7 +101,11 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
     wrong = [f"{name} {version}" for name, version in others.items() if version and version != module.version]
     if wrong:
         because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
-        mend = "after a driver upgrade, reload the kernel module or restart; else install both of one version"
+        if facts.cuda.init_code == 0:
+            because += "; all the same cuInit accepted them"
+            yield Verdict(subject, State.OK, rule, because, limits=(CODEC_LIMIT,))
+            return
+        mend = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
         yield Verdict(subject, State.BROKEN, rule, because, mend)
     else:
         kind = "open " if module.is_open else ""
@@ -110,8 +126,8 @@ def _initialises(report: CudaReport) -> Iterator[Verdict]:
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
     code = report.init_code
     if report.ended:
-        mend = "look for NVRM and Xid lines in the kernel's log; nvidia-smi should answer within seconds"
-        yield Verdict(subject, State.BROKEN, rule, f"the process that asked the driver ended: {report.ended}", mend)
+        because = f"the process that asked the driver ended: {report.ended}"
+        yield Verdict(subject, State.BROKEN, rule, because, STUCK_MEND)
     elif isinstance(code, NotApplicable):
         if not isinstance(report.library, NotApplicable):
             yield Verdict(subject, State.UNKNOWN, rule, code.reason)
@@ -147,9 +163,11 @@ def _branch(report: CudaReport) -> Iterator[Verdict]:
 
 
 def _devices(report: CudaReport) -> Iterator[Verdict]:
+    module = report.kernel_module
+    driver = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
     for device in report.devices:
         yield _context(device)
-        yield from _hardware(device)
+        yield from _hardware(device, driver)
 
 
 def _context(device: CudaDevice) -> Verdict:
@@ -166,8 +184,8 @@ def _context(device: CudaDevice) -> Verdict:
     return Verdict(subject, State.LIMITED if error.is_passing else State.BROKEN, rule, because, error.mend)
 
 
-def _hardware(device: CudaDevice) -> Iterator[Verdict]:
-    """Judge whether toolkits and drivers still know this generation of GPUs."""
+def _hardware(device: CudaDevice, driver: str) -> Iterator[Verdict]:
+    """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" where no table has it."""
     if isinstance(device.compute_capability, NotApplicable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
@@ -176,6 +194,12 @@ def _hardware(device: CudaDevice) -> Iterator[Verdict]:
     if generation is None:
         because = f"compute capability {device.compute_capability} is older than Maxwell"
         yield Verdict(subject, State.LIMITED, rule, because, "use a newer GPU", ("no maintained driver knows it",))
+    elif driver and version_numbers(driver) < version_numbers(generation.first_driver):
+        because = f"{generation.name} is known to drivers from {generation.first_driver} on, and this is {driver}"
+        if device.context_code == 0:
+            yield Verdict(subject, State.OK, rule, f"{because}; all the same a context was made")
+        else:
+            yield Verdict(subject, State.BROKEN, rule, because, f"install driver {generation.first_driver} or later")
     elif generation.last_driver_branch:
         because = f"{generation.name} is known to drivers up to R{generation.last_driver_branch}"
         limits = (f"no toolkit after CUDA {generation.last_toolkit} compiles for it",)
@@ -185,14 +209,25 @@ def _hardware(device: CudaDevice) -> Iterator[Verdict]:
         yield Verdict(subject, State.OK, rule, because)
 
 
-def _codec_libraries(report: CudaReport) -> Iterator[Verdict]:
+def _codec_packages(report: CudaReport) -> str:
+    """Return the step that brings the codec libraries, by the names of Debian's and Ubuntu's packages."""
+    module = report.kernel_module
+    branch = "" if isinstance(module, NotApplicable) else f"-{version_numbers(module.version)[0]}"
+    packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
+    return (
+        f"install the driver's codec libraries (Ubuntu: {packages}); "
+        "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+    )
+
+
+def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Verdict]:
     """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = [name for name, path in report.codec_libraries.items() if isinstance(path, NotApplicable)]
     if absent:
         reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, NotApplicable)}
         state = State.BROKEN if State.BROKEN in reasons else State.UNKNOWN
-        mend = "install the driver's decode and encode libraries; in a container, give it the video capability"
+        mend = _codec_packages(report)
         yield Verdict(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", mend)
         return
     module = report.kernel_module
@@ -201,6 +236,9 @@ def _codec_libraries(report: CudaReport) -> Iterator[Verdict]:
     strangers = [file for file in files if version and not file.endswith(version) and file.count(".") > 2]  # noqa: PLR2004
     if strangers:
         because = f"the kernel driver is {version}, but {' and '.join(strangers)} was loaded"
-        yield Verdict(subject, State.BROKEN, rule, because, "install the libraries of the driver's own version")
+        if codecs_work:
+            yield Verdict(subject, State.OK, rule, f"{because}; all the same a codec session worked")
+        else:
+            yield Verdict(subject, State.BROKEN, rule, because, f"install the driver's libraries of version {version}")
     else:
         yield Verdict(subject, State.OK, rule, f"{', '.join(files)} load")

@@ -45,7 +45,7 @@ _ALL = (
         "CUDA_ERROR_NOT_INITIALIZED",
         "cudaErrorInitializationError",
         "the driver is older than the CUDA runtime allows, or its kernel module does not answer",
-        "install a driver that meets the runtime's minimum, or load the kernel module (nvidia-smi says why it fails)",
+        "load the kernel module (sudo modprobe nvidia; nvidia-smi says why it fails), or install a newer driver",
     ),
     CudaError(
         34,
@@ -59,7 +59,7 @@ _ALL = (
         "",
         "cudaErrorInsufficientDriver",
         "the installed driver is older than the CUDA runtime needs, or there is none",
-        "install a newer driver, or the compat package of the runtime's CUDA version on a data-centre GPU",
+        "install a newer driver; codecfleet doctor says which, and whether a compat package fits this one",
     ),
     CudaError(
         36,
@@ -95,14 +95,15 @@ _ALL = (
         "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
         "cudaErrorUnsupportedPtxVersion",
         "the driver cannot compile PTX that a newer toolkit made: the limit of minor-version compatibility",
-        "install the toolkit's driver or a compat package, or ship code compiled for the device (SASS)",
+        "install a driver of the toolkit's own version, or compile the program for the device itself (SASS)",
     ),
     CudaError(
         802,
         "CUDA_ERROR_SYSTEM_NOT_READY",
         "cudaErrorSystemNotReady",
         "the system is not ready for CUDA: on NVSwitch machines the fabric manager does not run or has not finished",
-        "start nvidia-fabricmanager of exactly the driver's version, and wait until it has set up the fabric",
+        "install nvidia-fabricmanager of exactly the driver's version, start it (sudo systemctl start "
+        "nvidia-fabricmanager) and wait until nvidia-smi -q shows the Fabric's State as Completed",
         is_passing=True,
     ),
     CudaError(
@@ -110,14 +111,14 @@ _ALL = (
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
         "cudaErrorSystemDriverMismatch",
         "the kernel driver and the libcuda that was loaded are of versions that do not go together",
-        "reload the kernel module or restart after a driver upgrade; take an old compat package out of LD_LIBRARY_PATH",
+        "restart the machine after a driver upgrade; take an old compat package out of LD_LIBRARY_PATH",
     ),
     CudaError(
         804,
         "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
         "cudaErrorCompatNotSupportedOnDevice",
         "a compat libcuda was loaded, and this GPU is none of those that forward compatibility is for",
-        "take the compat package out of LD_LIBRARY_PATH and ld.so.conf, and upgrade the driver instead",
+        "take the compat package out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead",
     ),
     CudaError(
         805,

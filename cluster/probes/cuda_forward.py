@@ -19,11 +19,11 @@ from .cuda_tables import (
 )
 from .verdict import State, Verdict
 
-__all__ = ["ForwardAnswer", "forward_answer", "judge_forward", "usable_compat_library"]
+__all__ = ["CODEC_LIMIT", "ForwardAnswer", "forward_answer", "judge_forward", "usable_compat_library"]
 
 _WRONG_DEVICE = 804
 _MISMATCH = 803
-_CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
+CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
 
 
@@ -173,7 +173,7 @@ def _deployed(library: CudaLibrary, report: CudaReport) -> Verdict:
 def _limits(report: CudaReport) -> tuple[str, ...]:
     """Return what forward compatibility leaves out here (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
     features = (_limit(limit, report.devices) for limit in FORWARD_LIMITS)
-    return (*(feature for feature in features if feature), _OPENCL_LIMIT, _CODEC_LIMIT)
+    return (*(feature for feature in features if feature), _OPENCL_LIMIT, CODEC_LIMIT)
 
 
 def _limit(limit: FeatureLimit, devices: tuple[CudaDevice, ...]) -> str:

@@ -6,7 +6,16 @@ from .absence import NotApplicable
 from .cuda_errors import cuda_error
 from .cuda_forward import usable_compat_library
 from .cuda_report import CudaReport, RuntimeInUse
-from .cuda_tables import EXACT_MINIMUMS, MINOR_VERSION_MINIMUMS, MinimumDriver, version_numbers
+from .cuda_tables import (
+    EXACT_MINIMUMS,
+    MINOR_VERSION_MINIMUMS,
+    TOOLKIT_DRIVERS,
+    MinimumDriver,
+    compat_package_for,
+    generation_of,
+    is_geforce,
+    version_numbers,
+)
 from .verdict import State, Verdict
 
 __all__ = ["MINOR_VERSION_LIMITS", "judge_runtime", "judge_runtimes", "minimum_driver"]
@@ -16,11 +25,11 @@ _BACKWARD = "drivers run what older toolkits made (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
-MINOR_VERSION_LIMITS = (
-    f"PTX from the newer toolkit does not compile: {cuda_error(222).name} (222)",
-    f"functions newer than the driver fail: {cuda_error(36).runtime_name} (36)",
-)
-"""What a runtime newer than its driver cannot do (CUDA Compatibility 2.2)."""
+MINOR_VERSION_LIMITS = (f"functions newer than the driver fail: {cuda_error(36).runtime_name} (36)",)
+"""What a runtime newer than its driver cannot do (CUDA Compatibility 2.2).
+
+That PTX of a newer toolkit does not compile (222) is no limit here: NVRTC compiles our kernels for the device itself.
+"""
 
 
 def minimum_driver(cuda_version: str) -> MinimumDriver | None:
@@ -59,11 +68,12 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Verdict:
     if driver and minimum and version_numbers(driver) < version_numbers(minimum.linux):
         return _too_new(runtime, report, _MINOR)
     because = f"the runtime for CUDA {runtime.cuda_version} is newer than the driver's {report.cuda_version}"
-    mend = f"for all of it, install the driver of CUDA {runtime.cuda_version} or later"
-    fitting = usable_compat_library(report, runtime.cuda_version)
-    if fitting is not None:
-        mend = f"for all of it, {_use(fitting.path)}, or install the driver of CUDA {runtime.cuda_version}"
-    return Verdict(runtime.name, State.LIMITED, _MINOR, because, mend, MINOR_VERSION_LIMITS)
+    steps = [*_package_on_disk(runtime, report), _install(TOOLKIT_DRIVERS.get(_minor(runtime), ""), runtime, report)]
+    return Verdict(runtime.name, State.LIMITED, _MINOR, because, _either(steps), MINOR_VERSION_LIMITS)
+
+
+def _minor(runtime: RuntimeInUse) -> str:
+    return ".".join(map(str, version_numbers(runtime.cuda_version)[:2]))
 
 
 def _user_mode_driver(report: CudaReport) -> str:
@@ -81,18 +91,56 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Verdict:
     driver = _user_mode_driver(report)
     needs = f" needs driver {minimum.linux} or later" if minimum else " is newer"
     because = f"CUDA {runtime.cuda_version}{needs}; this is {driver or 'one'} for CUDA {report.cuda_version}"
-    mends = [f"install driver {minimum.linux} or later" if minimum else "install a newer driver"]
+    steps = [*_package_on_disk(runtime, report), _install(minimum.linux if minimum else "", runtime, report)]
+    if rule is _FORWARD and len(steps) == 1:
+        package, why_none = _package(runtime, report)
+        steps += [package] if package else []
+        because += f"; {why_none}" if why_none else ""
+    return Verdict(runtime.name, State.BROKEN, rule, because, _either(steps))
+
+
+def _either(steps: list[str]) -> str:
+    return ", or ".join(steps)
+
+
+def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
+    """Return the step that installs a driver which knows the GPUs at hand; "" for ``driver`` is any newer one."""
+    if report.is_tegra:
+        return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
+    last, name = _last_branch(report)
+    if not driver:
+        return "install a newer driver"
+    if last and version_numbers(driver)[0] > int(last):
+        return f"use a newer GPU: the last driver for {name} is R{last}"
+    return f"install driver {driver} or later" + (f" of R{last}, the last branch for {name}" if last else "")
+
+
+def _last_branch(report: CudaReport) -> tuple[str, str]:
+    """Return the last driver branch that knows every GPU here, and which generation it ends with; "" for no end."""
+    capabilities = [device.compute_capability for device in report.devices]
+    found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
+    ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]
+    return min((end for end in ends if end[0]), default=("", ""))
+
+
+def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
+    """Return the step that installs a compat package, or else why there is none to install."""
+    module = report.kernel_module
+    if report.is_tegra or isinstance(module, NotApplicable):
+        return "", ""
+    if any(is_geforce(device.name) for device in report.devices):
+        return "", "compat packages are not for GeForce"
+    branch = version_numbers(module.version)[0]
+    found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
+    if not found:
+        return "", f"no compat package brings it to R{branch}"
+    package, folder = f"cuda-compat-{found.replace('.', '-')}", f"/usr/local/cuda-{found}/compat"
+    return f"on a data-centre GPU install the package {package} and put {folder} first in LD_LIBRARY_PATH", ""
+
+
+def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
+    """Return the step that uses a compat package which is installed already; none where there is none that fits."""
     fitting = usable_compat_library(report, runtime.cuda_version)
-    if fitting is not None:
-        mends.insert(0, _use(fitting.path))
-    elif rule is _FORWARD and not report.is_tegra:
-        dashed = "-".join(str(number) for number in version_numbers(runtime.cuda_version)[:2])
-        mends.append(f"on a data-centre GPU use the package cuda-compat-{dashed}")
-    if runtime.name.startswith("cuda-bindings"):
-        has = version_numbers(report.cuda_version)[0] if isinstance(report.cuda_version, str) else 0
-        mends.append(f"install the {has}.x line of cuda-python")
-    return Verdict(runtime.name, State.BROKEN, rule, because, ", or ".join(mends))
-
-
-def _use(path: str) -> str:
-    return f"put {path.rpartition('/')[0]} first in LD_LIBRARY_PATH"
+    if fitting is None or any(is_geforce(device.name) for device in report.devices):
+        return []
+    return [f"put {fitting.path.rpartition('/')[0]} first in LD_LIBRARY_PATH"]

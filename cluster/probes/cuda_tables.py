@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
-    "BINDINGS_MINIMUM",
     "BRANCH_CUDA",
     "END_OF_LIFE_BRANCHES",
     "EXACT_MINIMUMS",
@@ -25,8 +24,10 @@ __all__ = [
     "HardwareGeneration",
     "MinimumDriver",
     "PyNvVideoCodecNeeds",
+    "compat_package_for",
     "forward_by_table",
     "generation_of",
+    "is_geforce",
     "newest_cuda_of",
     "version_numbers",
 ]
@@ -196,6 +197,27 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     return Forward.NOT_SUPPORTED if branch in END_OF_LIFE_BRANCHES | NEW_FEATURE_BRANCHES else None
 
 
+def compat_package_for(cuda_version: str, branch: int, last_branch: str = "") -> str:
+    """Return the CUDA version of the oldest compat package that brings a toolkit to a driver branch; "" for none.
+
+    A package is named after the newest toolkit that it supports (CUDA Compatibility 3.3.1), so a newer one will do too.
+
+    Args:
+        cuda_version: the toolkit's.
+        branch: the kernel driver's.
+        last_branch: the last driver branch that knows the GPUs at hand, "" for none: a package is a driver, too.
+    """
+    wanted = version_numbers(cuda_version)[:2]
+    fitting = (
+        package
+        for package, driver in reversed(TOOLKIT_DRIVERS.items())
+        if version_numbers(package) >= wanted
+        and forward_by_table(package, branch) is Forward.WORKS
+        and (not last_branch or version_numbers(driver)[0] <= int(last_branch))
+    )
+    return next(fitting, "")
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureLimit:
     """A feature that a compat package cannot bring along.
@@ -280,11 +302,13 @@ def generation_of(compute_capability: str) -> HardwareGeneration | None:
     return next((found for found in HARDWARE_GENERATIONS if capability >= found.first_capability), None)
 
 
-BINDINGS_MINIMUM = MinimumDriver("580.65.06", "")
-"""What cuda.bindings 13.x needs: the minimum of its major version, without which only its import works."""
-
 NVENC_API_DRIVERS = {"13.0": "570", "12.1": "530"}
 """The first driver branch with each NVENC interface that PyNvVideoCodec has a build for; as far as known."""
+
+
+def is_geforce(name: str) -> bool:
+    """Tell a GeForce card by its name: compat packages are not for it, and its driver caps encoder sessions."""
+    return "GeForce" in name
 
 
 class PyNvVideoCodecNeeds:

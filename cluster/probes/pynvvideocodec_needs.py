@@ -23,16 +23,22 @@ def build_for(nvenc_api: str) -> str | None:
     return next((build for oldest, build in PyNvVideoCodecNeeds.BUILDS if api >= version_numbers(oldest)), None)
 
 
-def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:
-    """Judge the package on a machine that has an NVIDIA driver: the first need that is not met, or that it works."""
+def judge_pynvvideocodec(
+    package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False
+) -> Iterator[Verdict]:
+    """Judge the package on a machine that has an NVIDIA driver: that it works, or the first need that is not met.
+
+    What was tried decides: the needs for its import explain only one that failed, and those of a session
+    (``codecs_work``) only where none was seen to work.
+    """
     if isinstance(package.version, NotApplicable):
         limits = ("no hardware decoding or encoding through NVIDIA's engines",)
         mend = 'install the extra: pip install "codecfleet[nvidia]"'
         yield Verdict(_SUBJECT, State.LIMITED, "it is an optional package", package.version.reason, mend, limits)
         return
-    unmet = next(
-        (verdict for rule in (_system, _orin, _library, _api, _blackwell) for verdict in rule(package, report)), None
-    )
+    imports = () if isinstance(package.picked, str) else (_system, _library, _api)
+    sessions = () if codecs_work else (_orin, _blackwell)
+    unmet = next((verdict for rule in (*imports, *sessions) for verdict in rule(package, report)), None)
     if unmet is not None:
         yield unmet
     elif isinstance(package.picked, NotApplicable):
@@ -88,7 +94,10 @@ def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verd
         because = (
             f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode only too, and {found.reason}"
         )
-        mend = "install the driver's encode library; in a container, give it the video capability"
+        mend = (
+            "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
+            "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        )
         yield Verdict(_SUBJECT, State.BROKEN, "it needs the encode library to import", because, mend)
 
 

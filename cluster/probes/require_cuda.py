@@ -13,7 +13,7 @@ from .absence import NotApplicable
 from .cuda_report import CudaReport
 from .cuda_tables import newest_cuda_of, version_numbers
 
-__all__ = ["HostFacts", "evaluate", "host_facts"]
+__all__ = ["HostFacts", "evaluate", "host_facts", "undecided"]
 
 _CONDITION = re.compile(r"^([a-z]+)(<=|>=|!=|<|>|=)(.+)$")
 _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
@@ -58,6 +58,12 @@ def evaluate(requirement: str, host: HostFacts) -> bool | None:
     if not alternatives or True in alternatives:
         return True
     return None if None in alternatives else False
+
+
+def undecided(requirement: str, host: HostFacts) -> tuple[str, ...]:
+    """Return the conditions that cannot be decided: about what is not known of the host, or not to be read."""
+    conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
+    return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 
 
 def _all(conditions: list[str], host: HostFacts) -> bool | None:

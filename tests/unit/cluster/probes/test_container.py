@@ -287,3 +287,15 @@ def test_each_requirement_gets_a_verdict(text: str, state: State) -> None:
     if state is State.LIMITED:
         assert "580.159.04" in verdict.because
         assert "NVIDIA_DISABLE_REQUIRE" in verdict.because
+        assert verdict.mend == "use an image for CUDA 13.0 or older, or install a newer driver on the host"
+    if state is State.UNKNOWN:
+        assert verdict.because == "what it depends on cannot be checked here: brand=tesla"
+        assert verdict.limits == ("the image's requirement is not checked",)
+
+
+@pytest.mark.parametrize(("brand", "state"), [("tesla", State.OK), ("geforcertx", State.LIMITED)])
+def test_a_requirement_about_the_brand_is_decided(brand: str, state: State) -> None:
+    """Where NVML told the brand, a clause about it is met or not."""
+    inside = container(requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla,driver>=580"})
+    verdict = verdict_on("NVIDIA_REQUIRE_CUDA", judge_container(inside, cuda(), brand))
+    assert verdict.state is state

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from codecfleet.cluster.probes.cuda_report import (
     KernelModule,
     RuntimeInUse,
 )
-from codecfleet.cluster.probes.cuda_tables import TOOLKIT_DRIVERS, Forward
+from codecfleet.cluster.probes.cuda_tables import TOOLKIT_DRIVERS, Forward, forward_by_table
 from codecfleet.cluster.probes.elf_note import ForwardNote
 
 NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
@@ -107,8 +108,8 @@ def test_a_machine_in_order_has_nothing_to_mend() -> None:
 @pytest.mark.parametrize(
     ("found", "nvml", "words"),
     [
-        (report(library=own_library("575.57.08")), "", "libcuda 575.57.08"),
-        (report(), "575.57.08", "NVML 575.57.08"),
+        (report(library=own_library("575.57.08"), init_code=803), "", "libcuda 575.57.08"),
+        (report(init_code=803), "575.57.08", "NVML 575.57.08"),
         (report(library=NO), "", "it is not here"),
         (
             report(kernel_module=NotApplicable(Absence.NOT_FOUND, "it is not loaded"), init_code=3),
@@ -123,6 +124,18 @@ def test_versions_that_differ_are_broken(found: CudaReport, nvml: str, words: st
     assert verdict.state is State.BROKEN
     assert words in verdict.because
     assert verdict.mend
+
+
+@pytest.mark.parametrize(("module", "nvml"), [("580.159.04", ""), ("590.48.01", "590.44.01")])
+def test_a_driver_that_initialises_works_whatever_its_libraries_are(module: str, nvml: str) -> None:
+    """Libraries of another version than the kernel driver's are named, and called broken only where cuInit refused."""
+    for version in ("590.44.01", "575.57.08"):
+        found = report(module, library=own_library(version))
+        verdict = verdict_on("driver versions", found, nvml)
+        assert (verdict.state, verdict.mend) == (State.OK, "")
+        assert f"libcuda {version}" in verdict.because
+        assert verdict.because.endswith("all the same cuInit accepted them")
+        assert verdict.limits == ("NVENC, NVDEC and NVML stay at the kernel driver's version",)
 
 
 def test_a_compat_package_is_no_mismatch() -> None:
@@ -206,26 +219,101 @@ def test_a_runtime_is_judged_by_the_kind_of_compatibility(
 
 
 def test_minor_version_compatibility_names_its_limits() -> None:
-    """PTX that does not compile (222) and functions that are too new (36) are said."""
-    verdict = runtime_verdict("13.4", report())
-    assert "(222)" in verdict.limits[0]
-    assert "cudaErrorCallRequiresNewerDriver (36)" in verdict.limits[1]
+    """Functions that are too new (36) are said, and the driver that has them all; our kernels are no PTX (222)."""
+    verdict = runtime_verdict("13.3", report())
+    assert verdict.limits == ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
+    assert verdict.mend == "install driver 610.43.02 or later"
 
 
 def test_a_runtime_that_is_too_new_is_mended_by_a_package_on_the_disk() -> None:
     """A compat package that fits is named first; one that does not fit is not named."""
     found = report("550.54.15", "12.4", compat_libraries=(COMPAT_590,))
-    assert "/usr/local/cuda-13.1/compat first in LD_LIBRARY_PATH" in runtime_verdict("13.1", found).mend
-    assert "/compat" not in runtime_verdict("13.4", found).mend
-    assert "cuda-compat-13-4" in runtime_verdict("13.4", found).mend
+    here = "put /usr/local/cuda-13.1/compat first in LD_LIBRARY_PATH, or install driver 580.65.06 or later"
+    assert runtime_verdict("13.1", found).mend == here
+    assert runtime_verdict("13.4", found).mend == "install driver 580.65.06 or later"
 
 
-def test_a_binding_that_is_too_new_can_be_exchanged() -> None:
-    """For cuda.bindings 13 on a driver for CUDA 12, the older line is a mend too."""
-    verdict = runtime_verdict("13.4", report("570.124.06", "12.8"), "cuda-bindings 13.4.4")
+@pytest.mark.parametrize(
+    ("driver", "cuda", "package"),
+    [
+        ("418.39", "10.1", ""),
+        ("470.57.02", "11.4", ""),
+        ("525.60.13", "12.0", ""),
+        ("545.23.06", "12.3", ""),
+        ("550.54.15", "12.4", ""),
+        ("560.35.03", "12.6", ""),
+        ("575.57.08", "12.9", ""),
+        ("535.54.03", "12.2", "cuda-compat-13-3"),
+        ("570.124.06", "12.8", "cuda-compat-13-3"),
+    ],
+)
+def test_a_compat_package_is_advised_only_where_the_matrix_has_it(driver: str, cuda: str, package: str) -> None:
+    """For cuda.bindings 13.3 the package is named on R535 and R570; elsewhere there is none, and that is said."""
+    verdict = runtime_verdict("13.3", report(driver, cuda), "cuda-bindings 13.3.0")
     assert verdict.state is State.BROKEN
-    assert "580.65.06" in verdict.mend
-    assert "12.x line of cuda-python" in verdict.mend
+    assert verdict.mend.startswith("install driver 580.65.06 or later")
+    assert "line of cuda-python" not in verdict.mend
+    if package:
+        folder = "/usr/local/cuda-13.3/compat first in LD_LIBRARY_PATH"
+        assert f"or on a data-centre GPU install the package {package} and put {folder}" in verdict.mend
+    else:
+        assert "compat" not in verdict.mend
+        assert verdict.because.endswith(f"no compat package brings it to R{driver.partition('.')[0]}")
+
+
+@given(st.sampled_from(sorted(TOOLKIT_DRIVERS)), st.sampled_from(sorted(TOOLKIT_DRIVERS)))
+def test_every_package_that_is_advised_is_one_that_works(host: str, runtime: str) -> None:
+    """No advice for any pair of driver and runtime names a package that our own table calls unsupported."""
+    driver = TOOLKIT_DRIVERS[host]
+    found = runtime_verdict(runtime, report(driver, host))
+    advised = re.search(r"cuda-compat-(\d+)-(\d+)", found.mend)
+    if advised is not None:
+        package = f"{advised[1]}.{advised[2]}"
+        assert forward_by_table(package, int(driver.partition(".")[0])) is Forward.WORKS
+        assert tuple(map(int, package.split("."))) >= tuple(map(int, runtime.split(".")))
+
+
+def test_a_geforce_card_is_not_told_to_use_a_compat_package() -> None:
+    """Forward compatibility is for data-centre GPUs: neither a package to install nor one on the disk is advised."""
+    geforce = (device(name="NVIDIA GeForce RTX 3090", compute_capability="8.6"),)
+    found = report("570.124.06", "12.8", devices=geforce, compat_libraries=(COMPAT_590,))
+    verdict = runtime_verdict("13.1", found)
+    assert verdict.mend == "install driver 580.65.06 or later"
+    assert "compat packages are not for GeForce" in verdict.because
+
+
+def test_an_old_gpu_is_not_told_to_leave_its_last_driver_branch() -> None:
+    """Volta ends with R580: neither a driver nor a compat package after it is advised."""
+    volta = (device(name="Tesla V100", compute_capability="7.0"),)
+    older = report("535.54.03", "12.2", devices=volta)
+    assert "install driver 580.65.06 or later of R580, the last branch for Volta" in runtime_verdict("13.0", older).mend
+    assert "cuda-compat-13-0" in runtime_verdict("13.0", older).mend
+    assert "compat" not in runtime_verdict("13.3", older).mend
+    newest = runtime_verdict("13.3", report(devices=volta))
+    assert newest.mend == "use a newer GPU: the last driver for Volta is R580"
+
+
+def test_a_jetson_is_told_of_a_jetpack_and_not_of_a_driver() -> None:
+    """The driver of a Tegra comes with its JetPack; packages for servers are not for it."""
+    verdict = runtime_verdict("13.4", report("540.4.0", "12.6", is_tegra=True), "cuda-bindings 13.4.4")
+    assert verdict.state is State.BROKEN
+    assert verdict.mend == "install a JetPack that brings CUDA 13.4 or later"
+
+
+@pytest.mark.parametrize(
+    ("driver", "code", "state", "mend"),
+    [
+        ("550.54.15", 999, State.BROKEN, "install driver 570.26 or later"),
+        ("550.54.15", 0, State.OK, ""),
+        ("570.124.06", 0, State.OK, ""),
+    ],
+)
+def test_a_gpu_newer_than_its_driver_is_not_supported(driver: str, code: int, state: State, mend: str) -> None:
+    """B200 needs R570; where a context could be made all the same, that outranks the table."""
+    b200 = device(name="NVIDIA B200", compute_capability="10.0", context_code=code)
+    verdict = verdict_on("generation", report(driver, "12.4", devices=(b200,)))
+    assert (verdict.state, verdict.mend) == (state, mend)
+    assert ("570.26" in verdict.because) == (driver == "550.54.15")
 
 
 def test_a_compat_package_makes_a_newer_runtime_run() -> None:
@@ -353,6 +441,15 @@ def test_codec_libraries_load_and_are_the_drivers(
     verdict = verdict_on("codec libraries", report(codec_libraries=libraries))
     assert verdict.state is state
     assert words in verdict.because
+
+
+def test_codec_libraries_that_worked_are_not_broken() -> None:
+    """Libraries of another version are named, and that a session worked with them outranks the rule."""
+    libraries = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
+    facts = CompatFacts(report(codec_libraries=libraries), codecs_work=True)
+    (verdict,) = [found for found in judge(facts) if found.subject == "codec libraries"]
+    assert (verdict.state, verdict.mend) == (State.OK, "")
+    assert "libnvcuvid.so.575.57.08 was loaded; all the same a codec session worked" in verdict.because
 
 
 drivers = st.sampled_from([*TOOLKIT_DRIVERS.values(), "580.159.04", "390.48", "999.1"])

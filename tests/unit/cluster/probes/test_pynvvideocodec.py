@@ -77,23 +77,26 @@ def test_a_package_that_imports_is_all_right() -> None:
     )
 
 
+FAILED = replace(PACKAGE, picked=NO)
+
+
 @pytest.mark.parametrize(
     ("package", "machine", "state", "words"),
     [
         (replace(PACKAGE, version=NO), MACHINE, State.LIMITED, "not here"),
-        (replace(PACKAGE, python_version="3.9"), MACHINE, State.BROKEN, "Python 3.10 to 3.14"),
-        (replace(PACKAGE, python_version="3.15"), MACHINE, State.BROKEN, "this is 3.15"),
-        (replace(PACKAGE, glibc_version="2.27"), MACHINE, State.BROKEN, "glibc 2.28"),
-        (replace(PACKAGE, glibc_version=NO), MACHINE, State.BROKEN, "glibc 2.28"),
+        (replace(FAILED, python_version="3.9"), MACHINE, State.BROKEN, "Python 3.10 to 3.14"),
+        (replace(FAILED, python_version="3.15"), MACHINE, State.BROKEN, "this is 3.15"),
+        (replace(FAILED, glibc_version="2.27"), MACHINE, State.BROKEN, "glibc 2.28"),
+        (replace(FAILED, glibc_version=NO), MACHINE, State.BROKEN, "glibc 2.28"),
         (
-            replace(PACKAGE, machine="aarch64", python_version="3.13", glibc_version="2.31"),
+            replace(FAILED, machine="aarch64", python_version="3.13", glibc_version="2.31"),
             MACHINE,
             State.BROKEN,
             "2.34",
         ),
         (replace(PACKAGE, machine="aarch64", glibc_version="2.31"), MACHINE, State.OK, "imports"),
-        (PACKAGE, replace(MACHINE, codec_libraries={"libnvidia-encode.so.1": NO}), State.BROKEN, "to decode only too"),
-        (PACKAGE, replace(MACHINE, nvenc_api="12.0"), State.BROKEN, "oldest build needs 12.1"),
+        (FAILED, replace(MACHINE, codec_libraries={"libnvidia-encode.so.1": NO}), State.BROKEN, "to decode only too"),
+        (FAILED, replace(MACHINE, nvenc_api="12.0"), State.BROKEN, "oldest build needs 12.1"),
         (
             PACKAGE,
             replace(MACHINE, kernel_module=KernelModule("570.86.15", is_open=True), devices=(device("12.0"),)),
@@ -102,7 +105,7 @@ def test_a_package_that_imports_is_all_right() -> None:
         ),
         (PACKAGE, replace(MACHINE, devices=(device("12.0"),)), State.OK, "imports"),
         (PACKAGE, replace(MACHINE, is_tegra=True, devices=(device("8.7"),)), State.LIMITED, "Orin"),
-        (replace(PACKAGE, picked=NO), MACHINE, State.BROKEN, "not here"),
+        (FAILED, MACHINE, State.BROKEN, "not here"),
     ],
 )
 def test_each_need_that_is_not_met_is_named(
@@ -113,6 +116,22 @@ def test_each_need_that_is_not_met_is_named(
     assert verdict.state is state
     assert words in verdict.because
     assert verdict.mend or state is not State.BROKEN
+
+
+@pytest.mark.parametrize(
+    "package", [replace(PACKAGE, glibc_version=NO), replace(PACKAGE, python_version="3.15"), PACKAGE]
+)
+def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport) -> None:
+    """What the installation page says of Python, C library and driver explains failures; it does not make any."""
+    machine = replace(
+        MACHINE,
+        kernel_module=KernelModule("570.86.15", is_open=True),
+        devices=(device("12.0"),),
+        codec_libraries={"libnvidia-encode.so.1": NO},
+        nvenc_api="12.0",
+    )
+    (verdict,) = judge_pynvvideocodec(package, machine, codecs_work=True)
+    assert (verdict.state, verdict.mend) == (State.OK, "")
 
 
 def test_an_older_driver_lacks_decode_statistics() -> None:
