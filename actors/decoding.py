@@ -49,9 +49,10 @@ DIGEST_BYTES = 16
 
 
 class Decoded(Protocol):
-    """A decoded picture, wherever it lies: all that is asked of it here is that its time can be told and set."""
+    """A decoded picture, wherever it lies: its time, and whatever its decoder hangs on to it."""
 
     pts: int | None
+    opaque: object
 
 
 PictureT = TypeVar("PictureT", bound=Decoded)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .nvidia.conversion import Conversion
     from .nvidia.device_frame import DevicePicture
     from .nvidia.device_pictures import PictureConversion, PictureMover
+    from .nvidia.nvdec_options import NvdecOptions
     from .nvidia.nvenc_device import EncoderCapabilities
     from .nvidia.nvenc_inputs import TimedPicture
 
@@ -48,6 +49,12 @@ class WorkerDevice(ABC):
 
         It raises ``EngineBusy`` where too many sessions are to be opened before its own.
         """
+
+    @abstractmethod
+    def asking(
+        self, options: "NvdecOptions", *, on_device: bool
+    ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
+        """Return ``surfaces``, or ``pictures``, on sessions that are opened with ``options``."""
 
     @abstractmethod
     def use(self) -> DeviceUse:

@@ -14,6 +14,7 @@ from .frames_dlpack import CPU, DeviceArray
 from .media import VideoFormat
 from .nvidia.device_frame import DevicePicture
 from .nvidia.host_pictures import plane_rows
+from .nvidia.picture_notes import PictureNotes
 
 __all__ = ["Frame", "frame_bytes", "plane_arrays"]
 
@@ -59,6 +60,8 @@ class Frame:
     """When the source's first picture is shown."""
     format: VideoFormat
     """What its samples are, by FFmpeg's names: those of planar formats, also where a surface holds them."""
+    notes: PictureNotes | None = None
+    """What NVDEC told of it, where ``NvdecOptions`` asked for that."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
     _to_host: Callable[[DevicePicture], VideoFrame] | None = field(default=None, repr=False)
 

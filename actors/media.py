@@ -7,9 +7,20 @@ value read from a source is written to an output without a table between them. 2
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "VideoFormat"]
+__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "SeiMessage", "VideoFormat"]
 
 UNSPECIFIED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SeiMessage:
+    """One message beside a picture: its payload type (ITU-T H.264 and H.265, annex D), and its payload.
+
+    Of AV1 it is a metadata OBU, and the type its ``metadata_type``, as NVDEC tells it.
+    """
+
+    kind: int
+    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)

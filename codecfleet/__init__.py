@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .actors.encoder_settings import Codec
     from .actors.frames import Frame
+    from .actors.media import SeiMessage
+    from .actors.nvidia.nvdec_options import NvdecOptions
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -51,6 +53,7 @@ __all__ = [
     "FramesReport",
     "InputError",
     "Job",
+    "NvdecOptions",
     "Plan",
     "Planned",
     "ProbeReport",
@@ -59,6 +62,7 @@ __all__ = [
     "RequestError",
     "SegmentFinished",
     "SegmentStarted",
+    "SeiMessage",
     "TranscodeSpec",
     "UsageError",
     "Verdict",
@@ -75,6 +79,8 @@ __all__ = [
 _HOMES = {
     "actors.encoder_settings": ("Codec",),
     "actors.frames": ("Frame",),
+    "actors.media": ("SeiMessage",),
+    "actors.nvidia.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.encode_request": ("EncodeReport",),
     "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ..actors.device import WorkerDevice
 from ..actors.encoder_settings import Codec
+from ..actors.nvidia.nvdec_options import PLAIN, NvdecOptions
 from ..cluster.pool import Pool
 from ..errors import UsageError
 from .channel import EventChannel
@@ -126,6 +127,7 @@ class Fleet:
         threads: int | None = None,
         memory_bytes: int | None = None,
         strict: bool = False,
+        nvdec: NvdecOptions = PLAIN,
     ) -> "FrameStream":
         """Decode a source's frames, for analysis and training: those that ``transcode`` takes, at the same times.
 
@@ -146,6 +148,7 @@ class Fleet:
             threads: how many segments are decoded at once.
             memory_bytes: how much may be decoded ahead: 2 GiB on the host, a quarter of what is free on the GPU.
             strict: raise ``InputDamaged`` where decoding meets damage, rather than count it.
+            nvdec: latency, SEI messages, decode statistics and the largest size, with ``decoder="nvdec"`` alone.
 
         Raises:
             UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
@@ -163,6 +166,7 @@ class Fleet:
             threads=threads,
             memory_bytes=memory_bytes,
             strict=strict,
+            nvdec=nvdec,
         )
         from .frame_stream import FrameStream  # noqa: PLC0415 - decoders, which submitting jobs does without
 

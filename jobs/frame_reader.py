@@ -15,6 +15,7 @@ from ..actors.filtering import FilterChain, FilterSettings
 from ..actors.frames import Frame, frame_bytes
 from ..actors.nvidia.device_chain import DeviceChain
 from ..actors.nvidia.device_frame import DevicePicture
+from ..actors.nvidia.picture_notes import PictureNotes
 from ..actors.segment import SEAM_FRAMES
 from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, SessionLimit
 from .frame_request import FramesReport
@@ -188,8 +189,10 @@ class _Run:
             return
         self.last_ticks = ticks
         if number % self._source.request.every == 0:
+            notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
             for moment, converted in self._converted(ticks, picture):
-                self._slots.put(self._task, self._frame(number, moment, converted), frame_bytes(converted))
+                frame = self._frame(number, moment, converted, notes)
+                self._slots.put(self._task, frame, frame_bytes(converted))
 
     def _check_damage(self, range_: DecodeRange) -> None:
         damage = self._tally.first_damaged_packet
@@ -225,7 +228,7 @@ class _Run:
 
         return counted
 
-    def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture) -> Frame:
+    def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture, notes: PictureNotes | None) -> Frame:
         source = self._source
         format_ = source.output or source.format
         if isinstance(picture, DevicePicture):
@@ -240,6 +243,7 @@ class _Run:
             time_base=self._time_base,
             start_ticks=source.ranges.index.first_ticks,
             format=format_,
+            notes=notes,
             _picture=picture,
             _to_host=None if source.device is None else partial(_to_host, source.device),
         )

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ..actors.location import is_local, local_path
+from ..actors.nvidia.nvdec_options import PLAIN, NvdecOptions
 from ..errors import UsageError
 from .passed_values import check_text, check_whole
 from .values import SIDE_MAX
@@ -26,6 +27,7 @@ class FrameRequest:
     ``every`` N takes the pictures 0, N, 2N ... of that part. ``size`` (width, height) and ``pix_fmt`` are what frames
     become; on the device by its own filters, whose samples are not software's. ``threads`` is how many segments are
     decoded at once, and ``memory_bytes`` bounds what is decoded ahead; None chooses. ``strict`` makes damage an error.
+    ``nvdec`` is what is asked of NVDEC beside frames.
 
     Raises:
         UsageError: it makes no sense.
@@ -44,12 +46,18 @@ class FrameRequest:
     memory_bytes: int | None = None
     segment_s: Fraction = SEGMENT_S
     strict: bool = False
+    nvdec: NvdecOptions = PLAIN
 
     def __post_init__(self) -> None:
         for name, known in (("place", ("host", "device", "auto")), ("decoder", ("auto", "software", "nvdec"))):
             if (value := getattr(self, name)) not in known:
                 message = f"{name} {value!r} is none of {', '.join(known)}"
                 raise UsageError(message, f"Leave it out for {known[0]}.")
+        if self.nvdec != PLAIN and self.decoder != "nvdec":
+            message = f"software has no NvdecOptions, and decoder {self.decoder!r} lets it decode"
+            raise UsageError(
+                message, 'Give decoder="nvdec", or leave nvdec out; docs/frames.md says what software has.'
+            )
         for name, least in (("every", 1), ("threads", 1), ("memory_bytes", 1), ("video_track", 0)):
             check_whole(name, getattr(self, name), least=least)
         for name in ("source", "pix_fmt"):

@@ -101,7 +101,9 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
             _check_surface(picture)
     ways = _ways(request, device, usable=usable, on_device=on_device)
     limit = request.memory_bytes or (_device_bytes(device) if on_device else HOST_BYTES)
-    at_once = _at_once(request, ranges, picture_bytes(output or format_), limit, uses_device=ways[0].whole)
+    at_once = _at_once(
+        request, ranges, picture_bytes(output or format_), limit, uses_device=usable and request.decoder != "software"
+    )
     return FrameSource(
         request=request,
         stamp=stamp,
@@ -173,7 +175,9 @@ def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
 def _ways(request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool) -> tuple[Way, ...]:
     ways = []
     if usable and request.decoder != "software":
-        ways.append(Way(device.surfaces if on_device else device.pictures, whole=True))
+        # Whoever asks for little latency takes pictures before all of their segment is beyond doubt.
+        decoder = device.asking(request.nvdec, on_device=on_device)
+        ways.append(Way(decoder, whole=not request.nvdec.keeps_coding_order))
     if request.decoder != "nvdec":
         ways.append(Way(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, whole=False))
     if not ways:

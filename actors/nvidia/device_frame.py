@@ -58,12 +58,14 @@ class DevicePicture:
 
     ``format`` is how its samples lie, and ``pix_fmt`` FFmpeg's name of the format in which software would give it. Its
     samples are there when somebody is given it; whoever has the device read them holds it until that is done.
+    ``opaque`` is what its decoder tells of it beside them, as PyAV's frames have it.
     """
 
     frame: DeviceFrame
     format: "SurfaceFormat"
     pix_fmt: str
     pts: int | None = None
+    opaque: object = None
 
     @property
     def address(self) -> int:

@@ -27,6 +27,7 @@ from .host_pictures import PictureFetcher
 from .memory_budget import USABLE_PART, MemoryBudget
 from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
+from .nvdec_options import PLAIN, NvdecOptions
 from .nvdec_pool import INSIST, NvdecPool, Wish
 from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
@@ -97,6 +98,16 @@ class Gpu(WorkerDevice):
         Nobody waits for the GPU itself to be opened, which takes seconds.
         """
         return self._hasty_pictures()
+
+    def asking(
+        self, options: NvdecOptions, *, on_device: bool
+    ) -> PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]:
+        """Return what decodes on sessions that are opened with ``options``, into the device's memory or the host's."""
+        if options == PLAIN:
+            return self.surfaces if on_device else self.pictures
+        if on_device:
+            return _Late("nvdec", lambda: self.opened().surfaces.asking(options))
+        return _Late("nvdec", lambda: self.opened().pictures.asking(options))
 
     def warm_up(self) -> None:
         """Open it now, in a thread, so that the first range does not wait for packages, context and kernel."""

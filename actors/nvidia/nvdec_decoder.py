@@ -1,8 +1,8 @@
 """NVDEC as a picture decoder: the same pictures as software's, or a reason why not."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from av.error import FFmpegError
 from av.video.stream import VideoStream
@@ -15,36 +15,19 @@ from ..parameter_sets import crops_left_or_top, max_reorder_frames
 from ..vp9_headers import Vp9Colours
 from .feeding import Feeder
 from .fitness import TrackFacts, objection, surface_format, track_facts
-from .nvdec_options import PLAIN, Latency, NvdecOptions
+from .nvdec_options import PLAIN, NvdecOptions
 from .nvdec_pool import NvdecPool, Wish
 from .nvdec_range import Fed, FedRange, RangePicture
 from .nvdec_session import MakeReader, SessionKey
-from .picture_notes import PictureNotes
 
 if TYPE_CHECKING:
     from ..decoding import VideoPacket
 
-__all__ = ["Asked", "NvdecDecoder", "TakeNotes"]
-
-TakeNotes: TypeAlias = Callable[[VideoStream, int, PictureNotes], None]
-"""Takes (track, number of the packet, notes) of each picture, just before the picture is given out."""
+__all__ = ["NvdecDecoder"]
 
 _ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
 """FFmpeg's range, matrix, primaries and transfer where nobody knows them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of a decoder beside pictures.
-
-    ``wish`` is of whoever it is for, where that one can do without a session; None waits for one as long as it takes.
-    ``take_notes`` hears what the options ask for.
-    """
-
-    wish: Wish | None = None
-    options: NvdecOptions = PLAIN
-    take_notes: TakeNotes | None = None
 
 
 class NvdecDecoder(PictureDecoder[PictureT]):
@@ -55,7 +38,8 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         make_reader: makes what takes pictures out of a session's surfaces.
         cannot: says why the device does not decode a track, "" where it does.
         wrong_pictures: how many pictures this process's decoders called wrong so far.
-        asked: what is asked of it beside pictures.
+        wish: of whoever it is for, where that one can do without a session; None waits for one as long as it takes.
+        options: how sessions are opened; each picture's ``opaque`` has the ``PictureNotes`` that they ask for.
     """
 
     name = "nvdec"
@@ -66,30 +50,24 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         make_reader: MakeReader[PictureT],
         cannot: Callable[[SessionKey], str],
         wrong_pictures: Callable[[], int],
-        asked: Asked = Asked(),
+        *,
+        wish: Wish | None = None,
+        options: NvdecOptions = PLAIN,
     ) -> None:
         self.pool = pool
         self._make_reader = make_reader
         self._cannot = cannot
         self._wrong_pictures = wrong_pictures
-        self._asked = asked
-        self._options = asked.options
+        self._wish = wish
+        self._options = options
 
     def hasty(self, wish: Wish) -> "NvdecDecoder[PictureT]":
         """Return the same decoder for somebody who can do without; by itself it waits as long as it takes."""
-        return self._with(replace(self._asked, wish=wish))
+        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, wish=wish)
 
-    def asking(self, options: NvdecOptions, take_notes: TakeNotes | None = None) -> "NvdecDecoder[PictureT]":
-        """Return the same decoder on sessions that were opened with ``options``.
-
-        Args:
-            options: how sessions are opened.
-            take_notes: hears what the options ask for beside pictures.
-        """
-        return self._with(replace(self._asked, options=options, take_notes=take_notes))
-
-    def _with(self, asked: Asked) -> "NvdecDecoder[PictureT]":
-        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, asked)
+    def asking(self, options: NvdecOptions) -> "NvdecDecoder[PictureT]":
+        """Return the same decoder on sessions that were opened with ``options``."""
+        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, options=options)
 
     def decode(
         self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
@@ -106,13 +84,14 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         self._key(facts, frozenset())
         feeder = Feeder(facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, stream))
         _refuse_ambiguity(feeder)
-        counts = feeder.counts_pictures or self._options.latency is Latency.ZERO
-        range_: FedRange[PictureT] = FedRange(facts.codec, feeder, packets, tally, counts_pictures=counts)
+        counts = feeder.counts_pictures or self._options.latency == "zero"
+        at_once = self._options.keeps_coding_order
+        range_: FedRange[PictureT] = FedRange(
+            facts.codec, feeder, packets, tally, counts_pictures=counts, at_once=at_once
+        )
         range_.advance()
         wrong_before = self._wrong_pictures()
         for found in self._pictures(range_, feeder, facts, stream):
-            if found.notes is not None and self._asked.take_notes is not None:
-                self._asked.take_notes(stream, found.number, found.notes)
             yield found.number, found.picture
         if self._wrong_pictures() != wrong_before:
             message = "NVDEC could not decode every picture, of this source or of one beside it"
@@ -122,7 +101,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, stream: VideoStream
     ) -> Iterator[RangePicture[PictureT]]:
         """Yield a range's pictures, stretch by stretch, each on a session of its size."""
-        wish = self._asked.wish
+        wish = self._wish
         key = self._next_key(range_.next, feeder, facts, stream)
         colours = _colours(stream)
         while (fed := range_.next) is not None and key is not None:
@@ -154,8 +133,8 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if crops_left_or_top(facts.codec, facts.extradata):
             message = "pictures are cropped on the left or at the top, which PyNvVideoCodec ignores"
             raise EngineUnfit(message, _ADVICE)
-        if self._options.latency is not Latency.NATIVE and _may_reorder(facts):
-            message = f"latency {self._options.latency.value} is for pictures that are shown as they are coded"
+        if self._options.keeps_coding_order and _may_reorder(facts):
+            message = f"latency {self._options.latency} is for pictures that are shown as they are coded"
             raise EngineUnfit(message, "Use the latency native.")
         key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options, sequence)
         if reason := self._cannot(key):

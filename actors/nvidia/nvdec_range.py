@@ -8,7 +8,6 @@ from ...errors import EngineFailed, EngineUnfit
 from ..decoding import DecodeTally, PictureT
 from .feeding import Chunk, Feeder
 from .nvdec_session import NvdecSession, SessionPicture
-from .picture_notes import PictureNotes
 from .surface_reader import SurfaceReader
 
 if TYPE_CHECKING:
@@ -29,11 +28,10 @@ class Fed(NamedTuple):
 
 
 class RangePicture(NamedTuple, Generic[PictureT]):
-    """A picture of a range: the number of its packet, and what was asked for beside it."""
+    """A picture of a range, and the number of its packet."""
 
     number: int
     picture: PictureT
-    notes: PictureNotes | None
 
 
 class _Awaited(NamedTuple):
@@ -59,6 +57,7 @@ class FedRange(Generic[PictureT]):
         packets: (number in demux order, packet), the first one a random access point.
         tally: what decoding meets.
         counts_pictures: whether pictures are told by counting them.
+        at_once: whether each must come with its packet: then one that does not is missed before the next one is given.
     """
 
     def __init__(
@@ -69,11 +68,13 @@ class FedRange(Generic[PictureT]):
         tally: DecodeTally,
         *,
         counts_pictures: bool,
+        at_once: bool = False,
     ) -> None:
         self._codec = codec
         self._feeder = feeder
         self._tally = tally
         self._counts_pictures = counts_pictures
+        self._at_once = at_once
         self._awaited: dict[int, _Awaited] = {}
         self._tickets = 0
         self._next_ticket = 0
@@ -116,6 +117,9 @@ class FedRange(Generic[PictureT]):
         while (fed := self._next) is not None:
             ticket = self._expect(fed.chunk, fed.packet)
             yield from self._accepted(self._timed(session.feed, fed.chunk.payload, ticket, reader))
+            if self._at_once and self._awaited:
+                message = f"NVDEC held the picture of packet {fed.chunk.number} back"
+                raise EngineFailed(message, "Use the latency native.")
             self.advance()
             if self._next is not None and self._next.chunk.is_new:
                 break
@@ -183,7 +187,7 @@ class FedRange(Generic[PictureT]):
         return pictures
 
     def _accepted(self, pictures: list[SessionPicture[PictureT]]) -> Iterator[RangePicture[PictureT]]:
-        for told, picture, notes in pictures:
+        for told, picture in pictures:
             ticket = told
             if self._counts_pictures:
                 ticket = self._next_ticket
@@ -195,4 +199,4 @@ class FedRange(Generic[PictureT]):
             if awaited.is_wanted:
                 self._tally.frames += 1
                 picture.pts = awaited.pts
-                yield RangePicture(awaited.number, picture, notes)
+                yield RangePicture(awaited.number, picture)

@@ -16,9 +16,9 @@ import numpy as np
 from ...errors import DeviceError, EngineFailed
 from ..decoding import PictureT
 from ..packet_headers import CodedSequence
-from .cuda import Cuda, Stream, cuda_error
+from .cuda import Cuda, cuda_error
 from .fitness import CODECS, SurfaceFormat
-from .nvdec_options import PLAIN, Latency, NvdecOptions
+from .nvdec_options import PLAIN, NvdecOptions
 from .picture_notes import PictureNotes, picture_notes
 from .surface_reader import SurfaceReader
 
@@ -75,11 +75,10 @@ MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 
 
 class SessionPicture(NamedTuple, Generic[PictureT]):
-    """A picture as it comes out: the ticket of the packet it came from, and what was asked for beside it."""
+    """A picture as it comes out, with its notes if they were asked for, and the ticket of the packet it came from."""
 
     ticket: int
     picture: PictureT
-    notes: PictureNotes | None = None
 
 
 class _Begun(NamedTuple, Generic[PictureT]):
@@ -106,7 +105,6 @@ class NvdecSession:
         codec_module: ``PyNvVideoCodec``, imported in a process that sees one device.
         cuda: that device's context.
         key: what it decodes.
-        stream: where its surfaces are read; it stays the caller's, and is open as long as the session. None opens one.
 
     Raises:
         DeviceMemory: the device's memory does not hold another session.
@@ -118,7 +116,6 @@ class NvdecSession:
         codec_module: Any,  # noqa: ANN401 - publishes no types
         cuda: Cuda,
         key: SessionKey,
-        stream: Stream | None = None,
     ) -> None:
         self.key = key
         self._shape = key
@@ -128,8 +125,7 @@ class NvdecSession:
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._readers: dict[object, SurfaceReader[Any]] = {}
         self._begun: list[_Begun[Any]] = []
-        self._has_own_stream = stream is None
-        self._stream = cuda.stream() if stream is None else stream
+        self._stream = cuda.stream()
         self._decoder = self._opened()
 
     def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
@@ -144,7 +140,7 @@ class NvdecSession:
                     **self.key.options.arguments(self._module),
                 )
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
-            self._close_stream()
+            self._stream.close()
             raise_mapped(error, "NVDEC opens no session")
 
     @property
@@ -239,23 +235,19 @@ class NvdecSession:
             self._abandon()
             self._decoder = None
             self._close_readers()
-            self._close_stream()
+            self._stream.close()
 
     def _close_readers(self) -> None:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
 
-    def _close_stream(self) -> None:
-        if self._has_own_stream:
-            self._stream.close()
-
     def _packet(self, payload: bytes, ticket: int) -> Any:  # noqa: ANN401 - publishes no types
         packet = self._module.PacketData()
         # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
         packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
         packet.bsl, packet.pts = len(payload), ticket
-        if self.key.options.latency is not Latency.NATIVE:
+        if self.key.options.keeps_coding_order:
             packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
         return packet
 
@@ -268,7 +260,7 @@ class NvdecSession:
     @property
     def _is_far_ahead(self) -> bool:
         begun = len(self._begun)
-        if self.key.options.latency is not Latency.NATIVE:
+        if self.key.options.keeps_coding_order:
             return begun > 0  # a picture does not wait for the next one
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
@@ -290,7 +282,7 @@ class NvdecSession:
         """Wait for the pictures that were begun, and return them."""
         self._stream.wait()
         begun, self._begun = self._begun, []
-        return [SessionPicture(each.ticket, each.picture(), each.notes) for each in begun]
+        return [SessionPicture(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
 
     def _abandon(self) -> None:
         """Let the pictures go that nobody wants any more, once the device does not write to their memory."""
@@ -303,6 +295,12 @@ class NvdecSession:
     def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
         options = self.key.options
         return picture_notes(frame, statistics=options.statistics) if options.has_notes else None
+
+
+def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
+    if notes is not None:
+        picture.opaque = notes
+    return picture
 
 
 def raise_mapped(error: Exception, what: str) -> NoReturn:

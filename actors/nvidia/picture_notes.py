@@ -4,18 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import EngineUnfit
+from ..media import SeiMessage
 
-__all__ = ["DecodeStatistics", "PictureNotes", "SeiMessage", "picture_notes"]
+__all__ = ["DecodeStatistics", "PictureNotes", "picture_notes"]
 
 _ADVICE: Final = "Do without them, or use a GPU whose driver has them."
-
-
-@dataclass(frozen=True, slots=True)
-class SeiMessage:
-    """One message: its payload type (ITU-T H.264 annex D, H.265 annex D; an AV1 metadata type), and its payload."""
-
-    kind: int
-    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class DecodeStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PictureNotes:
-    """What was asked for of one picture. ``statistics`` is None where nobody asked."""
+    """What NVDEC told of one picture, as ``NvdecOptions`` asked; ``statistics`` is None where they did not."""
 
     sei_messages: tuple[SeiMessage, ...] = ()
     statistics: DecodeStatistics | None = None
@@ -52,7 +45,7 @@ def picture_notes(frame: Any, *, statistics: bool) -> PictureNotes:  # noqa: ANN
 
 def _statistics(frame: Any) -> DecodeStatistics:  # noqa: ANN401 - as above
     if not frame.decode_stats_size:
-        message = "enableDecodeStats: this GPU's driver gives no decode statistics; NVIDIA's 590 is the first that does"
+        message = "statistics: this GPU's driver gives no decode statistics; NVIDIA's 590 is the first that does"
         raise EngineUnfit(message, _ADVICE)
     found = frame.ParseDecodeStats()
     return DecodeStatistics(

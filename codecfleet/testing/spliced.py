@@ -1,7 +1,7 @@
 """Tracks whose pictures become others on the way: the packets of several clips, one after the other, as one track's."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +11,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ..actors.decoding import DecodeTally, PictureDecoder, PictureHash, picture_hash
+from ..actors.nvidia.picture_notes import PictureNotes
 from .clips import Clip, make_clip
 
 __all__ = ["DecodedPicture", "TrackPacket", "decoded_packets", "packets_of", "splice"]
@@ -29,11 +30,12 @@ class TrackPacket:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPicture:
-    """What a decoder made: the number of the packet, the samples, and what is said of their colours."""
+    """What a decoder made: the number of the packet, the samples, what is said of their colours, and NVDEC's notes."""
 
     number: int | None
     hash: PictureHash
     colours: tuple[int, int, int, int]
+    notes: PictureNotes | None = field(default=None, compare=False)
 
 
 def packets_of(path: Path) -> list[TrackPacket]:
@@ -67,7 +69,7 @@ def decoded_packets(
         stream.codec_context.copy_opaque = True
         decoded = decoder.decode(stream, enumerate(_attached(stream, packets)), DecodeTally())
         return [
-            DecodedPicture(number, picture_hash(picture.pts or 0, picture), _colours(picture))
+            DecodedPicture(number, picture_hash(picture.pts or 0, picture), _colours(picture), _notes(picture))
             for number, picture in decoded
         ]
 
@@ -81,6 +83,10 @@ def _attached(stream: VideoStream, packets: Sequence[TrackPacket]) -> "Iterator[
         if stream.time_base is not None:
             packet.time_base = stream.time_base
         yield packet
+
+
+def _notes(picture: VideoFrame) -> PictureNotes | None:
+    return picture.opaque if isinstance(picture.opaque, PictureNotes) else None
 
 
 def _colours(picture: VideoFrame) -> tuple[int, int, int, int]:

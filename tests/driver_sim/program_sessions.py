@@ -1,7 +1,7 @@
 """What a child process of the tests runs: decoder sessions of the product on the real package, printed as JSON.
 
 The one argument is a msgpack file with ``jobs``: each has a ``codec`` and a ``pix_fmt`` (FFmpeg's names), ``options``
-by the names of ``CreateDecoder``, and ``ranges`` of (width, height, [data, pts] packets). A job's ranges are all fed to
+by the names of ``NvdecOptions``, and ``ranges`` of (width, height, [data, pts] packets). A job's ranges are all fed to
 one session. The answer of a job is a list of [pts, MD5 of the surface, [SEI type, ...], packets fed before it came] per
 range, or the error.
 """
@@ -16,12 +16,13 @@ import msgpack
 import PyNvVideoCodec
 from cuda.bindings import driver
 
-from codecfleet.actors.nvidia.cuda import Cuda, Stream
+from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.device_frame import DevicePicture
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory, PictureMover, SurfaceKeeper
 from codecfleet.actors.nvidia.fitness import surface_format
-from codecfleet.actors.nvidia.nvdec_options import NvdecOptions, nvdec_options
+from codecfleet.actors.nvidia.nvdec_options import NvdecOptions
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, SessionPicture
+from codecfleet.actors.nvidia.picture_notes import PictureNotes
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import DeviceError
 from codecfleet.testing.surface_decoder import surface_of
@@ -37,17 +38,15 @@ class Runner:
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one job."""
-        options = nvdec_options(job["options"])
+        options = NvdecOptions(**job["options"])
         answer: dict[str, Any] = {"ranges": [], "error": ""}
-        stream = self.cuda.stream()
-        session = NvdecSession(PyNvVideoCodec, self.cuda, self.key(job, job["ranges"][0], options), stream)
+        session = NvdecSession(PyNvVideoCodec, self.cuda, self.key(job, job["ranges"][0], options))
         try:
             for range_ in job["ranges"]:
                 answer["ranges"].append(self.fed(session, self.key(job, range_, options), range_[2]))
         except DeviceError as error:
             answer["error"] = f"{type(error).__name__}: {error}"
         session.close()
-        answer["stream"] = self.is_open(stream)
         return answer
 
     @staticmethod
@@ -79,16 +78,8 @@ class Runner:
     @staticmethod
     def kinds(picture: SessionPicture[DevicePicture]) -> list[int]:
         """Return the types of a picture's SEI messages."""
-        return [message.kind for message in picture.notes.sei_messages] if picture.notes else []
-
-    @staticmethod
-    def is_open(stream: Stream) -> bool:
-        """Tell whether a stream still works."""
-        try:
-            stream.wait()
-        except DeviceError:
-            return False
-        return True
+        notes = picture.picture.opaque
+        return [message.kind for message in notes.sei_messages] if isinstance(notes, PictureNotes) else []
 
 
 def main() -> None:

@@ -9,9 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.spliced import TrackPacket, splice
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import Ran, run_simulated
@@ -54,6 +56,33 @@ async def main():
         same = [each[:3] for each in found] == [each[:3] for each in wanted]
         answers.append([place, len(found), same, found[0][3], report.decoded_by, report.fallbacks])
     print(json.dumps(answers))
+
+asyncio.run(main())
+"""
+
+OPTIONS = """
+from codecfleet import NvdecOptions
+from codecfleet.errors import EngineUnfit
+
+async def read(place="host", decoder="nvdec", **options):
+    nvdec = NvdecOptions(**options) if options else NvdecOptions()
+    return [frame async for frame in stream(sys.argv[1], place=place, decoder=decoder, nvdec=nvdec)]
+
+async def main():
+    wanted = [told(frame) for frame in await read(decoder="software")]
+    same = []
+    for options in ({"latency": "low"}, {"latency": "zero"}, {"largest": (640, 480)}):
+        for place in ("host", "device"):
+            same.append([told(frame) for frame in await read(place, **options)] == wanted)
+    found = await read("device", sei_messages=True)
+    same.append([told(frame) for frame in found] == wanted)
+    print(json.dumps(same))
+    print(json.dumps([[message.kind for message in frame.notes.sei_messages] for frame in found]))
+    print(json.dumps([b"x264" in found[0].notes.sei_messages[0].payload]))
+    try:
+        await read(statistics=True)
+    except EngineUnfit as error:
+        print(json.dumps([error.message]))
 
 asyncio.run(main())
 """
@@ -104,7 +133,9 @@ def clip(folder: Path, encoder: str, pix_fmt: str) -> Path:
 def answers(ran: Ran) -> list[Any]:
     """Return what a program printed, line by line."""
     assert ran.exit_code == 0, ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[")]
+    return [
+        json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[") and not line.startswith("[WARN ]")
+    ]
 
 
 @pytest.mark.parametrize(("encoder", "pix_fmt"), [("libx264", "yuv420p"), ("libx265", "yuv420p10le")])
@@ -141,6 +172,41 @@ def test_frames_on_the_device_are_encoded_there(tmp_path: Path, codec: str) -> N
     assert difference < 12
     # Four segments: the first two pictures of each, and the two past its end, are hashed on the host.
     assert 0 < len(ran.calls("cuMemcpyDtoHAsync")) <= 4 * 4
+
+
+def test_options_of_nvdec_reach_the_decoder(tmp_path: Path) -> None:
+    """Latency, the largest size and SEI messages change no sample; statistics are refused by a driver without them."""
+    ordered = "keyint=10:min-keyint=10:scenecut=0:bframes=0:force-cfr=1:nal-hrd=none"
+    sizes = ((192, 160), (320, 240))
+    clips = [
+        Clip(times=constant_times(COUNT), options=(("x264-params", ordered),), width=width, height=height)
+        for width, height in sizes
+    ]
+    first, packets = splice(tmp_path, ".ts", clips)
+    film = remuxed(first, packets, tmp_path / "film.ts")
+    ran = run_simulated(COMMON + OPTIONS, Scenario(machine=ADA), visible_devices="0", arguments=[str(film)])
+    same, kinds, user_data, refusal = answers(ran)
+    assert same == [True] * 7
+    assert len(kinds) == 2 * COUNT
+    assert [number for number, each in enumerate(kinds) if 5 in each] == [0, COUNT]
+    assert user_data == [True]
+    assert refusal[0].startswith("statistics: this GPU's driver gives no decode statistics")
+    delays = [line.values["delay"] for line in ran.told("cuvidCreateVideoParser")]
+    assert delays.count("0") >= 2
+    assert ran.calls("cuvidReconfigureDecoder")
+
+
+def remuxed(template: Path, packets: list[TrackPacket], path: Path) -> Path:
+    """Write packets into a file, as the track of ``template``."""
+    with av.open(str(template)) as source, av.open(str(path), "w") as output:
+        track = source.streams.video[0]
+        stream = output.add_stream_from_template(track)
+        for each in packets:
+            packet = av.Packet(each.data)
+            packet.pts = packet.dts = each.pts
+            packet.time_base, packet.stream, packet.is_keyframe = track.time_base, stream, each.is_keyframe
+            output.mux(packet)
+    return path
 
 
 def test_without_nvenc_the_frames_come_to_the_host(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ import pytest
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from codecfleet import Fleet, Frame
+from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, decode_range
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
+from codecfleet.actors.nvidia.nvdec_options import Latency
 from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
 from codecfleet.actors.nvidia.spoken_errors import Listening
 from codecfleet.errors import (
@@ -287,6 +288,69 @@ def test_a_device_that_gives_up_leaves_no_trace_but_a_reason(source: Path) -> No
     assert set(frames.report.fallbacks) == {"it gave up"}
     with pytest.raises(EngineFailed, match="it gave up"):
         taken(stream(source, device_with(SurfaceDecoder(EngineFailed("it gave up"), 9)), decoder="nvdec"))
+
+
+@pytest.fixture(scope="module")
+def unordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 pictures in closed groups of 8, shown in the order in which they are coded."""
+    options = (("x264-params", "keyint=8:min-keyint=8:scenecut=0:bframes=0:nal-hrd=none:force-cfr=1"),)
+    return make_clip(tmp_path_factory.mktemp("frames") / "clip.mkv", Clip(times=constant_times(24), options=options))
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("latency", ["low", "zero"])
+def test_little_latency_gives_the_same_frames(unordered: Path, place: str, latency: Latency) -> None:
+    """The decoder is asked for it, and frames and times are the same."""
+    device = FakeDevice()
+    frames = stream(unordered, device.gpu, place=place, decoder="nvdec", nvdec=NvdecOptions(latency=latency))
+    assert told(taken(frames)) == truth(unordered)
+    assert {options["latency"] for options in device.decoder.options} == {{"low": 1, "zero": 2}[latency]}
+
+
+@pytest.mark.parametrize(("options", "handed_out"), [(NvdecOptions(), 8), (NvdecOptions(latency="zero"), 11)])
+def test_little_latency_hands_frames_out_before_their_segment_is_proven(
+    unordered: Path, options: NvdecOptions, handed_out: int
+) -> None:
+    """By itself nothing of a segment that NVDEC breaks comes out; with low latency what came before the fault does."""
+    device = FakeDevice()
+    # One to open the session; ten of the first segment: eight, and two to prove the seam. Then the fifth of the second,
+    # whose fourth waits to hear when the next one is shown.
+    device.decoder.left_out = frozenset({1 + 10 + 4})
+    found: list[Frame] = []
+
+    async def read_all() -> None:
+        frames = stream(unordered, device.gpu, decoder="nvdec", nvdec=options, threads=1)
+        async for frame in frames:
+            found.append(frame)  # noqa: PERF401 - what came before the error
+
+    with pytest.raises(EngineFailed, match=r"left out 1 pictures|held the picture of packet 12 back"):
+        asyncio.run(read_all())
+    assert told(found) == truth(unordered)[:handed_out]
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("size", [None, (32, 32)])
+def test_notes_come_with_their_frames(unordered: Path, place: str, size: tuple[int, int] | None) -> None:
+    """SEI messages and statistics are the frame's, wherever it lies and whatever it became; else there are none."""
+    device = FakeDevice()
+    device.decoder.sei_messages = ((5, b"user data"),)
+    device.decoder.statistics = {name: [7] for name in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
+    options = NvdecOptions(sei_messages=True, statistics=True)
+    found = taken(stream(unordered, device.gpu, place=place, size=size, decoder="nvdec", nvdec=options))
+    assert len(found) == 24
+    for frame in found:
+        assert frame.notes is not None
+        assert frame.notes.sei_messages == (SeiMessage(5, b"user data"),)
+        assert frame.notes.statistics is not None
+        assert frame.notes.statistics.first_motion == ((7, 7),)
+    assert {frame.notes for frame in taken(stream(unordered, device.gpu, decoder="nvdec"))} == {None}
+
+
+def test_software_has_no_options_of_nvdec() -> None:
+    """Also where it might decode a segment alone: who asks for them says that NVDEC shall decode."""
+    for decoder in ("software", "auto"):
+        with pytest.raises(UsageError, match=f"software has no NvdecOptions, and decoder '{decoder}'"):
+            Fleet().frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
 
 
 def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:

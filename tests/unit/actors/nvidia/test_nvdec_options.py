@@ -1,4 +1,4 @@
-"""What a decoder session may be asked for: read from strings, refused by name, and listed in docs/nvdec.md."""
+"""What a decoder session may be asked for, and that docs/nvdec.md lists it."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.nvdec_options import OPTIONS, PLAIN, REFUSED, Latency, NvdecOptions, nvdec_options
-from codecfleet.errors import Unsupported
+from codecfleet.actors.nvidia.nvdec_options import PLAIN, NvdecOptions
+from codecfleet.errors import UsageError
 
 PACKAGE = SimpleNamespace(DisplayDecodeLatencyType=SimpleNamespace(NATIVE="native", LOW="low", ZERO="zero"))
 GUIDE = {"gpuid", "codec", "cudacontext", "cudastream", "usedevicememory", "enableasyncallocations"}
@@ -40,23 +40,14 @@ METHODS = {
 
 def test_nothing_is_asked_for_by_itself() -> None:
     """Plain options leave the package to what it does by itself."""
-    assert nvdec_options({}) == PLAIN == NvdecOptions()
+    assert NvdecOptions() == PLAIN
     assert PLAIN.arguments(PACKAGE) == {}
     assert not PLAIN.has_notes
 
 
 def test_every_option_reaches_the_package() -> None:
-    """Each name becomes the argument of that name."""
-    given_ = {
-        "latency": "low",
-        "maxwidth": "1920",
-        "maxheight": "1088",
-        "enableSEIMessage": "1",
-        "enableDecodeStats": "1",
-    }
-    assert set(given_) == set(OPTIONS)
-    options = nvdec_options(given_)
-    assert options == NvdecOptions(latency=Latency.LOW, largest=(1920, 1088), sei_messages=True, statistics=True)
+    """Each becomes arguments of ``CreateDecoder``."""
+    options = NvdecOptions(latency="low", largest=(1920, 1088), sei_messages=True, statistics=True)
     assert options.arguments(PACKAGE) == {
         "latency": "low",
         "maxwidth": 1920,
@@ -64,33 +55,12 @@ def test_every_option_reaches_the_package() -> None:
         "enableSEIMessage": True,
         "enableDecodeStats": True,
     }
-    assert nvdec_options(dict.fromkeys(("enableSEIMessage", "enableDecodeStats"), "0")) == PLAIN
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_never_given_is_refused_by_name(name: str) -> None:
-    """The message has the name and the reason."""
-    with pytest.raises(Unsupported, match=f"^NVDEC option {name}: "):
-        nvdec_options({name: "1"})
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "step"),
-    [
-        ("latencyy", "low", "Write latency."),
-        ("zzz", "1", "It has latency,"),
-        ("latency", "LOW", "docs/nvdec.md"),
-        ("maxwidth", "-2", "docs/nvdec.md"),
-        ("enableSEIMessage", "true", "docs/nvdec.md"),
-        ("maxwidth", "1920", "both or neither"),
-        ("maxheight", "1080", "both or neither"),
-    ],
-)
-def test_what_is_wrong_is_told(name: str, text: str, step: str) -> None:
-    """Unknown names and values that are none of the option's are refused, with what to write instead."""
-    with pytest.raises(Unsupported) as caught:
-        nvdec_options({name: text})
-    assert step in str(caught.value)
+def test_a_latency_that_is_none_is_told() -> None:
+    """A program that is not type-checked hears which there are."""
+    with pytest.raises(UsageError, match="latency 'LOW' is none of native, low, zero"):
+        NvdecOptions(latency="LOW")  # type: ignore[arg-type]
 
 
 @given(width=st.integers(-9, 9000), height=st.integers(-9, 9000))
@@ -99,16 +69,10 @@ def test_the_largest_size_is_a_surfaces(width: int, height: int) -> None:
     is_size = width > 0 and height > 0 and not (width % 2 or height % 2)
     try:
         assert NvdecOptions(largest=(width, height)).largest == (width, height)
-    except Unsupported:
+    except UsageError:
         assert not is_size
     else:
         assert is_size
-
-
-def test_every_parameter_is_settled() -> None:
-    """Each parameter of CreateDecoder, the guide's and the newer ones, is given or refused."""
-    assert set(OPTIONS).isdisjoint(REFUSED)
-    assert set(OPTIONS) | set(REFUSED) == GUIDE | NEWER
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +92,12 @@ def named(page: str, head: str) -> dict[str, list[str]]:
 
 
 def test_the_page_has_every_parameter(page: str) -> None:
-    """The table of CreateDecoder's parameters says which are given, and which are refused."""
+    """Each parameter of CreateDecoder, the guide's and the newer ones, is given by an option or said not to be."""
     shown = named(page, "parameter of `CreateDecoder`")
     assert set(shown) == GUIDE | NEWER
-    assert {name for name, cells in shown.items() if cells[0].startswith("refused")} == set(REFUSED)
+    asked = {name for name, cells in shown.items() if not cells[0].startswith("not built")}
+    every = NvdecOptions(latency="low", largest=(2, 2), sei_messages=True, statistics=True)
+    assert asked == set(every.arguments(PACKAGE)) | {"codec", "cudacontext", "cudastream", "gpuid", "usedevicememory"}
 
 
 @pytest.mark.parametrize("owner", METHODS)
