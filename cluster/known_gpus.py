@@ -1,16 +1,36 @@
 """This machine's GPUs, known at once: by NVML's names, and by the tables of what each model can do."""
 
+import os
+from dataclasses import dataclass, replace
+
+from .gpu_identity import ShownGpus, named
 from .placement.build import documented_devices
 from .placement.inventory import Device
 from .probes.absence import NotApplicable
 from .probes.nvml_child import probe_nvml_in_child
+from .visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
 
-__all__ = ["known_gpus"]
+__all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
 
 NVML_LIMIT_S = 10.0
 
 
-def known_gpus(node: str) -> tuple[Device, ...]:
+@dataclass(frozen=True, slots=True)
+class KnownGpus:
+    """A machine's GPUs and slices, and what a private Ray of this process is shown of them."""
+
+    devices: tuple[Device, ...]
+    shown: ShownGpus | None
+
+
+NO_GPUS = KnownGpus((), None)
+
+
+def known_gpus(node: str) -> KnownGpus:
     """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
-    return () if isinstance(nvml, NotApplicable) else documented_devices(nvml, node)
+    if isinstance(nvml, NotApplicable):
+        return NO_GPUS
+    gpus = tuple(map(named, nvml.devices))
+    shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))
+    return KnownGpus(documented_devices(nvml, node), replace(shown, cuda=shown.for_ray or shown.cuda))

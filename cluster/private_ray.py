@@ -29,6 +29,7 @@ from ..errors import FleetUnavailable
 from . import machine, undertaker
 from .ray_words import first_line
 from .undertaker import end_processes_in
+from .visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 
 __all__ = [
     "DEATH_KNOBS",
@@ -158,6 +159,9 @@ def _init(directory: Path) -> None:
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
         **{knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()},
     }
+    slices = _slices_for_ray()
+    if slices is not None:
+        variables[CUDA_VARIABLE] = slices
     with environment(variables), sigterm_untouched():
         import ray  # noqa: PLC0415 - it reads its environment when it is imported
 
@@ -167,12 +171,24 @@ def _init(directory: Path) -> None:
                 address="local",
                 namespace=NAMESPACE,
                 num_cpus=cores,
+                num_gpus=None if slices is None else slices.count(",") + 1,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
                 object_store_memory=_store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes()),
                 _temp_dir=str(directory / "r"),
             )
+
+
+def _slices_for_ray() -> str | None:
+    """Return what CUDA_VISIBLE_DEVICES must be for Ray to count each MIG slice of this machine; None without slices."""
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        return shown_gpus(nvml, os.environ).for_ray
+    finally:
+        nvml.nvmlShutdown()
 
 
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:

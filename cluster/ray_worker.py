@@ -38,6 +38,8 @@ class RayWorker:
     Args:
         slots: pieces of work at once.
         takes_gpu: take the GPU that Ray has given this process, and see no other; work may use it.
+        part: which slice of it to take, where it is cut into several.
+        counts_slices: whether Ray counts slices as GPUs there (``gpu_identity.Units``).
         dla: the number of the DLA that is this process's own: its networks run there and nowhere else.
         cores: how many cores are reserved for it.
         fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
@@ -49,15 +51,18 @@ class RayWorker:
         slots: int,
         *,
         takes_gpu: bool = False,
+        part: int = 0,
+        counts_slices: bool = False,
         dla: int | None = None,
         cores: int = 0,
         fence_s: float | None = None,
     ) -> None:
         self._slots = slots
         self._cores = cores
-        self._device = _take_device() if takes_gpu else ""
+        self._device = _take_device(part, counts_slices=counts_slices) if takes_gpu else ""
         self._began_s = time.monotonic()
-        self._gpu = gpu = Gpu() if takes_gpu else None
+        # A GPU without a slice of that number leaves nothing to take: the supervisor hears so, and ends the process.
+        self._gpu = gpu = Gpu() if self._device else None
         if gpu is not None:
             gpu.warm_up()
         if dla is not None:
@@ -174,12 +179,12 @@ class RayWorker:
         os._exit(FENCED_CODE)
 
 
-def _take_device() -> str:
-    """Narrow this process to the GPU that Ray gave it, before anything of NVIDIA's is imported; return its UUID."""
+def _take_device(part: int, *, counts_slices: bool) -> str:
+    """Narrow this process to what Ray gave it, before anything of NVIDIA's is imported; return its identity."""
     import ray  # noqa: PLC0415 - inside an actor it is there
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return narrow(given, os.environ, open_nvml())
+    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices)
 
 
 def _keep_to_dla(dla: int) -> None:

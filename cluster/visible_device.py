@@ -1,36 +1,58 @@
-"""Which GPU a worker process sees: the one that Ray has given it, by UUID, and no other.
+"""Which GPU a worker process sees: the one that Ray has given it, or its slice of that, and no other.
 
 Ray names a GPU by its index in NVML's order, or by whatever CUDA_VISIBLE_DEVICES said when the node was started. CUDA
 counts in an order of its own, so an index means nothing across the two; a UUID means the same everywhere.
-PyNvVideoCodec's capability calls always ask ordinal 0: with one visible device, that is ours.
+PyNvVideoCodec's capability calls always ask ordinal 0: with one visible device, that is ours. CUDA gives a process no
+more than one MIG slice, so slices that share a GPU of Ray's have a process each.
 """
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..errors import FleetUnavailable
+from .gpu_identity import DevicePart, NamedGpu, ShownGpus, named_gpu, unit_given
+from .probes.absence import NotApplicable
+from .probes.mig import probe_mig
+from .probes.nvml import VIRTUALIZATION_MODES
+from .probes.nvml_calls import DeviceQuestions, ask_named, read_text
 
-__all__ = ["narrow", "open_nvml", "show_the_gpu", "uuid_of"]
+__all__ = ["CONTAINER_VARIABLE", "CUDA_VARIABLE", "narrow", "open_nvml", "show_the_gpu", "shown_gpus"]
+
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
-def narrow(given: Sequence[str], environment: MutableMapping[str, str], nvml: Any | None) -> str:  # noqa: ANN401 - pynvml
-    """Make the one GPU in ``given`` the only one that this process sees; return its UUID.
+def narrow(
+    given: Sequence[str],
+    environment: MutableMapping[str, str],
+    nvml: Any | None,  # noqa: ANN401 - pynvml
+    *,
+    part: int = 0,
+    counts_slices: bool = False,
+) -> str:
+    """Make one device the only one that this process sees; return its identity on this machine.
 
     Args:
         given: what Ray's ``get_accelerator_ids()["GPU"]`` says.
         environment: the process's environment; CUDA_VISIBLE_DEVICES is set in it.
         nvml: an initialised pynvml, or a fake; None where there is none.
+        part: which slice of the GPU that Ray gave, where that is cut into several.
+        counts_slices: whether Ray's numbers count slices on this machine (``gpu_identity.Units``).
+
+    Returns:
+        The identity; "" where the GPU that Ray gave has no slice of that number, and then the process sees no GPU.
 
     Raises:
-        FleetUnavailable: Ray gave none or several, or its index cannot be mapped.
+        FleetUnavailable: Ray gave none or several, or one that is not there.
     """
     if len(given) != 1:
         message = f"Ray gave this worker {len(given)} GPUs instead of one"
         raise FleetUnavailable(message, "Start the Ray node with --num-gpus, one for each GPU or slice.")
-    uuid = uuid_of(given[0], nvml)
-    environment["CUDA_VISIBLE_DEVICES"] = uuid
+    parts = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
+    mine = parts[part] if part < len(parts) else DevicePart("", "")
+    environment[CUDA_VARIABLE] = mine.visible
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    return uuid
+    return mine.identity
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
@@ -39,30 +61,48 @@ def show_the_gpu(environment: MutableMapping[str, str]) -> None:
     Args:
         environment: the process's environment, before CUDA starts. What somebody else chose in it is left.
     """
-    if environment.get("CUDA_VISIBLE_DEVICES") == "":
-        del environment["CUDA_VISIBLE_DEVICES"]
+    if environment.get(CUDA_VARIABLE) == "":
+        del environment[CUDA_VARIABLE]
 
 
-def uuid_of(identity: str, nvml: Any | None) -> str:  # noqa: ANN401 - pynvml
-    """Return the UUID behind what Ray calls a GPU: an index, a UUID, or a UUID's beginning as CUDA accepts it.
-
-    The index is NVML's; the way goes through the PCI bus id, which both NVML and CUDA agree on.
-
-    Raises:
-        FleetUnavailable: there is no such GPU, or nobody to ask.
-    """
-    if not identity.isdigit():
-        return identity
+def _given_parts(
+    entry: str,
+    environment: Mapping[str, str],
+    nvml: Any | None,  # noqa: ANN401 - pynvml
+    *,
+    counts_slices: bool,
+) -> tuple[DevicePart, ...]:
     if nvml is None:
-        message = f"Ray gave GPU {identity}, and no NVIDIA driver is there to say which that is"
+        if not entry.isdigit():
+            return (DevicePart(entry, entry),)
+        message = f"Ray gave GPU {entry}, and no NVIDIA driver is there to say which that is"
         raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
-    try:
-        by_index = nvml.nvmlDeviceGetHandleByIndex(int(identity))
-        bus_id = nvml.nvmlDeviceGetPciInfo(by_index).busId
-        return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
-    except nvml.NVMLError as error:
-        message = f"Ray gave GPU {identity}, which the NVIDIA driver does not know: {error}"
-        raise FleetUnavailable(message, "Start the Ray node anew: its GPUs have changed since.") from error
+    parts = unit_given(entry, shown_gpus(nvml, environment).given, counts_slices=counts_slices)
+    if not parts:
+        message = f"Ray gave GPU {entry}, which the NVIDIA driver does not know"
+        raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
+    return parts
+
+
+def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:  # noqa: ANN401 - pynvml
+    """Return this machine's GPUs by name, and what the environment says of which may be seen; never raises."""
+    count = ask_named(nvml, "nvmlDeviceGetCount")
+    gpus = () if isinstance(count, NotApplicable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
+    return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
+
+
+def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
+    handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
+    if isinstance(handle, NotApplicable):
+        return NamedGpu(index=index)
+    questions = DeviceQuestions(nvml, handle)
+    return named_gpu(
+        index,
+        questions.ask("nvmlDeviceGetUUID", read=read_text),
+        questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
+        questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: VIRTUALIZATION_MODES.get(int(mode), "")),
+        probe_mig(questions, ()),
+    )
 
 
 def open_nvml() -> Any | None:  # noqa: ANN401 - pynvml, which carries no types

@@ -119,7 +119,7 @@ def _this_machine() -> "Inventory":
 
     found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
     (node,) = found.nodes
-    return Inventory((replace(node, devices=(*known_gpus(node.node), *node.devices)),))
+    return Inventory((replace(node, devices=(*known_gpus(node.node).devices, *node.devices)),))
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":

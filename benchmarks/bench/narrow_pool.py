@@ -1,7 +1,6 @@
 """A pool on a private Ray that has only some of a machine's GPUs, as a machine with no others would have it.
 
-``CUDA_VISIBLE_DEVICES`` narrows what Ray gives to workers. What the supervisor places work on comes from NVML, which
-knows every GPU of the machine: it is narrowed here.
+``CUDA_VISIBLE_DEVICES`` narrows what Ray gives to workers, and what the supervisor places work on.
 """
 
 import os
@@ -11,10 +10,8 @@ from contextlib import contextmanager
 
 from codecfleet.cluster.connected_pool import PRIVATE
 from codecfleet.cluster.embedded import Connection, connect
-from codecfleet.cluster.placement.inventory import Device
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.pool import Pool
-from codecfleet.cluster.visible_device import open_nvml, uuid_of
 
 __all__ = ["only_these", "open_narrow_pool"]
 
@@ -35,9 +32,11 @@ def only_these(devices: Sequence[str]) -> Iterator[None]:
 
 async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection]:
     """Return a started pool on a private Ray with these devices, and the connection to close after it."""
-    uuids = {uuid_of(device, open_nvml()) for device in devices}
     with only_these(devices):
-        connection = await connect("local")
+        return await _open_pool(await connect("local"))
+
+
+async def _open_pool(connection: Connection) -> tuple[Pool, Connection]:
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415
@@ -47,11 +46,8 @@ async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection]:
     from codecfleet.cluster.supervisor.shell import Shell  # noqa: PLC0415
     from codecfleet.cluster.supervisor.wiring import make_core  # noqa: PLC0415
 
-    def gpus(node: str) -> tuple[Device, ...]:
-        return tuple(device for device in known_gpus(node) if device.device in uuids)
-
     core = make_core(PRIVATE, Policy(), 1, time.monotonic())
-    shell = Shell(PrivateHands(None, connection.is_alive, probe_ray_node, gpus), core, PRIVATE)
+    shell = Shell(PrivateHands(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
     pool = LeasedPool(LocalLink(shell), None, eager=True)
     await pool.start()
     return pool, connection

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ..gpu_identity import ShownGpus, named, on_node
 from ..hardware import Hardware, load_hardware
 from ..probes.absence import NotApplicable, known
 from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
@@ -34,10 +35,16 @@ def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventor
     return Inventory((Node(node=node, name=node, devices=(processor,), memory_bytes=memory_bytes),))
 
 
-def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | None = None) -> Node:
-    """Return one probed machine; ``node`` is its id in the cluster, by default its host's name.
+def node_of_report(
+    report: NodeReport, *, node: str = "", hardware: Hardware | None = None, cuda_visible: str | None = None
+) -> Node:
+    """Return one probed machine; a simulated machine's report gives what a real one's would.
 
-    A simulated machine's report gives what a real one's would.
+    Args:
+        report: what its probes found.
+        node: its id in the cluster, by default its host's name.
+        hardware: the tables.
+        cuda_visible: CUDA_VISIBLE_DEVICES as Ray was started with it there; None where it was not set.
     """
     tables, name = hardware or load_hardware(), node or report.host.name
     devices: tuple[DeviceReport, ...] = ()
@@ -61,7 +68,12 @@ def node_of_report(report: NodeReport, *, node: str = "", hardware: Hardware | N
         dlas=dlas_of(name, _dla_count(report)),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
+        shown=ShownGpus(tuple(map(named, devices)), cuda_visible, _container_visible(report)),
     )
+
+
+def _container_visible(report: NodeReport) -> str | None:
+    return None if isinstance(report.container, NotApplicable) else report.container.visible_devices
 
 
 def _dla_count(report: NodeReport) -> int:
@@ -99,12 +111,11 @@ def _devices_of(
 ) -> Iterator[Device]:
     """Return the device that a report is, or the slices that it is cut into."""
     uuid = known(report.uuid, "")
-    stable = uuid if report.uuid_is_stable and uuid else f"{node}/{known(report.pci_bus_id, str(report.index))}"
     own = trials.get(uuid) or trials.get(str(report.index), ())
     architecture = known(report.architecture, "")
     state, reason = _state(report)
     whole = Device(
-        device=stable,
+        device=on_node(node, named(report).identity),
         node=node,
         kind=report.kind,
         name=report.name,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..gpu_identity import ShownGpus
 from ..probes.device_report import DeviceKind
 from ..probes.engines import CodecCase, Engine, Trial
 
@@ -69,7 +70,8 @@ class Dla:
 class Node:
     """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
 
-    ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them.
+    ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them. ``shown`` are its GPUs by all
+    their names, and which of them Ray was shown; None where NVML was not asked.
     """
 
     node: str
@@ -82,6 +84,7 @@ class Node:
     memory_bytes: int | None = None
     speed: float = 1.0
     system_encoder_sessions_max: int | None = None
+    shown: ShownGpus | None = None
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
 

@@ -9,6 +9,7 @@ from ..probes.engines import Engine
 from .dealing import cores_for, deal
 from .events import Effect, Note, Reserve, Stop
 from .gap import effective_nodes, reservable_cores
+from .node_book import places_of
 from .seats import SeatBook, SeatState
 from .state import Planner, State
 
@@ -53,7 +54,9 @@ def _place(state: State, planner: Planner) -> list[Effect]:
         state.placed_for = wish
         state.placement, effects = _place_whom_it_can(planner, demands, inventory)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
-    state.targets = deal(state.placement.lanes, state.seats.values(), kinds, {job.key: job for job in jobs})
+    places = {name: place for node in state.nodes for name, place in places_of(node).items()}
+    by_key = {job.key: job for job in jobs}
+    state.targets = deal(state.placement.lanes, state.seats.values(), kinds, by_key, places)
     state.capacity_slots = sum(
         device.engines.get(Engine.CPU, 0)
         for node in inventory.nodes
@@ -105,7 +108,8 @@ def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effec
         book.reserved_cores = 0
         book.to(SeatState.RESERVING, now_s)
         gpus = gpu_share if book.seat.takes_gpu else 0.0
-        effects.append(Reserve(name, book.epoch, book.seat.node, cores, gpus))
+        seat = book.seat
+        effects.append(Reserve(name, book.epoch, seat.node, cores, gpus, seat.bundle, seat.sharers))
     return effects
 
 

@@ -198,7 +198,10 @@ class Core:
         book.reserved_cores = event.cores
         book.unreserved_next = False
         slots = event.cores if event.cores and book.seat.is_processor else book.seat.slots
-        return [Start(event.seat, event.epoch, book.seat.node, slots, book.seat.takes_gpu, book.seat.dla)]
+        seat = book.seat
+        return [
+            Start(event.seat, event.epoch, seat.node, slots, seat.takes_gpu, seat.dla, seat.part, seat.counts_slices)
+        ]
 
     def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
         book = self._of(event.seat, event.epoch, SeatState.RESERVING)
@@ -216,6 +219,9 @@ class Core:
             return [Stop(event.seat, event.epoch)]
         book.to(SeatState.READY, now_s)
         book.sit_down(event.facts)
+        if book.seat.part and not book.device:
+            book.to(SeatState.LEAVING, now_s, "the GPU that Ray gave it has no such slice")
+            return [Stop(event.seat, event.epoch)]
         took = f" on {event.facts.device}" if event.facts.device else ""
         return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
 

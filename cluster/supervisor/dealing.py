@@ -8,6 +8,7 @@ from math import ceil
 from ..placement.placement import Lane, Route
 from ..probes.device_report import DeviceKind
 from .clients import JobBook
+from .node_book import Place
 from .seats import SeatBook, SeatState
 
 __all__ = ["cores_for", "deal", "promise"]
@@ -18,16 +19,17 @@ def deal(
     seats: Iterable[SeatBook],
     device_kinds: Mapping[str, DeviceKind],
     jobs: Mapping[str, JobBook],
+    places: Mapping[str, Place],
 ) -> dict[str, dict[str, int]]:
     """Deal each lane's sessions out to seats of its node that serve its device: {seat: {job: slots}}.
 
     A job's sessions go to seats that are ready before those that would have to be started, and to where the job holds
-    slots already, so that nothing moves without need. What no seat has room for is left out.
+    slots already, so that nothing moves without need. What no seat has room for is left out. ``places`` are where GPUs
+    and slices are among what Ray gives out.
     """
     books = {book.seat.seat: book for book in seats}
     room = {name: _room(book) for name, book in books.items()}
-    # Which GPU a seat has, or is meant to get: no seat serves two.
-    device_of = {name: book.device for name, book in books.items() if book.facts is not None}
+    has = _Had(books.values(), places)
     by_node: dict[str, list[SeatBook]] = defaultdict(list)
     for book in books.values():
         if book.state not in _OUT_OF_USE and not book.outgoing:
@@ -36,25 +38,53 @@ def deal(
     for lane in lanes:
         left = lane.sessions
         kind = device_kinds.get(lane.device, DeviceKind.CPU)
-        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, device_of)]
+        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, has)]
         for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
             name = book.seat.seat
             taken = min(left, room[name])
             if taken > 0:
                 dealt[name][lane.job] = dealt[name].get(lane.job, 0) + taken
-                device_of[name] = lane.device
+                has.take(book, lane.device)
                 room[name] -= taken
                 left -= taken
     return dict(dealt)
 
 
-def _fits(book: SeatBook, lane: Lane, kind: DeviceKind, device_of: Mapping[str, str]) -> bool:
+class _Had:
+    """Which device each seat has or is meant to get, and which of Ray's GPUs each bundle: none serves two."""
+
+    def __init__(self, books: Iterable[SeatBook], places: Mapping[str, Place]) -> None:
+        self._places = places
+        self._devices: dict[str, str] = {}
+        self._units: dict[str, str] = {}
+        self._taken: set[str] = set()
+        for book in books:
+            if book.facts is not None:
+                self.take(book, book.device)
+
+    def take(self, book: SeatBook, device: str) -> None:
+        """Note that a seat has a device, or is meant to get it."""
+        self._devices[book.seat.seat] = device
+        if device in self._places:
+            self._units[book.seat.bundle] = self._places[device].unit
+            self._taken.add(self._places[device].unit)
+
+    def can_get(self, book: SeatBook, device: str) -> bool:
+        """Tell whether a seat has a device, or may get it: which GPU a new bundle gets is Ray's choice."""
+        if book.seat.seat in self._devices:
+            return self._devices[book.seat.seat] == device
+        place = self._places.get(device, Place(device))
+        unit = self._units.get(book.seat.bundle)
+        is_open = unit == place.unit or (unit is None and place.unit not in self._taken)
+        return book.seat.part == place.part and is_open
+
+
+def _fits(book: SeatBook, lane: Lane, kind: DeviceKind, has: _Had) -> bool:
     if lane.route is Route.DLA or book.seat.dla is not None:
         return book.seat.seat == lane.device
     if kind is DeviceKind.CPU:
         return not book.seat.takes_gpu
-    # Which GPU an empty seat will get is Ray's choice, so it may be this one.
-    return book.seat.takes_gpu and device_of.get(book.seat.seat, lane.device) == lane.device
+    return book.seat.takes_gpu and has.can_get(book, lane.device)
 
 
 _OUT_OF_USE = frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANTINED})
@@ -62,7 +92,7 @@ _OUT_OF_USE = frozenset({SeatState.LEAVING, SeatState.RESTING, SeatState.QUARANT
 
 def _order(lane: Lane, job: JobBook | None, book: SeatBook) -> tuple[bool, bool, int, str]:
     is_ready = book.state is SeatState.READY
-    has_device = book.facts is not None and book.facts.device == lane.device
+    has_device = book.facts is not None and book.device == lane.device
     held = 0 if job is None else job.held.get(book.worker, 0)
     return (not is_ready, not has_device, -held, book.seat.seat)
 

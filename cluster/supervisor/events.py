@@ -187,18 +187,26 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Reserve a seat's bundle on its node; Reserved or NotReserved follows."""
+    """Reserve a seat's bundle on its node; Reserved or NotReserved follows.
+
+    ``gpus`` is booked once for all ``sharers`` seats of the same ``bundle``: they have slices of one GPU.
+    """
 
     seat: str
     epoch: int
     node: str
     cores: int
     gpus: float
+    bundle: str = ""
+    sharers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the seat's process in its bundle; Started or Died follows. ``dla`` is the DLA that it is for, if any."""
+    """Start the seat's process in its bundle; Started or Died follows. ``dla`` is the DLA that it is for, if any.
+
+    ``part`` is the slice that it takes of the GPU that Ray gives it, ``counts_slices`` whether Ray counts slices there.
+    """
 
     seat: str
     epoch: int
@@ -206,6 +214,8 @@ class Start:
     slots: int
     takes_gpu: bool
     dla: int | None = None
+    part: int = 0
+    counts_slices: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from ..placement.inventory import Device, DeviceState, Dla, Node
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
-from .node_book import NodeBook
+from .node_book import NodeBook, Place, places_of
 from .seats import SeatBook, SeatState
 
 __all__ = ["effective_nodes", "reservable_cores"]
+
+NO_SEAT = "Ray gives other GPUs of its node to workers"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) -> Iterator[Node]:
@@ -28,31 +30,51 @@ def effective_nodes(nodes: Iterable[NodeBook], seats: Mapping[str, SeatBook]) ->
         known = node.node
         yield replace(
             known,
-            devices=tuple(_effective(device, here, free) for device in _served(known.devices, here)),
+            devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
             dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
         )
 
 
-def _served(devices: tuple[Device, ...], seats: list[SeatBook]) -> Iterator[Device]:
+def _served(node: NodeBook, devices: tuple[Device, ...], seats: list[SeatBook]) -> Iterator[Device]:
     """Yield a node's devices, those of them marked that no worker of ours can get.
 
-    Which GPU a worker gets is Ray's choice, and known once it has taken one. So each seat that has not had any yet may
-    stand for one that nobody has; what is left then has no seat, because Ray has fewer GPUs to give than there are, or
-    because workers in such seats do not even start.
+    Which GPU a worker gets is Ray's choice, and known once it has taken one: what a worker says outranks what Ray was
+    thought to have been shown. A seat that has not had any device yet may stand for one that no seat has; what is left
+    then has no seat, because Ray gives others, or because workers in such seats do not even start.
     """
     seats = [book for book in seats if book.seat.takes_gpu]
     taken = {book.device for book in seats if book.device}
-    open_seats = sum(not book.device and book.state is not SeatState.QUARANTINED for book in seats)
+    places = places_of(node)
+    held = _units_held(seats, places)
+    free = [book for book in seats if not book.device and book.state is not SeatState.QUARANTINED]
     broken = next((book.reason for book in seats if not book.device and book.state is SeatState.QUARANTINED), "")
-    reason = broken or "Ray has fewer GPUs to give to workers there"
     for device in devices:
-        if device.kind is DeviceKind.CPU or device.device in taken or not seats:
+        place = places.get(device.device)
+        if device.device in taken and device.state_reason == node.units.hidden.get(device.device):
+            yield replace(device, state=DeviceState.OPEN, state_reason="")
+        elif device.state is not DeviceState.OPEN or place is None or device.device in taken or not seats:
             yield device
-        elif open_seats > 0:
-            open_seats -= 1
+        elif (seat := _seat_for(place, free, held)) is not None:
+            free.remove(seat)
             yield device
+        elif broken:
+            yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
         else:
-            yield replace(device, state=DeviceState.QUARANTINED, state_reason=reason)
+            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_SEAT)
+
+
+def _units_held(seats: list[SeatBook], places: Mapping[str, Place]) -> dict[str, str]:
+    """Return which of Ray's GPUs each bundle has, as far as its workers have told: {bundle: unit}."""
+    return {book.seat.bundle: places[book.device].unit for book in seats if book.device in places}
+
+
+def _seat_for(place: Place, free: list[SeatBook], held: Mapping[str, str]) -> SeatBook | None:
+    is_held = place.unit in held.values()
+    for book in free:
+        unit = held.get(book.seat.bundle)
+        if book.seat.part == place.part and (unit == place.unit or (unit is None and not is_held)):
+            return book
+    return None
 
 
 def _effective_dla(dla: Dla, seats: list[SeatBook]) -> Dla:

@@ -6,6 +6,7 @@ use. So a lost message costs a second, and a supervisor that begins anew learns 
 
 from dataclasses import dataclass, field, replace
 
+from ..gpu_identity import ShownGpus
 from ..placement.assumed import processor_of
 from ..placement.demand import Demand
 from ..placement.inventory import Device, Node, dlas_of
@@ -63,7 +64,7 @@ class Grants:
 class RayNode:
     """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved.
 
-    ``devices`` are the GPUs that are known before any probe, ``dlas`` counts the DLAs that are.
+    ``devices`` are the GPUs that are known before any probe, ``shown`` their names, ``dlas`` counts the DLAs that are.
     """
 
     node: str
@@ -74,6 +75,7 @@ class RayNode:
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
     devices: tuple[Device, ...] = ()
+    shown: ShownGpus | None = None
     dlas: int = 0
 
     def unprobed(self) -> Node:
@@ -82,14 +84,16 @@ class RayNode:
         That is its processor, able to do all our software can, and such GPUs as are known.
         """
         plain = processor_of(self.node, self.name, self.cores, self.labels)
-        return replace(plain, devices=(*self.devices, *plain.devices), dlas=dlas_of(self.node, self.dlas))
+        devices = (*self.devices, *plain.devices)
+        return replace(plain, devices=devices, shown=self.shown, dlas=dlas_of(self.node, self.dlas))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """What a worker process says of itself once it is up.
 
-    ``device`` is the UUID of the GPU it took, "" for none; ``cores`` are those that its reservation holds.
+    ``device`` is the identity of the GPU or slice it took (``gpu_identity``), "" for none; ``cores`` are those that its
+    reservation holds.
     """
 
     pid: int

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from ..gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
 from ..placement.inventory import Device, DeviceState, Node
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
@@ -10,7 +11,7 @@ from .events import Order
 from .messages import RayNode
 from .seats import Seat, seats_of
 
-__all__ = ["NodeBook", "Nodes"]
+__all__ = ["NodeBook", "Nodes", "Place", "places_of"]
 
 PROBE_AGAIN_S = 60.0
 """A probe that was asked for and has said nothing for this long may be asked for again."""
@@ -23,6 +24,9 @@ _STATES = {
 }
 
 
+NO_UNITS = Units((), {}, counts_slices=False)
+
+
 @dataclass(slots=True)
 class NodeBook:
     """One live node. ``has_answered`` says that a probe of it has ended, well or badly."""
@@ -32,7 +36,8 @@ class NodeBook:
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
     has_answered: bool = False
-    _seats_for: tuple[int, int, int, Node | None] | None = None
+    _known_for: tuple[RayNode, Node | None] | None = None
+    _units: Units = NO_UNITS
     _seats: list[Seat] = field(default_factory=list)
 
     @property
@@ -62,26 +67,44 @@ class NodeBook:
     @property
     def seats(self) -> list[Seat]:
         """The places for worker processes that it has."""
-        key = (self.ray.cores, self.ray.gpus, self.ray.dlas, self.probed)
-        if self._seats_for != key:
-            self._seats_for, self._seats = key, seats_of(self.node, self.ray.gpus)
+        self._look_up()
         return self._seats
+
+    @property
+    def units(self) -> Units:
+        """What each of Ray's GPUs stands for there, by the devices' identities in the cluster."""
+        self._look_up()
+        return self._units
+
+    def _look_up(self) -> None:
+        key = (replace(self.ray, free_cores=0), self.probed)
+        if self._known_for != key:
+            known = self.probed or self.ray.unprobed()
+            self._known_for, self._units = (
+                key,
+                _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus)),
+            )
+            self._seats = seats_of(self.node, self.ray.gpus, self._units)
 
     @property
     def node(self) -> Node:
         """What is known of it, for the inventory: its processor alone until it was probed.
 
-        Ray says how much of it is for Ray: its CPUs, which its owner may have set, and how many of its GPUs.
+        Ray says how much of it is for Ray: its CPUs, which its owner may have set, and which of its GPUs.
         """
         known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
         devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
-        others = [device for device in known.devices if device.kind is not DeviceKind.CPU]
-        devices += others[: self.ray.gpus]
-        devices += [_left_out(device) for device in others[self.ray.gpus :]]
+        devices += [self._offered(device) for device in known.devices if device.kind is not DeviceKind.CPU]
         return replace(
             known, devices=tuple(devices), labels=dict(self.ray.labels), state=self.state, state_reason=reason
         )
+
+    def _offered(self, device: Device) -> Device:
+        if self.ray.gpus == 0:
+            return _cordoned(device, "Ray was started without GPUs on its node")
+        hidden = self.units.hidden.get(device.device)
+        return device if hidden is None else _cordoned(device, hidden)
 
     def _processor(self, device: Device) -> Device:
         return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
@@ -93,9 +116,48 @@ class NodeBook:
         return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
 
 
-def _left_out(device: Device) -> Device:
-    reason = "Ray was started without it on its node"
-    return replace(device, state=DeviceState.CORDONED, state_reason=reason)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device is among what Ray gives out: in which unit, and as which part of it."""
+
+    unit: str
+    part: int = 0
+
+
+def places_of(node: NodeBook) -> dict[str, Place]:
+    """Return the place of every GPU and slice of a node: {device: place}.
+
+    What Ray is not thought to give out has a place too, in a unit of its own: a worker may have got it all the same.
+    """
+    offered = {
+        name: Place(f"{node.ray.node}#{number}", part)
+        for number, unit in enumerate(node.units.units)
+        for part, name in enumerate(unit)
+    }
+    return {**{name: Place(name) for name in node.units.hidden}, **offered}
+
+
+def _shown_by(node: Node) -> ShownGpus:
+    """Return the GPUs that a node's devices are or belong to, where NVML was not asked for their names."""
+    devices = [device for device in node.devices if device.kind is not DeviceKind.CPU]
+    gpus = []
+    for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
+        slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)
+        gpus.append(NamedGpu(index=index, uuid=gpu, is_cut=bool(slices), slices=slices))
+    return ShownGpus(tuple(gpus))
+
+
+def _in_cluster(node: Node, units: Units) -> Units:
+    return Units(
+        tuple(tuple(on_node(node.node, name) for name in unit) for unit in units.units),
+        {on_node(node.node, name): reason for name, reason in units.hidden.items()},
+        units.counts_slices,
+    )
+
+
+def _cordoned(device: Device, reason: str) -> Device:
+    is_open = device.state is DeviceState.OPEN
+    return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
 
 
 def _words(device: Device) -> str:

@@ -17,15 +17,17 @@ import msgpack
 import ray
 from ray.experimental import internal_kv
 from ray.util import list_named_actors
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ..placement.inventory import Device, Node
+from ..known_gpus import NO_GPUS, KnownGpus
+from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
 from ..probes.device_report import DeviceKind
 from ..ray_words import first_line
 from ..ray_worker import CONTROL, RayWorker
 from .events import Order, Reserve, Start
+from .gpu_bundles import GpuBundles, reserve_on
 from .hands import Hands
 from .messages import FoundWorker, RayNode, WorkerFacts
 from .pulse import Pulse
@@ -49,7 +51,6 @@ BUNDLE_PREFIX = "codecfleet-bundle "
 ORDERS_KEY = b"codecfleet/orders"
 CONTROL_CALLS = 64
 ADOPT_LIMIT_S = 5.0
-NODE_LABEL = "ray.io/node-id"
 
 
 def worker_handle(worker: str) -> Actor:
@@ -107,7 +108,14 @@ class _RayHands(Hands):
         worker = f"{order.seat}:{order.epoch}"
         make = ray.remote(**settings)(RayWorker).remote
         actor = await asyncio.to_thread(
-            make, order.slots, takes_gpu=order.takes_gpu, dla=order.dla, cores=cores, fence_s=fence_s
+            make,
+            order.slots,
+            takes_gpu=order.takes_gpu,
+            part=order.part,
+            counts_slices=order.counts_slices,
+            dla=order.dla,
+            cores=cores,
+            fence_s=fence_s,
         )
         self._actors[worker] = actor
         facts: WorkerFacts = await self._call(worker, "facts")
@@ -121,7 +129,7 @@ class PrivateHands(_RayHands):
         slots: pieces of work at a time, whatever cores the machine has.
         is_alive: whether Ray's own processes still run.
         probe: probes the machine, where Ray sees a GPU in it that nobody knows.
-        gpus: names the machine's GPUs and what they are known to do, given the node's id.
+        gpus: the machine's GPUs: what they are called and known to do, given the node's id.
         dlas: how many of the machine's DLAs there are to use.
     """
 
@@ -130,13 +138,13 @@ class PrivateHands(_RayHands):
         slots: int | None,
         is_alive: Callable[[], bool],
         probe: ProbeNode,
-        gpus: Callable[[str], tuple[Device, ...]],
+        gpus: Callable[[str], KnownGpus],
         dlas: int = 0,
     ) -> None:
         super().__init__()
         self._dlas = dlas
         self._gpus = gpus
-        self._known: tuple[Device, ...] | None = None
+        self._known: KnownGpus | None = None
         self._probe = probe
         self._slots = slots
         self._is_alive = is_alive
@@ -149,21 +157,23 @@ class PrivateHands(_RayHands):
 
     async def _described(self, node: dict[str, Any]) -> RayNode:
         cores = self._slots or int(node["Resources"].get("CPU", 0))
+        known = await self._known_gpus(node)
         return RayNode(
             node=node["NodeID"],
             name=node["NodeManagerHostname"],
             cores=cores,
             free_cores=cores - sum(order.cores for order in self._reserved.values()),
             gpus=int(node["Resources"].get("GPU", 0)),
-            devices=await self._known_gpus(node),
+            devices=known.devices,
+            shown=known.shown,
             dlas=self._dlas,
         )
 
-    async def _known_gpus(self, node: dict[str, Any]) -> tuple[Device, ...]:
+    async def _known_gpus(self, node: dict[str, Any]) -> KnownGpus:
         """Return the machine's GPUs; asked once, before the first work, so that even a short job has them."""
         if self._known is None:
             has_any = node["Resources"].get("GPU", 0) > 0
-            self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else ()
+            self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else NO_GPUS
         return self._known
 
     async def find(self) -> tuple[FoundWorker, ...]:
@@ -177,7 +187,7 @@ class PrivateHands(_RayHands):
             return seen.unprobed()
         probed = await self._probe(node, again=again)
         gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
-        return replace(seen, devices=gpus).unprobed()
+        return replace(seen, devices=gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
         """Reserve nothing with Ray, since nobody else could take it; count it all the same."""
@@ -187,7 +197,8 @@ class PrivateHands(_RayHands):
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process."""
         reserved = self._reserved[f"{order.seat}:{order.epoch}"]
-        return await self._create(order, {"num_cpus": 0, "num_gpus": reserved.gpus}, reserved.cores, None)
+        gpus = _share(reserved.gpus, reserved.sharers)
+        return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
 
     async def stop(self, seat: str, epoch: int) -> None:
         """Kill a worker process."""
@@ -226,6 +237,7 @@ class ClusterHands(_RayHands):
         self._fence_s = fence_s
         self._probe = probe
         self._bundles: dict[str, PlacementGroup] = {}
+        self._shared = GpuBundles()
         self._sizes: dict[str, tuple[int, float]] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -248,6 +260,7 @@ class ClusterHands(_RayHands):
         for worker in await asyncio.to_thread(_reserved_workers):
             if worker not in in_use:
                 await self._give_back(worker)
+        await self._shared.sweep({*in_use, *self._sizes})
 
     async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
         try:
@@ -264,36 +277,35 @@ class ClusterHands(_RayHands):
         return await self._probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a bundle on the order's node, detached; return the CPUs in it."""
-        bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", order.gpus)) if amount}
+        """Reserve a bundle on the order's node, detached; return the CPUs in it.
+
+        Where seats share a GPU, it is in a bundle of its own, and the CPUs in another, which holds no worker.
+        """
         worker = f"{order.seat}:{order.epoch}"
-        self._sizes[worker] = (order.cores, order.gpus)
-        if not bundle:
-            return 0
-        group = await asyncio.to_thread(
-            placement_group,
-            [bundle],
-            strategy="STRICT_PACK",
-            name=BUNDLE_PREFIX + worker,
-            lifetime="detached",
-            bundle_label_selector=[{NODE_LABEL: order.node}],
-        )
-        self._bundles[worker] = group
-        await group.ready()
+        self._sizes[worker] = (order.cores, _share(order.gpus, order.sharers))
+        own_gpus = order.gpus if order.sharers == 1 else 0.0
+        bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
+        if order.sharers > 1:
+            await self._shared.reserve(order)
+        if bundle:
+            group = await asyncio.to_thread(reserve_on, order.node, bundle, BUNDLE_PREFIX + worker)
+            self._bundles[worker] = group
+            await group.ready()
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process in its bundle, detached and named."""
         worker = f"{order.seat}:{order.epoch}"
         cores, gpus = self._sizes[worker]
-        group = self._bundles.get(worker)
+        shared = self._shared.get(worker)
+        group = shared or self._bundles.get(worker)
         strategy: Any = (
             NodeAffinitySchedulingStrategy(order.node, soft=False)
             if group is None
             else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
         )
         options = {
-            "num_cpus": cores,
+            "num_cpus": 0 if shared else cores,
             "num_gpus": gpus,
             "name": WORKER_PREFIX + worker,
             "namespace": NAMESPACE,
@@ -322,6 +334,7 @@ class ClusterHands(_RayHands):
         with suppress(ValueError):  # there is none of that name
             group = group or await asyncio.to_thread(ray.util.get_placement_group, BUNDLE_PREFIX + worker)
             await asyncio.to_thread(remove_placement_group, group)
+        await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def remember(self, orders: dict[str, Order]) -> None:
         """Keep them in Ray's own key-value store, which lives as long as the cluster."""
@@ -335,6 +348,11 @@ class ClusterHands(_RayHands):
     def world_is_gone(self) -> str:
         """Say nothing: a cluster that is gone takes the supervisor with it."""
         return ""
+
+
+def _share(gpus: float, sharers: int) -> float:
+    """Return what one of several workers takes of a share of a GPU; Ray counts ten-thousandths."""
+    return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
 def live_nodes() -> tuple[RayNode, ...]:

@@ -1,5 +1,7 @@
 """Probes a node of a Ray cluster: the same code as ``codecfleet doctor``, in a task on that node."""
 
+import os
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -9,6 +11,7 @@ from ..placement.build import node_of_report
 from ..placement.inventory import Node
 from ..probes.node_report import NodeReport, pack, unpack
 from ..probes.probe_node import probe_node
+from ..visible_device import CUDA_VARIABLE
 
 __all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
 
@@ -18,21 +21,37 @@ OWN_LIMIT_S = 100.0
 """What the probes themselves may take."""
 
 
-def _probe_here(fresh: bool) -> bytes:  # noqa: FBT001 - the one argument of a Ray task
-    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S))
+def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the one argument of a Ray task
+    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), _cuda_visible()
+
+
+def _cuda_visible() -> str | None:
+    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node.
+
+    A task without GPUs inherits it, unless Ray was told to blank it there; what it was, Ray remembers.
+    """
+    with suppress(Exception):  # private to Ray: without it the environment stands in
+        entries = ray._private.worker.global_worker.original_visible_accelerator_ids["GPU"]  # noqa: SLF001 - as above
+        return None if entries is None else ",".join(entries)
+    return os.environ.get(CUDA_VARIABLE)
 
 
 async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
     """Return what the probes find on a node, by its Ray id; whatever Ray raises is raised as it is."""
+    return (await _probed(node, fresh=fresh))[0]
+
+
+async def _probed(node: str, *, fresh: bool) -> tuple[NodeReport, str | None]:
     options: dict[str, Any] = {
         "num_cpus": 0,
         "max_retries": 0,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
     }
-    packed: bytes = await ray.remote(**options)(_probe_here).remote(fresh)
-    return unpack(packed)
+    packed, cuda_visible = await ray.remote(**options)(_probe_here).remote(fresh)
+    return unpack(packed), cuda_visible
 
 
 async def probe_ray_node(node: str, *, again: bool) -> Node:
     """Return a node for the inventory, under its Ray id."""
-    return node_of_report(await report_of_ray_node(node, fresh=again), node=node)
+    report, cuda_visible = await _probed(node, fresh=again)
+    return node_of_report(report, node=node, cuda_visible=cuda_visible)

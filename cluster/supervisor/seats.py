@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..gpu_identity import Units, on_node
 from ..placement.inventory import Device, Node
 from ..placement.networks import SESSIONS_PER_DLA
 from ..probes.device_report import DeviceKind
@@ -15,6 +16,7 @@ __all__ = [
     "Seat",
     "SeatBook",
     "SeatState",
+    "bundle_of",
     "node_of",
     "seat_of",
     "seats_of",
@@ -66,8 +68,10 @@ class Seat:
     """The place of one worker process: on which node, for which kind of device, and how many slots it is meant for.
 
     ``seat`` is the node's id, the kind and a number: ``<node>/cpu#0``. Which of a node's GPUs a seat gets is Ray's
-    choice; the worker tells (``WorkerFacts.device``). A DLA's seat has the name of the DLA itself, whose number
-    ``dla`` is: Ray knows nothing of DLAs, and books nothing but cores for it.
+    choice; the worker tells (``WorkerFacts.device``). Where a GPU of Ray's may stand for several slices, seats share
+    it: ``bundle`` is the name of the first of them, ``part`` says which slice a seat gets, whatever GPU it is, and
+    ``sharers`` how many seats there are for one GPU. A DLA's seat has the name of the DLA itself, whose number ``dla``
+    is: Ray knows nothing of DLAs, and books nothing but cores for it.
     """
 
     seat: str
@@ -75,6 +79,14 @@ class Seat:
     kind: DeviceKind
     slots: int
     dla: int | None = None
+    part: int = 0
+    sharers: int = 1
+    counts_slices: bool = False
+
+    @property
+    def bundle(self) -> str:
+        """The name of the GPU's bundle that it shares, or has alone."""
+        return bundle_of(self.seat)
 
     @property
     def takes_gpu(self) -> bool:
@@ -137,7 +149,7 @@ class SeatBook:
 
     def sit_down(self, facts: WorkerFacts) -> None:
         """Note who sits here now."""
-        self.facts, self.device = facts, facts.device
+        self.facts, self.device = facts, on_node(self.seat.node, facts.device)
 
     @property
     def worker(self) -> str:
@@ -161,28 +173,51 @@ class SeatBook:
         return 0 if self.facts is None else self.facts.slots
 
 
-def seats_of(node: Node, gpus: int) -> list[Seat]:
+def seats_of(node: Node, gpus: int, units: Units) -> list[Seat]:
     """Return the seats of a node: a process per 8 cores, one for each GPU that Ray has there, and one for each DLA.
 
-    So a GPU's seat is there before the node was probed: a worker that was left in it is found again. One process has
-    one DLA: whatever goes wrong there is final for all of the process.
+    A GPU of Ray's that is cut into slices has a seat for each of them. Which GPU its bundle gets is Ray's choice, so
+    every GPU has as many as the one with the most slices. The first is there before the node was probed: a worker that
+    was left in it is found again. One process has one DLA: whatever goes wrong there is final for all of the process.
     """
     seats = [seat for device in node.devices if device.kind is DeviceKind.CPU for seat in _processor_seats(device)]
-    kinds = [device.kind for device in node.devices if device.kind is not DeviceKind.CPU]
-    kinds += [DeviceKind.GPU] * (gpus - len(kinds))
-    seats += [
-        Seat(seat=f"{node.node}/gpu#{number}", node=node.node, kind=kind, slots=GPU_SLOTS)
-        for number, kind in enumerate(kinds[:gpus])
-    ]
+    seats += [_gpu_seat(node.node, number, part, units) for number in range(gpus) for part in range(units.parts_max)]
     return [*seats, *(_dla_seat(dla.device) for dla in node.dlas)]
 
 
 def unseen_seat(seat: str) -> Seat | None:
-    """Return the seat of a name, if it is a DLA's: its worker may be found before its node was probed."""
-    return _dla_seat(seat) if seat.rpartition("/")[2].startswith(_DLA) else None
+    """Return the seat of a name that is there only once its node was probed: a DLA's, or a slice's.
+
+    Its worker may be found before that.
+    """
+    name = seat.rpartition("/")[2]
+    if name.startswith(_DLA):
+        return _dla_seat(seat)
+    _number, dot, part = name.removeprefix(_GPU).partition(_PART)
+    return Seat(seat=seat, node=node_of(seat), kind=DeviceKind.GPU, slots=GPU_SLOTS, part=int(part)) if dot else None
 
 
 _DLA = "dla#"
+_GPU = "gpu#"
+_PART = "."
+
+
+def _gpu_seat(node: str, number: int, part: int, units: Units) -> Seat:
+    return Seat(
+        seat=f"{node}/{_GPU}{number}" + (f"{_PART}{part}" if part else ""),
+        node=node,
+        kind=DeviceKind.GPU,
+        slots=GPU_SLOTS,
+        part=part,
+        sharers=units.parts_max,
+        counts_slices=units.counts_slices,
+    )
+
+
+def bundle_of(seat: str) -> str:
+    """Return the name of the bundle that a seat has: the seat's own, or that of the first slice of its GPU."""
+    node, slash, name = seat.rpartition("/")
+    return f"{node}{slash}{name.partition(_PART)[0]}"
 
 
 def _dla_seat(seat: str) -> Seat:

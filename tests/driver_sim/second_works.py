@@ -157,4 +157,4 @@ def seize(folder: str, what: str) -> None:
 
 
 def _alone_on_a_gpu() -> None:
-    ray_worker._take_device = lambda: "GPU-0"  # type: ignore[attr-defined]
+    ray_worker._take_device = lambda *_, **__: "GPU-0"  # type: ignore[attr-defined]

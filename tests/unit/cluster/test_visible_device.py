@@ -5,7 +5,7 @@ import pytest
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
-from codecfleet.cluster.visible_device import narrow, show_the_gpu, uuid_of
+from codecfleet.cluster.visible_device import narrow, show_the_gpu
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeNvml
 
@@ -43,7 +43,8 @@ def test_an_index_becomes_a_uuid() -> None:
 @pytest.mark.parametrize("uuid", ["GPU-0f1e", "MIG-7a2b"])
 def test_a_uuid_stays_what_it_is(uuid: str) -> None:
     """A node that was started with UUIDs needs nobody to ask: also a MIG slice, which Ray knows no index of."""
-    assert uuid_of(uuid, None) == uuid
+    environment: dict[str, str] = {}
+    assert narrow([uuid], environment, None) == uuid == environment["CUDA_VISIBLE_DEVICES"]
 
 
 @pytest.mark.parametrize("given", [[], ["0", "1"]])
@@ -58,9 +59,9 @@ def test_one_gpu_is_needed(given: list[str]) -> None:
 def test_an_index_that_nobody_knows() -> None:
     """An index without a driver, or beyond its GPUs, cannot be mapped."""
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
-        uuid_of("0", None)
+        narrow(["0"], {}, None)
     with pytest.raises(FleetUnavailable, match="does not know"):
-        uuid_of("5", nvml_with("GPU-a"))
+        narrow(["5"], {}, nvml_with("GPU-a"))
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:

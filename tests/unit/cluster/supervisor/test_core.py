@@ -46,7 +46,7 @@ from codecfleet.cluster.supervisor.messages import (
     RayNode,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, SeatState, bundle_of
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.wiring import make_core, policy_from
 
@@ -87,7 +87,7 @@ class World:
                 self.pending += self.core.decide(Reserved(seat, epoch, cores), self.now_s)
             case Start(seat, epoch, _, slots, _):
                 self.started.append(effect)
-                facts = WorkerFacts(7, slots, self.gpus.get(seat, ""))
+                facts = WorkerFacts(7, slots, self.gpus.get(seat) or self._slice_for(effect))
                 self.pending += self.core.decide(Started(seat, epoch, facts), self.now_s)
             case Stop(seat, epoch):
                 self.stopped.append((seat, epoch))
@@ -96,6 +96,13 @@ class World:
                 self.probes.append(effect)
             case Abandon():
                 self.abandoned.append(effect)
+
+    def _slice_for(self, start: Start) -> str:
+        """Return the slice that a worker takes of the GPU that its bundle's first seat was given."""
+        node = self.core.state.nodes.get(start.node)
+        given = self.gpus.get(bundle_of(start.seat), "")
+        units = () if node is None else node.units.units
+        return next((unit[start.part] for unit in units if given in unit and start.part < len(unit)), "")
 
     def wait(self, seconds: float) -> None:
         """Let time pass, a tick at a time."""
@@ -515,7 +522,7 @@ def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     core.decide(Probed(probed), 0.0)
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     assert not [effect for effect in effects if isinstance(effect, Reserve)]
-    assert "Ray was started without it" in str(core.state.placement.refusals)
+    assert "Ray was started without GPUs" in str(core.state.placement.refusals)
 
 
 def test_what_workers_measure_changes_the_rates() -> None:
