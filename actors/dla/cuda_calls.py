@@ -13,6 +13,12 @@ __all__ = ["EXTERNAL_DEVICE", "CudaCalls", "CudaFailure", "lost"]
 EXTERNAL_DEVICE: Final = 911
 """An engine outside CUDA reported an error: ask every cuDLA handle."""
 NON_BLOCKING: Final = 1
+INTEGRATED: Final = 18
+"""``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
+BLOCKING_SYNC: Final = 4
+"""``CU_CTX_SCHED_BLOCKING_SYNC``: a thread that waits for a batch sleeps, and leaves its core to decoding (3.5)."""
+CONTEXT_ACTIVE: Final = 708
+"""The context was made before this process set its flags; a driver before CUDA 11 then keeps those that it has."""
 
 
 class CudaFailure(Exception):
@@ -32,7 +38,10 @@ def lost(failure: CudaFailure, device: int) -> DeviceLost:
 
 
 class CudaCalls:
-    """The primary context of the first visible GPU, which on Tegra is the one that DLAs are coupled with.
+    """The primary context of the GPU that DLAs are coupled with: the integrated one, whatever else is attached (3.4).
+
+    Its threads block while they wait, by CUDA for Tegra 3.5, and host memory for copies is page-locked, by 3.1 and 3.2:
+    every Tegra with a DLA is I/O coherent, so the processor caches such memory.
 
     Every method may raise ``CudaFailure``.
 
@@ -43,8 +52,22 @@ class CudaCalls:
     def __init__(self, driver: Any) -> None:  # noqa: ANN401 - a module that publishes no types
         self._driver = driver
         self._call("cuInit", 0)
-        self._gpu = self._call("cuDeviceGet", 0)
+        self._gpu = self._integrated()
+        self._block_while_waiting()
         self._context = self._call("cuDevicePrimaryCtxRetain", self._gpu)
+
+    def _integrated(self) -> Any:  # noqa: ANN401 - a CUdevice
+        """Return the integrated GPU, or the first one where none is: cuDLA then says that it does not fit."""
+        gpus = [self._call("cuDeviceGet", ordinal) for ordinal in range(self._call("cuDeviceGetCount"))]
+        attribute = self._driver.CUdevice_attribute(INTEGRATED)
+        return next((gpu for gpu in gpus if self._call("cuDeviceGetAttribute", attribute, gpu)), gpus[0])
+
+    def _block_while_waiting(self) -> None:
+        try:
+            self._call("cuDevicePrimaryCtxSetFlags", self._gpu, BLOCKING_SYNC)
+        except CudaFailure as failure:
+            if failure.code != CONTEXT_ACTIVE:
+                raise
 
     def enter(self) -> None:
         """Make the context the calling thread's."""
@@ -73,6 +96,14 @@ class CudaCalls:
     def free(self, memory: int) -> None:
         """Give memory back."""
         self._call("cuMemFree", memory)
+
+    def allocate_host(self, size_bytes: int) -> int:
+        """Return the address of new page-locked host memory."""
+        return int(self._call("cuMemHostAlloc", size_bytes, 0))
+
+    def free_host(self, address: int) -> None:
+        """Give page-locked memory back."""
+        self._call("cuMemFreeHost", address)
 
     def copy_in(self, memory: int, host: int, size_bytes: int, stream: int) -> None:
         """Queue a copy from the host; the host's memory must stay until the stream has done it."""

@@ -1,10 +1,12 @@
 """A DLA beside CUDA: tasks run in the order of CUDA streams, between copies and kernels, on CUDA's memory."""
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CodecfleetError, UsageError
@@ -54,6 +56,7 @@ class HybridSession(EngineSession):
         self._streams: set[int] = set()
         self._buffers: dict[int, DeviceBuffer] = {}
         self._host_arrays: list[NDArray[Any]] = []
+        self._locked: list[int] = []
         self._open()
 
     @property
@@ -82,6 +85,17 @@ class HybridSession(EngineSession):
             self.unregister(buffer.registration)
             self._ask("cuMemFree", lambda: self._mapped(lambda: self._cuda.free(buffer.memory)))
             del self._buffers[buffer.memory]
+
+    def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Return page-locked memory for ``upload`` and ``download``, which do not hold up the caller with it.
+
+        ``close`` frees it: keep no view of it longer than the session.
+        """
+        with self._turn:
+            self._refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            address = self._ask("cuMemHostAlloc", lambda: self._mapped(lambda: self._cuda.allocate_host(size_bytes)))
+            self._locked.append(address)
+            return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""
@@ -120,6 +134,9 @@ class HybridSession(EngineSession):
         for buffer in self._buffers.values():
             self._mapped(partial(self._cuda.free, buffer.memory))
         self._buffers.clear()
+        for address in self._locked:
+            self._mapped(partial(self._cuda.free_host, address))
+        self._locked.clear()
         self._mapped(lambda: self._cuda.destroy_stream(self._stream))
         self._host.forget(self)
 

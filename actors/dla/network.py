@@ -114,16 +114,14 @@ class Network:
         """
         lanes = self._lanes[: len(memories)]
         for lane, memory in zip(lanes, memories, strict=True):
-            self._session.upload(lane.source, memory)
+            np.copyto(lane.source_staging, memory)
+            self._session.upload(lane.source, lane.source_staging)
         self._session.submit([lane.task for lane in lanes])
-        found = [[np.zeros(buffer.size_bytes, dtype=np.uint8) for buffer in lane.results] for lane in lanes]
-        for lane, arrays in zip(lanes, found, strict=True):
-            for buffer, array in zip(lane.results, arrays, strict=True):
+        for lane in lanes:
+            for buffer, array in zip(lane.results, lane.result_staging, strict=True):
                 self._session.download(buffer, array)
         self._session.synchronize()
-        return [
-            tuple(unpack(result, array) for result, array in zip(self.results, arrays, strict=True)) for arrays in found
-        ]
+        return [lane.found(self.results) for lane in lanes]
 
     def close(self) -> None:
         """Close the session."""
@@ -131,18 +129,25 @@ class Network:
 
 
 class _Lane:
-    """The buffers of one task."""
+    """The buffers of one task, on the device and, page-locked, on the host."""
 
     def __init__(self, session: HybridSession, module: DlaModule) -> None:
         self.source = session.allocate(module.inputs[0].size_bytes)
         self.results: list[DeviceBuffer] = [session.allocate(result.size_bytes) for result in module.outputs]
         statistics = [session.allocate(each.size_bytes, Access.TASK_STATISTICS) for each in module.statistics]
+        self.source_staging = session.host_array(self.source.size_bytes)
+        self.result_staging = [session.host_array(buffer.size_bytes) for buffer in self.results]
         self.task = DlaTask(
             module=module,
             inputs=(self.source.registration,),
             outputs=tuple(buffer.registration for buffer in self.results),
             statistics=tuple(buffer.registration for buffer in statistics),
         )
+
+    def found(self, results: Sequence[TensorDescriptor]) -> tuple[NDArray[Any], ...]:
+        """Return what the task gave, (n, c, h, w) each, apart from the buffers: the next task overwrites them."""
+        arrays = zip(results, self.result_staging, strict=True)
+        return tuple(unpack(result, array.copy()) for result, array in arrays)
 
 
 class WarmNetworks:

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from ..gpu_identity import ShownGpus, named, on_node
 from ..hardware import Hardware, load_hardware
-from ..probes.absence import NotApplicable, known
+from ..probes.absence import Maybe, NotApplicable, known
 from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ..probes.engines import Engine, EngineCount, Trial
 from ..probes.node_report import NodeReport
 from ..probes.nvml import NvmlReport
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from ..probes.tegra import TegraReport
 from ..probes.xids import XidAction, xid_rule
 from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
@@ -52,7 +53,11 @@ def node_of_report(
     if not isinstance(report.nvml, NotApplicable):
         devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
-    found = [made for each in devices for made in _devices_of(each, name, driver, trials, tables)]
+    found = [
+        _with_shared_memory(made, report.tegra)
+        for each in devices
+        for made in _devices_of(each, name, driver, trials, tables)
+    ]
     processor = Device(
         device=f"{name}/cpu",
         node=name,
@@ -74,6 +79,14 @@ def node_of_report(
 
 def _container_visible(report: NodeReport) -> str | None:
     return None if isinstance(report.container, NotApplicable) else report.container.visible_devices
+
+
+def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
+    """Return a Tegra's GPU with what it could allocate of the memory that it shares (CUDA for Tegra 2.2)."""
+    if device.kind is not DeviceKind.IGPU or isinstance(tegra, NotApplicable):
+        return device
+    memory = tegra.allocatable
+    return device if isinstance(memory, NotApplicable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
 
 
 def _dla_count(report: NodeReport) -> int:

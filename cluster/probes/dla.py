@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...actors.dla.cuda_calls import CudaCalls
 from .absence import Absence, Maybe, NotApplicable
 from .child import ChildEnd, ChildOutcome, run_in_child
 
@@ -85,19 +86,12 @@ def _ask_devices(cudla: Any, count: int) -> Iterator[tuple[str, Any]]:  # noqa: 
 
 
 def _make_context() -> None:
-    """Make the first GPU's primary context current: an accelerator is coupled with the current GPU."""
+    """Make the integrated GPU's primary context current: an accelerator is coupled with the current GPU."""
     # A Ray task without a GPU sees none of them; this only asks, so it may look all the same.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     from cuda.bindings import driver  # noqa: PLC0415 - as above
 
-    (code,) = driver.cuInit(0)
-    if not int(code):
-        code, context = driver.cuDevicePrimaryCtxRetain(0)
-    if not int(code):
-        (code,) = driver.cuCtxSetCurrent(context)
-    if int(code):
-        message = f"CUDA answered {code.name}"
-        raise RuntimeError(message)
+    CudaCalls(driver).enter()
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:

@@ -12,11 +12,18 @@ from pathlib import Path
 
 from .absence import Absence, Maybe, NotApplicable, known
 from .dla import DlaReport, probe_dla
-from .egl import EglFunctions, probe_egl
 from .engines import EngineCount
-from .tegra_buffers import Capability, Rule, host_register, io_coherency
 from .tegra_memory import Allocatable, allocatable_memory
-from .tegra_rules import System, TegraFacts, Version, unsupported_features
+from .tegra_rules import (
+    Capability,
+    Rule,
+    System,
+    TegraFacts,
+    Version,
+    host_register,
+    io_coherency,
+    unsupported_features,
+)
 from .tegrastats import TegraStats, engine_counts, read_tegrastats
 
 __all__ = [
@@ -114,7 +121,6 @@ class TegraReport:
     stats: Maybe[TegraStats]
     engines: tuple[EngineCount, ...]
     dla: Maybe[DlaReport]
-    egl: Maybe[EglFunctions]
     unsupported: Maybe[dict[str, str]]
 
 
@@ -192,7 +198,6 @@ def probe_tegra(
     limit_s: float = 10.0,
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
-    ask_egl: Callable[[], Maybe[EglFunctions]] = probe_egl,
 ) -> Maybe[TegraReport]:
     """Report what there is to know of a Tegra; never raises and never hangs.
 
@@ -202,7 +207,6 @@ def probe_tegra(
         limit_s: time limit for each program that is run.
         ask_stats: reads one line of tegrastats.
         ask_dla: asks cuDLA.
-        ask_egl: looks CUDA's EGL functions up.
 
     Returns:
         The report, or why this machine is no Tegra: nothing is run there.
@@ -227,7 +231,6 @@ def probe_tegra(
         stats=stats,
         engines=() if isinstance(stats, NotApplicable) else engine_counts(stats),
         dla=ask_dla(limit_s),
-        egl=ask_egl(),
         unsupported=(
             capability
             if isinstance(capability, NotApplicable)

@@ -1,7 +1,7 @@
-"""What CUDA does not do on a Tegra, how it waits, and which GPU to take: rules, no machine is asked.
+"""What CUDA does not do on a Tegra: rules, no machine is asked.
 
-From CUDA for Tegra, 3.4 to 3.6, with what later editions of that document changed: NVML on Thor under L4T, MPS since
-CUDA 12.5, memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() where access is concurrent.
+From CUDA for Tegra, 2.1, 3.2 and 3.6, with what later editions of that document changed: NVML on Thor under L4T, MPS
+since CUDA 12.5, memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() where access is concurrent.
 """
 
 from collections.abc import Callable
@@ -9,27 +9,60 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from .tegra_buffers import Capability, Rule, Side, host_register
-
 __all__ = [
     "FEATURES",
+    "Capability",
     "Feature",
-    "GpuChoice",
-    "GpuCost",
+    "Rule",
     "System",
     "TegraFacts",
-    "Wait",
-    "WaitAdvice",
-    "WaitWish",
-    "choose_gpu",
+    "Version",
+    "host_register",
+    "io_coherency",
     "unsupported_features",
-    "wait_for_device",
 ]
 
+Capability: TypeAlias = tuple[int, int]
+"""A compute capability: (8, 7) is 8.7."""
 Version: TypeAlias = tuple[int, int]
+
+IO_COHERENT_SINCE: Capability = (7, 2)
+"""Compute capability of Xavier, the first Tegra whose GPU sees what lies in the processor's caches (2.1)."""
 
 THOR: Capability = (10, 1)
 """Thor's compute capability as CUDA 12 numbered it; since CUDA 13 it is 11.0, which is not less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Whether something holds, and why, in one sentence without a full stop."""
+
+    holds: bool
+    reason: str
+
+
+def io_coherency(capability: Capability) -> Rule:
+    """Say whether the GPU sees what lies in the processor's caches (2.1): one way only, from Xavier (7.2) on."""
+    if capability >= IO_COHERENT_SINCE:
+        return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
+    return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")
+
+
+def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
+    """Say whether cudaHostRegister() and cuMemHostRegister() work (2.1, 3.2, 3.6).
+
+    Args:
+        capability: the GPU's compute capability.
+        qnx: whether the system is QNX, which never supports it.
+        attribute: what cudaDevAttrHostRegisterSupported says, where it was asked: that decides.
+    """
+    if attribute is not None:
+        return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
+    if qnx:
+        return Rule(holds=False, reason="QNX does not support it")
+    if not io_coherency(capability).holds:
+        return Rule(holds=False, reason="it needs I/O coherency, which starts at 7.2: allocate pinned memory instead")
+    return Rule(holds=True, reason="the system is Linux and the GPU is I/O coherent")
 
 
 class System(Enum):
@@ -144,76 +177,3 @@ def unsupported_features(facts: TegraFacts) -> dict[str, str]:
     """Return the features that are not there, each with the reason in a sentence without a full stop (3.6)."""
     rules = {feature.name: feature.rule(facts) for feature in FEATURES}
     return {name: rule.reason for name, rule in rules.items() if not rule.holds}
-
-
-class Wait(Enum):
-    """How a processor thread waits for the GPU: cudaSetDeviceFlags() values."""
-
-    AUTO = 0x00  #: cudaDeviceScheduleAuto: the platform's own choice
-    SPIN = 0x01  #: cudaDeviceScheduleSpin: lowest latency, a core is busy
-    YIELD = 0x02  #: cudaDeviceScheduleYield
-    BLOCK = 0x04  #: cudaDeviceScheduleBlockingSync, formerly cudaDeviceBlockingSync: least power
-
-
-class WaitWish(Enum):
-    """What matters while waiting."""
-
-    NOTHING = "nothing"
-    LOW_LATENCY = "low latency"
-    LOW_POWER = "low power"
-
-
-@dataclass(frozen=True, slots=True)
-class WaitAdvice:
-    """The flag to set, whether the default does the same, and why, in one sentence without a full stop."""
-
-    flag: Wait
-    must_be_set: bool
-    reason: str
-
-
-def wait_for_device(wish: WaitWish, cuda: Version) -> WaitAdvice:
-    """Choose how threads wait for an iGPU (3.5).
-
-    Before CUDA 10.1 threads always block; since then each platform has the default that suits it.
-    """
-    blocks = cuda < (10, 1)
-    if wish is WaitWish.LOW_LATENCY:
-        return WaitAdvice(Wait.SPIN, must_be_set=True, reason="no default promises to spin, which answers soonest")
-    if wish is WaitWish.LOW_POWER:
-        return WaitAdvice(Wait.BLOCK, must_be_set=not blocks, reason="a blocked thread costs no power")
-    if blocks:
-        return WaitAdvice(Wait.BLOCK, must_be_set=False, reason="before CUDA 10.1 threads block by default")
-    return WaitAdvice(
-        Wait.AUTO, must_be_set=False, reason="since CUDA 10.1 each platform has the default that suits it"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class GpuCost:
-    """What a piece of work takes, in seconds: its kernels on either GPU, and moving its data to and from the dGPU."""
-
-    igpu_kernels_s: float
-    dgpu_kernels_s: float
-    transfer_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class GpuChoice:
-    """Which GPU to use, and why, in one sentence without a full stop."""
-
-    side: Side
-    reason: str
-
-
-def choose_gpu(cost: GpuCost, *, data_is_on_dgpu: bool = False) -> GpuChoice:
-    """Choose between iGPU and dGPU (3.4): kernel time, transfer time, where the data lies, latency.
-
-    Data in the SoC's memory costs a transfer only on the dGPU, data in the dGPU's only on the iGPU. A tie goes to the
-    iGPU, which needs nobody to wait for a copy.
-    """
-    igpu_s = cost.igpu_kernels_s + (cost.transfer_s if data_is_on_dgpu else 0.0)
-    dgpu_s = cost.dgpu_kernels_s + (0.0 if data_is_on_dgpu else cost.transfer_s)
-    if dgpu_s < igpu_s:
-        return GpuChoice(Side.DGPU, f"the dGPU takes {dgpu_s:g} s with transfers, the iGPU {igpu_s:g} s")
-    return GpuChoice(Side.IGPU, f"the iGPU takes {igpu_s:g} s, the dGPU {dgpu_s:g} s with transfers")

@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -120,8 +121,13 @@ class Refused(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators."""
 
-    def __init__(self, dlas: int = 1) -> None:
+    def __init__(self, dlas: int = 1, *, integrated: Sequence[bool] = (True,)) -> None:
         self.dlas = dlas
+        self.integrated = tuple(integrated)
+        """Whether each GPU, by its ordinal, is the Tegra's own."""
+        self.context_gpus: list[int] = []
+        """The GPU of every context that was retained, in order."""
+        self.context_flags: dict[int, int] = {}
         self.calls: list[str] = []
         """Every call, by its C name, in order; an engine's run of a task is ``cudlaTask``."""
         self.hanging: Future[None] = Future()
@@ -142,6 +148,7 @@ class FakeMachine:
         self._devices: dict[int, _Device] = {}
         self._modules: dict[int, tuple[int, FakeLoadable]] = {}
         self._memory: dict[int, NDArray[np.uint8]] = {}
+        self._locked: dict[int, NDArray[np.uint8]] = {}
         self._contexts = 0
 
     def fault(self, function: str, call: int, status: int) -> None:
@@ -169,6 +176,11 @@ class FakeMachine:
         """How much device memory is allocated, in pieces."""
         return len(self._memory)
 
+    @property
+    def open_host_memory(self) -> int:
+        """How much page-locked memory is allocated, in pieces."""
+        return len(self._locked)
+
     def enter(self, function: str) -> None:
         """Count a call and do what its fault says."""
         self.calls.append(function)
@@ -187,6 +199,8 @@ class FakeMachine:
             raise Refused(Status.INVALID_PARAM)
         if not self._contexts:
             raise Refused(Status.CUDA)
+        if not self.integrated[self.context_gpus[-1]]:
+            raise Refused(Status.UNSUPPORTED_OPERATION)
         handle = next(self._numbers)
         self._devices[handle] = _Device(number)
         return handle
@@ -278,8 +292,23 @@ class FakeMachine:
         """``cuMemFree``."""
         del self._memory[address]
 
-    def retain(self) -> int:
+    def lock(self, size_bytes: int) -> int:
+        """``cuMemHostAlloc``."""
+        memory = np.zeros(size_bytes, dtype=np.uint8)
+        self._locked[int(memory.ctypes.data)] = memory
+        return int(memory.ctypes.data)
+
+    def unlock(self, address: int) -> None:
+        """``cuMemFreeHost``."""
+        del self._locked[address]
+
+    def set_context_flags(self, gpu: int, flags: int) -> None:
+        """``cuDevicePrimaryCtxSetFlags``."""
+        self.context_flags[gpu] = flags
+
+    def retain(self, gpu: int) -> int:
         """``cuDevicePrimaryCtxRetain``."""
+        self.context_gpus.append(gpu)
         self._contexts += 1
         return self._contexts
 

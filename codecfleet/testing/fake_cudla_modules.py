@@ -116,18 +116,28 @@ class _Driver:
     def __init__(self, machine: FakeMachine) -> None:
         self._machine = machine
 
+    @staticmethod
+    def CUdevice_attribute(number: int) -> int:  # noqa: N802 - as in the binding
+        """Return the attribute of a number."""
+        return number
+
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
         """Return the function of that name; each returns its result first, as the binding's do."""
         functions: dict[str, Callable[..., object]] = {
             "cuInit": lambda _flags: None,
-            "cuDeviceGet": lambda _ordinal: 0,
-            "cuDevicePrimaryCtxRetain": lambda _gpu: self._machine.retain(),
+            "cuDeviceGetCount": lambda: len(self._machine.integrated),
+            "cuDeviceGet": lambda ordinal: ordinal,
+            "cuDeviceGetAttribute": lambda _integrated, gpu: int(self._machine.integrated[gpu]),
+            "cuDevicePrimaryCtxSetFlags": self._machine.set_context_flags,
+            "cuDevicePrimaryCtxRetain": self._machine.retain,
             "cuDevicePrimaryCtxRelease": lambda _gpu: self._machine.release_context(),
             "cuCtxSetCurrent": lambda _context: None,
             "cuStreamCreate": lambda _flags: STREAM,
             "cuStreamDestroy": lambda _stream: None,
             "cuMemAlloc": self._machine.allocate,
             "cuMemFree": self._machine.free,
+            "cuMemHostAlloc": lambda size_bytes, _flags: self._machine.lock(size_bytes),
+            "cuMemFreeHost": self._machine.unlock,
             "cuMemcpyHtoDAsync": lambda to, host, size_bytes, _: ctypes.memmove(to, host, size_bytes),
             "cuMemcpyDtoHAsync": lambda host, source, size_bytes, _: ctypes.memmove(host, source, size_bytes),
             "cuMemsetD8Async": lambda to, value, size_bytes, _: ctypes.memset(to, value, size_bytes),

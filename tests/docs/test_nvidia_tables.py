@@ -13,7 +13,7 @@ ORIGINALS = REPOSITORY.parent / "shared" / "seeds"
 
 _HEADER = "| section | function or rule | lives in | note |"
 _PLACE = re.compile(r"^`([a-z_]+(?:\.[a-z_0-9]+)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)`$")
-_NOT_APPLICABLE = "not applicable: "
+_WITHOUT_PLACE = ("not applicable: ", "not built: ")
 _SECTION = re.compile(r"^(\d+(?:\.\d+)*)\.\s+\S")
 _NAME = re.compile(
     r"\b(?:nvml[A-Z]\w+|cuda[A-Z][a-z]\w+|cudaEGL\w+|cu[A-Z][a-z]\w+|cuEGL\w+|cudla[A-Z]\w+"
@@ -84,11 +84,11 @@ def all_rows() -> list[tuple[str, Row]]:
 
 def missing_place(row: Row) -> str:
     """Return what is wrong with where a row says that its rule lives; "" for nothing."""
-    if row.place.startswith(_NOT_APPLICABLE):
-        return "" if len(row.place) > len(_NOT_APPLICABLE) else "it says not why"
+    if row.place.startswith(_WITHOUT_PLACE):
+        return "" if row.place.partition(": ")[2] else "it does not say why"
     match = _PLACE.match(row.place)
     if match is None:
-        return f"{row.place} is neither a place nor not applicable"
+        return f"{row.place} is no place, and does not say why there is none"
     try:
         found: object = importlib.import_module(f"codecfleet.{match[1]}")
     except ImportError as error:
@@ -131,7 +131,7 @@ def unnamed(names: set[str], found: list[Row]) -> list[str]:
 def uncovered(sections: set[str], found: list[Row]) -> list[str]:
     """Return the sections without a row; one that does not apply speaks for the sections below it."""
     own = {row.section for row in found}
-    whole = {row.section for row in found if row.place.startswith(_NOT_APPLICABLE)}
+    whole = {row.section for row in found if row.place.startswith(_WITHOUT_PLACE)}
     return sorted(section for section in sections - own if not any(section.startswith(f"{above}.") for above in whole))
 
 
@@ -142,7 +142,7 @@ def test_every_document_has_its_table(original: Original) -> None:
 
 
 def test_everything_is_where_the_tables_say() -> None:
-    """Each place is a module that imports and a name in it; what does not apply says why."""
+    """Each place is a module that imports and a name in it; what does not apply or is not built says why."""
     wrong = [f"{name}:{row.line}: {trouble}" for name, row in all_rows() if (trouble := missing_place(row))]
     assert wrong == []
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codecfleet.actors.dla.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine_session import Timing
 from codecfleet.actors.dla.host import EXECUTION_MODE, DlaHost, isolate_errors, open_host, require_dlas
 from codecfleet.actors.dla.hybrid import HybridSession
@@ -391,3 +392,33 @@ def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
         with pytest.raises(CodecfleetError) as caught:
             read_loadable(str(wrong))
         assert isinstance(caught.value, InputUnreadable)
+
+
+def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
+    """Beside an attached GPU that comes first, the Tegra's own gets the context, whose threads block while waiting."""
+    machine.fake.integrated = (False, True)
+    session = machine.host().open(0)
+    assert session.state is SessionState.IDLE
+    assert machine.fake.context_gpus == [1]
+    assert machine.fake.context_flags == {1: BLOCKING_SYNC}
+
+
+def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
+    """A driver before CUDA 11 refuses new flags for a context that is there; any other refusal counts."""
+    machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
+    assert machine.host().open(0).state is SessionState.IDLE
+    machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
+    with pytest.raises(DeviceLost, match="cuDevicePrimaryCtxSetFlags failed with CUDA error 101"):
+        machine.host()
+
+
+def test_results_outlive_the_staging_memory(warm: Warm, machine: Machine) -> None:
+    """What a run returned stays as it was when the next one uses the same page-locked buffers; close frees them."""
+    with warm.networks.lend(warm.settings) as network:
+        first, second = (
+            network.run([pack(network.source, np.full(SHAPE, value, dtype=np.float32))])[0][0] for value in (3, 5)
+        )
+    assert (first.ravel().tolist(), second.ravel().tolist()) == ([3, 3, 3], [5, 5, 5])
+    assert machine.fake.open_host_memory > 0
+    warm.networks.close()
+    assert machine.fake.open_host_memory == 0

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.probes.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.dla import DlaDevice, DlaReport
-from codecfleet.cluster.probes.egl import EglFunctions
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.tegra import (
     CodecInterface,
@@ -60,9 +60,7 @@ def _thor(root: Path) -> Path:
 def _report(
     root: Path, cuda: CudaSaid | None = None, stats: Maybe[TegraStats] = NONE, dla: Maybe[DlaReport] = NONE
 ) -> TegraReport:
-    report = probe_tegra(
-        root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla, ask_egl=lambda: NONE
-    )
+    report = probe_tegra(root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla)
     assert isinstance(report, TegraReport)
     return report
 
@@ -96,7 +94,7 @@ def test_other_machines_are_no_tegra(tmp_path: Path, compatible: str, model: str
     def never(*_: object) -> NotApplicable:
         pytest.fail("a machine that is no Tegra was asked")
 
-    found = probe_tegra(_machine(tmp_path, compatible, model), ask_stats=never, ask_dla=never, ask_egl=never)
+    found = probe_tegra(_machine(tmp_path, compatible, model), ask_stats=never, ask_dla=never)
     assert isinstance(found, NotApplicable)
     assert found.absence is Absence.DOES_NOT_APPLY
 
@@ -143,6 +141,16 @@ def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> N
     assert [(dla.device, dla.number) for dla in orin.dlas] == [("n/dla#0", 0), ("n/dla#1", 1)]
     assert node_of_report(replace(report, tegra=_report(_orin(tmp_path)))).dlas == ()
     assert node_of_report(replace(report, tegra=NONE)).dlas == ()
+
+
+def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> None:
+    """The inventory has the allocatable memory of the integrated GPU, not what its driver calls free."""
+    (thor,) = load_fleet("thor").nodes
+    report = simulated_report(thor, "thor")
+    probed = _report(_thor(tmp_path), CudaSaid(free_bytes=7 << 30))
+    node = node_of_report(replace(report, tegra=probed))
+    (gpu,) = (device for device in node.devices if device.kind is DeviceKind.IGPU)
+    assert gpu.free_memory_bytes == 7 << 30
     engines = [device.engines.get(Engine.DLA, 0) for device in load_fleet("orin").nodes[0].devices]
     assert len(inventory_of_fleet(load_fleet("orin")).nodes[0].dlas) == sum(engines)
 
@@ -175,7 +183,6 @@ def test_report_survives_json(tmp_path: Path) -> None:
         _orin(tmp_path),
         ask_stats=lambda _: stats,
         ask_dla=lambda _: DlaReport(1, ()),
-        ask_egl=lambda: EglFunctions(("cuEGLStreamConsumerConnect",), ()),
     )
     assert isinstance(report, TegraReport)
     assert adapter.validate_python(adapter.dump_python(report, mode="json")) == report

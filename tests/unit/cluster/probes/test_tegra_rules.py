@@ -1,18 +1,13 @@
-from hypothesis import given
-from hypothesis import strategies as st
-
-from codecfleet.cluster.probes.tegra_buffers import Side
 from codecfleet.cluster.probes.tegra_rules import (
     FEATURES,
-    GpuCost,
     System,
     TegraFacts,
-    Wait,
-    WaitWish,
-    choose_gpu,
+    host_register,
+    io_coherency,
     unsupported_features,
-    wait_for_device,
 )
+
+TX2, ORIN = (6, 2), (8, 7)
 
 
 def _missing(
@@ -63,23 +58,15 @@ def test_every_exception_of_the_document_is_a_feature() -> None:
     assert len({feature.name for feature in FEATURES}) == len(FEATURES) == 13
 
 
-def test_waiting_follows_the_wish_and_the_version() -> None:
-    """Before CUDA 10.1 threads block by default; low latency spins, low power blocks, and says whether to set it."""
-    assert wait_for_device(WaitWish.NOTHING, (10, 0)).flag is Wait.BLOCK
-    assert wait_for_device(WaitWish.NOTHING, (10, 1)).flag is Wait.AUTO
-    latency = wait_for_device(WaitWish.LOW_LATENCY, (12, 6))
-    assert (latency.flag, latency.must_be_set) == (Wait.SPIN, True)
-    assert not wait_for_device(WaitWish.LOW_POWER, (10, 0)).must_be_set
-    assert wait_for_device(WaitWish.LOW_POWER, (12, 6)).must_be_set
+def test_coherency_starts_with_xavier() -> None:
+    """Compute capability 7.2 is I/O coherent and what is before it is not."""
+    assert [io_coherency(capability).holds for capability in (TX2, (7, 1), (7, 2), ORIN)] == [False, False, True, True]
 
 
-TIME_S = st.floats(0, 1000)
-
-
-@given(TIME_S, TIME_S, TIME_S, st.booleans())
-def test_chosen_gpu_is_never_the_slower(igpu_s: float, dgpu_s: float, transfer_s: float, there: bool) -> None:  # noqa: FBT001 - drawn
-    """Transfers counted where they happen, no other choice would be faster, and a tie stays on the iGPU."""
-    choice = choose_gpu(GpuCost(igpu_s, dgpu_s, transfer_s), data_is_on_dgpu=there)
-    total = {Side.IGPU: igpu_s + transfer_s * there, Side.DGPU: dgpu_s + transfer_s * (not there)}
-    assert total[choice.side] == min(total.values())
-    assert choice.side is Side.IGPU or total[Side.DGPU] < total[Side.IGPU]
+def test_host_register_follows_attribute_then_system_then_coherency() -> None:
+    """What the device says decides; else QNX and GPUs without coherency do not support it."""
+    assert host_register(ORIN).holds
+    assert not host_register(TX2).holds
+    assert not host_register(ORIN, qnx=True).holds
+    assert host_register(TX2, attribute=True).holds
+    assert not host_register(ORIN, attribute=False).holds
