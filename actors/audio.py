@@ -23,6 +23,7 @@ from av.stream import Discard
 from numpy.typing import NDArray
 
 from ..errors import EncoderFailed, InputUnreadable, Unsupported
+from .demuxing import demux
 from .opening import open_source
 from .timeline import LONGEST_GAP_S, RESET_S
 from .work import Work, WorkContext
@@ -135,7 +136,7 @@ def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFra
             if other is not stream:
                 other.discard = Discard.all
         decoder.thread_count = 1
-        packets = container.demux(stream)
+        packets = demux(container, stream)
         while True:
             try:
                 packet = next(packets)

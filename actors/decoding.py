@@ -22,6 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ..errors import InputUnreadable
+from .demuxing import demux
 from .opening import open_source
 from .seeking import AccessPoint, packets_from
 from .timeline import Mended, Mender, TimeShift
@@ -270,9 +271,7 @@ def _packet_number(frame: VideoFrame) -> int | None:
 
 def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[VideoPacket]":
     try:
-        for packet in container.demux(stream):
-            if packet.size:
-                yield packet
+        yield from demux(container, stream)
     except av.error.FFmpegError:
         # A truncated or broken container ends here, as it does for the index.
         return

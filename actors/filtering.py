@@ -4,6 +4,7 @@ Every filter keeps a frame's time. Filters with memory (deinterlacing) get ``WAR
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,7 +58,7 @@ class FilterChain:
         self._time_base = time_base
         self._shape: tuple[int, int, str] | None = None
         self._graph: av.filter.Graph | None = None
-        self.resized_frames = 0
+        self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
         """Take a source frame and yield what is ready: (ticks, frame), in order.
@@ -71,7 +72,8 @@ class FilterChain:
             self._shape = shape
             self._graph = self._mapped(lambda: self._build(frame)) if self._is_needed(frame) else None
         output = self._settings.output
-        self.resized_frames += (frame.width, frame.height) != (output.width, output.height)
+        if (frame.width, frame.height) != (output.width, output.height):
+            self.resized[frame.width, frame.height] += 1
         frame.pts, frame.time_base = ticks, self._time_base
         if self._graph is None:
             yield ticks, frame

@@ -7,7 +7,7 @@ value read from a source is written to an output without a table between them. 2
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "SeiMessage", "VideoFormat"]
+__all__ = ["Colour", "ContentLight", "HdrStatic", "MasteringDisplay", "PictureSize", "SeiMessage", "VideoFormat"]
 
 UNSPECIFIED = 2
 
@@ -64,6 +64,20 @@ class HdrStatic:
 
     mastering: MasteringDisplay | None = None
     light: ContentLight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSize:
+    """What is shown of a picture, in samples, and the shape of a sample; None where nothing states it."""
+
+    width: int
+    height: int
+    sample_aspect_ratio: Fraction | None = None
+
+    @property
+    def display_area(self) -> Fraction:
+        """The area that the picture covers, in square samples as high as its own."""
+        return self.width * self.height * (self.sample_aspect_ratio or Fraction(1))
 
 
 @dataclass(frozen=True, slots=True)

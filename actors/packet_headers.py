@@ -8,6 +8,7 @@ Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from .parameter_sets import hevc_layer, is_sequence_set
@@ -15,12 +16,16 @@ from .vp9_headers import Vp9Colours, vp9_frames
 
 __all__ = [
     "CodedSequence",
+    "ObuKind",
+    "OpenBitstreamUnit",
     "PacketHeaders",
     "av1_headers",
     "base_sequence_sets",
+    "open_bitstream_units",
     "unit_headers",
     "unit_kinds",
     "vp8_headers",
+    "vp8_size",
     "vp9_headers",
     "vp9_sequence",
 ]
@@ -37,7 +42,24 @@ _H264_IDR: Final = 5
 _HEVC_IDR: Final = (19, 20)
 _SLICES: Final = 32
 _VP8_KEY_BYTES: Final = 10
-_SEQUENCE_HEADER: Final = 1
+_VP8_START: Final = b"\x9d\x01\x2a"
+
+
+class ObuKind(IntEnum):
+    """The types of AV1's open bitstream units that are looked into (AV1 specification section 6.2.2)."""
+
+    SEQUENCE_HEADER = 1
+    FRAME_HEADER = 3
+    FRAME = 6
+
+
+class OpenBitstreamUnit(NamedTuple):
+    """One of AV1's. ``layers`` has the bits by which an operating point names its layers, 0 without layers."""
+
+    kind: int
+    payload: bytes
+    spatial_layer: int = 0
+    layers: int = 0
 
 
 class PacketHeaders(NamedTuple):
@@ -85,10 +107,16 @@ def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
 def vp8_headers(data: bytes) -> PacketHeaders:
     """Read a packet of VP8: one frame, shown or not; a key frame states its size."""
     shown = data[0] >> 4 & 1 if data else 0
-    if len(data) < _VP8_KEY_BYTES or data[0] & 1:
-        return PacketHeaders(shown=shown)
+    size = vp8_size(data)
+    return PacketHeaders(shown=shown, sequence=None if size is None else frozenset({size}), begins=size is not None)
+
+
+def vp8_size(data: bytes) -> tuple[int, int] | None:
+    """Return (width, height) of a key frame of VP8; None of any other."""
+    if len(data) < _VP8_KEY_BYTES or data[0] & 1 or data[3:6] != _VP8_START:
+        return None
     width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (6, 8))
-    return PacketHeaders(shown=shown, sequence=frozenset({(width, height)}), begins=True)
+    return (width, height) if width and height else None
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
@@ -117,20 +145,25 @@ def av1_headers(data: bytes) -> PacketHeaders:
 
     Frames that override the size of their sequence are not looked for.
     """
-    sets = frozenset(payload for kind, payload in _open_bitstream_units(data) if kind == _SEQUENCE_HEADER)
+    units = open_bitstream_units(data)
+    sets = frozenset(unit.payload for unit in units if unit.kind == ObuKind.SEQUENCE_HEADER)
     return PacketHeaders(sequence=sets or None, begins=bool(sets))
 
 
-def _open_bitstream_units(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (type, payload) of each OBU; one without a size is the last."""
+def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
+    """Yield each OBU; one without a size is the last (AV1 specification sections 5.3 and 6.2.3)."""
     at = 0
     while at < len(data):
-        header = data[at]
-        at += 2 if header >> 2 & 1 else 1
+        header, spatial, layers = data[at], 0, 0
+        at += 1
+        if header >> 2 & 1:
+            extension = data[at] if at < len(data) else 0
+            spatial, at = extension >> 3 & 3, at + 1
+            layers = 1 << (extension >> 5) | 1 << (spatial + 8)
         size_bytes = len(data) - at
         if header >> 1 & 1:
             size_bytes, at = _leb128(data, at)
-        yield header >> 3 & 0xF, data[at : at + size_bytes]
+        yield OpenBitstreamUnit(header >> 3 & 0xF, data[at : at + size_bytes], spatial, layers)
         at += size_bytes
 
 

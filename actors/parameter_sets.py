@@ -7,19 +7,23 @@ ISO/IEC 14496-15 for avcC and hvcC.
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
 from .bitstream import BitReader, annex_b, nal_units
+from .media import PictureSize
 
 __all__ = [
     "annex_b_headers",
+    "configuration_units",
     "crops_left_or_top",
     "has_whole_frames_only",
     "hevc_layer",
     "is_sequence_set",
     "max_reorder_frames",
     "packet_sequence_sets",
+    "sequence_set_size",
     "sequence_sets",
 ]
 
@@ -35,6 +39,8 @@ _READ_BYTES = 4096
 class _H264Sequence:
     """What is read of an H.264 sequence parameter set."""
 
+    number: int
+    size: PictureSize
     whole_frames_only: bool
     is_cropped: bool
     reorder_frames: int | None
@@ -44,6 +50,8 @@ class _H264Sequence:
 class _HevcSequence:
     """What is read of an HEVC sequence parameter set."""
 
+    number: int
+    size: PictureSize
     whole_frames_only: bool
     is_cropped: bool
     reorder_frames: int
@@ -83,7 +91,7 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
 @lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
     """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
-    return annex_b(_units(extradata, hevc=hevc))
+    return annex_b(configuration_units(extradata, hevc=hevc))
 
 
 def _first(values: Iterator[int | None]) -> int | None:
@@ -92,7 +100,7 @@ def _first(values: Iterator[int | None]) -> int | None:
 
 def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
     """Yield the sequence parameter sets of an encoder's or a container's extradata, each a NAL unit."""
-    for unit in _units(extradata, hevc=hevc):
+    for unit in configuration_units(extradata, hevc=hevc):
         if is_sequence_set(unit, hevc=hevc):
             yield unit
 
@@ -122,7 +130,8 @@ def hevc_layer(unit: bytes) -> int:
     return (unit[0] & 1) << 5 | unit[1] >> 3 if len(unit) > 1 else 0
 
 
-def _units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+def configuration_units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    """Yield the NAL units of an encoder's or a container's extradata, Annex B or avcC / hvcC."""
     if not extradata:
         return
     units = nal_units(extradata)
@@ -174,42 +183,79 @@ def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
 
 
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
-_YUV444 = 3
+_YUV400, _YUV420, _YUV422, _YUV444 = range(4)
+_CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
+"""Columns and rows of luma to one of chroma, which cropping is counted in; one elsewhere (H.264 table 6-1)."""
+_EXTENDED_SAR = 255
+_SAMPLE_SHAPES = (
+    *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
+    *((64, 33), (160, 99), (4, 3), (3, 2), (2, 1)),
+)
+"""The sample aspect ratios that have a number, from 1 on (H.264 table E-1)."""
+
+
+def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
+    """Return the id of a sequence parameter set, a NAL unit, and the size of its pictures; None where it is cut short.
+
+    The size is what is left after H.264's frame cropping or HEVC's conformance window. Only H.264's sample aspect
+    ratio is read.
+    """
+    try:
+        reader = BitReader(unit[2 if hevc else 1 : _READ_BYTES])
+        found = _hevc_sps(reader) if hevc else _h264_sps(reader)
+    except EOFError:
+        return None
+    return (found.number, found.size) if min(found.size.width, found.size.height) > 0 else None
 
 
 def _h264_sps(reader: BitReader) -> _H264Sequence:
     """Read a sequence parameter set (H.264 section 7.3.2.1.1) with its VUI."""
     profile = reader.bits(8)
     reader.skip(16)  # constraints and level
-    reader.ue()  # its id
-    if profile in _H264_WITH_CHROMA:
-        _skip_h264_chroma(reader)
+    number = reader.ue()
+    chroma = _h264_chroma(reader) if profile in _H264_WITH_CHROMA else _YUV420
     reader.ue()  # log2_max_frame_num
     _skip_h264_order_count(reader)
     reader.ue()  # max_num_ref_frames
     reader.skip(1)
-    reader.ue()
-    reader.ue()  # width and height
+    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or pairs of them
     whole_frames_only = reader.flag()
     if not whole_frames_only:
         reader.skip(1)
     reader.skip(1)
-    is_cropped = _crops_left_or_top(reader)
-    return _H264Sequence(whole_frames_only, is_cropped, _h264_vui(reader) if reader.flag() else None)
+    lines = 1 if whole_frames_only else 2
+    window = _window(reader, chroma, lines)
+    shape, reorder = _h264_vui(reader) if reader.flag() else (None, None)
+    size = window.shown(columns * 16, rows * 16 * lines, shape)
+    return _H264Sequence(number, size, whole_frames_only, window.is_cropped, reorder)
 
 
-def _crops_left_or_top(reader: BitReader) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """How many samples of a picture are not shown: on the left and right together, at the top and bottom together."""
+
+    columns: int = 0
+    rows: int = 0
+    is_cropped: bool = False
+    """On the left, or at the top."""
+
+    def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
+        return PictureSize(width - self.columns, height - self.rows, shape)
+
+
+def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
     """Read what both codecs have alike: how much is cut off on the left and right, at the top and bottom."""
     if not reader.flag():
-        return False
-    left, _, top, _ = (reader.ue() for _ in range(4))
-    return left > 0 or top > 0
+        return _Window()
+    left, right, top, bottom = (reader.ue() for _ in range(4))
+    across, down = _CHROMA_SAMPLES.get(chroma, (1, 1))
+    return _Window((left + right) * across, (top + bottom) * down * lines, left > 0 or top > 0)
 
 
-def _skip_h264_chroma(reader: BitReader) -> None:
+def _h264_chroma(reader: BitReader) -> int:
+    """Read how chroma is sampled, and pass over how samples are coded; separate planes count as no chroma at all."""
     chroma = reader.ue()
-    if chroma == _YUV444:
-        reader.skip(1)
+    separate = chroma == _YUV444 and reader.flag()
     reader.ue()
     reader.ue()  # bit depths
     reader.skip(1)
@@ -217,6 +263,7 @@ def _skip_h264_chroma(reader: BitReader) -> None:
         for index in range(12 if chroma == _YUV444 else 8):
             if reader.flag():
                 _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
+    return _YUV400 if separate else chroma
 
 
 def _skip_scaling_list(reader: BitReader, size: int) -> None:
@@ -239,10 +286,9 @@ def _skip_h264_order_count(reader: BitReader) -> None:
             reader.se()
 
 
-def _h264_vui(reader: BitReader) -> int | None:
-    """Read the video usability information (H.264 annex E.1.1) up to its bitstream restrictions."""
-    if reader.flag() and reader.bits(8) == 255:  # noqa: PLR2004 - Extended_SAR
-        reader.skip(32)
+def _h264_vui(reader: BitReader) -> tuple[Fraction | None, int | None]:
+    """Read the sample aspect ratio and the reorder limit of the video usability information (H.264 annex E.1.1)."""
+    shape = _sample_shape(reader) if reader.flag() else None
     if reader.flag():  # overscan
         reader.skip(1)
     if reader.flag():  # video signal type
@@ -259,11 +305,19 @@ def _h264_vui(reader: BitReader) -> int | None:
         reader.skip(1)
     reader.skip(1)  # pic_struct_present
     if not reader.flag():
-        return None
+        return shape, None
     reader.skip(1)
     for _ in range(4):
         reader.ue()
-    return reader.ue()
+    return shape, reader.ue()
+
+
+def _sample_shape(reader: BitReader) -> Fraction | None:
+    number = reader.bits(8)
+    if number == _EXTENDED_SAR:
+        across, down = reader.bits(16), reader.bits(16)
+        return Fraction(across, down) if across and down else None
+    return Fraction(*_SAMPLE_SHAPES[number - 1]) if 0 < number <= len(_SAMPLE_SHAPES) else None
 
 
 def _skip_h264_hrd(reader: BitReader) -> bool:
@@ -285,12 +339,12 @@ def _hevc_sps(reader: BitReader) -> _HevcSequence:
     sub_layers = reader.bits(3)  # minus 1
     reader.skip(1)
     whole_frames_only = _frame_only_constraint(reader, sub_layers)
-    reader.ue()  # its id
-    if reader.ue() == _YUV444:
-        reader.skip(1)
-    reader.ue()
-    reader.ue()  # width and height
-    is_cropped = _crops_left_or_top(reader)
+    number = reader.ue()
+    chroma = reader.ue()
+    if chroma == _YUV444 and reader.flag():
+        chroma = _YUV400
+    width, height = reader.ue(), reader.ue()
+    window = _window(reader, chroma)
     reader.ue()
     reader.ue()  # bit depths
     reader.ue()  # log2_max_pic_order_cnt
@@ -300,7 +354,7 @@ def _hevc_sps(reader: BitReader) -> _HevcSequence:
         reader.ue()  # max_dec_pic_buffering
         reorder = reader.ue()
         reader.ue()  # max_latency_increase
-    return _HevcSequence(whole_frames_only, is_cropped, reorder)
+    return _HevcSequence(number, window.shown(width, height, None), whole_frames_only, window.is_cropped, reorder)
 
 
 def _frame_only_constraint(reader: BitReader, sub_layers: int) -> bool:

@@ -1,7 +1,7 @@
 """Encoding one segment: decode its range, keep the frames inside it, filter, encode, and say what went in and out."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -60,7 +60,7 @@ class EncodedSegment:
     failed_packets: int
     corrupt_frames: int
     first_damaged_packet: int | None
-    resized_frames: int
+    resized: Mapping[tuple[int, int], int]
     mended: Mended
     decode_s: float
     encode_s: float
@@ -167,7 +167,7 @@ class _Run(Generic[PictureT]):
             self._packets += self._timed(encoder.finish)
             extradata = encoder.extradata
         self._check_count()
-        return self._packed(extradata, chain.resized_frames, time.perf_counter() - began)
+        return self._packed(extradata, chain.resized, time.perf_counter() - began)
 
     def _filtered(self, chain: PictureChain[PictureT]) -> Generator[tuple[int, PictureT]]:
         """Yield the filtered frames of the segment alone; its neighbours only pass through filters with memory."""
@@ -236,7 +236,7 @@ class _Run(Generic[PictureT]):
     def _pts_ticks(self) -> list[int]:
         return [packet.pts_ticks + (self._base_ticks or 0) for packet in self._packets]
 
-    def _packed(self, extradata: bytes, resized_frames: int, wall_s: float) -> EncodedSegment:
+    def _packed(self, extradata: bytes, resized: Mapping[tuple[int, int], int], wall_s: float) -> EncodedSegment:
         packets = self._packets
         return EncodedSegment(
             segment=self._work.segment,
@@ -253,7 +253,7 @@ class _Run(Generic[PictureT]):
             failed_packets=self._tally.failed_packets,
             corrupt_frames=self._tally.corrupt_frames,
             first_damaged_packet=self._tally.first_damaged_packet,
-            resized_frames=resized_frames,
+            resized=dict(resized),
             mended=self._tally.mended,
             decode_s=self._tally.decode_s,
             encode_s=self._encode_s,

@@ -1,6 +1,7 @@
 """The ways that a segment's pictures may take: who decodes them, what is done to them where, and who encodes them."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from fractions import Fraction
@@ -27,9 +28,9 @@ METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures a
 
 
 class PictureChain(Protocol[PictureT]):
-    """What is done to pictures between decoder and encoder. ``resized_frames`` counts those of another size."""
+    """What is done to pictures between decoder and encoder. ``resized`` counts those of each other size."""
 
-    resized_frames: int
+    resized: Counter[tuple[int, int]]
 
     def push(self, ticks: int, frame: PictureT, /) -> Iterator[tuple[int, PictureT]]:
         """Take a source picture and yield what is ready: (ticks, picture), in order."""

@@ -14,6 +14,7 @@ __all__ = ["Vp9Colours", "Vp9Frame", "vp9_frames"]
 
 _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
+_SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
 """More than any header takes up to the size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
@@ -79,7 +80,8 @@ def _read(reader: BitReader) -> Vp9Frame:
     is_inter, is_shown, is_resilient = reader.flag(), reader.flag(), reader.flag()
     if is_inter:
         return Vp9Frame(is_shown, _inter_size(reader, profile, is_shown, is_resilient))
-    reader.skip(24)  # sync code
+    if reader.bits(24) != _SYNC_CODE:
+        return Vp9Frame(is_shown=False, size=None)
     colours = _colours(reader, profile)
     return Vp9Frame(is_shown, _size(reader), colours)
 

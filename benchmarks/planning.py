@@ -25,8 +25,8 @@ from bench.program import run_in_folder
 from bench.table import Spread, number, save_results, spread, table_lines
 
 from codecfleet.jobs.cuts import choose_cuts
-from codecfleet.jobs.index import index_track
 from codecfleet.jobs.plan import Plan, plan_transcode
+from codecfleet.jobs.source import read_source
 from codecfleet.jobs.spec import TranscodeSpec
 
 ResultT = TypeVar("ResultT")
@@ -75,7 +75,7 @@ def _real(options: argparse.Namespace, folder: Path) -> dict[str, Spread]:
     repeats = range(options.repeats)
     plans = [_timed(partial(plan_transcode, spec)) for _ in repeats]
     return {
-        "index of a real file": spread([_timed(partial(index_track, str(film)))[0] for _ in repeats]),
+        "index of a real file": spread([_timed(partial(read_source, str(film)))[0] for _ in repeats]),
         "whole plan of it": spread([seconds for seconds, _ in plans]),
         "work orders of all its segments": spread([_timed(partial(_works, plan))[0] for _, plan in plans]),
         "`codecfleet plan`, the whole process": spread([measure(command).wall_s for _ in repeats]),

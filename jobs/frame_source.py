@@ -16,8 +16,7 @@ from ..actors.nvidia.uploading import UploadingDecoder
 from ..cluster.machine import cores
 from ..errors import DeviceError, EngineUnfit, Unsupported
 from .frame_request import FrameRequest
-from .index import index_track
-from .source import SourceStamp, describe_source
+from .source import SourceStamp, read_source
 from .track_ranges import TrackRanges
 
 __all__ = ["FrameSource", "Way", "open_frame_source"]
@@ -88,10 +87,10 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     """
     source = request.absolute_source
     stamp = SourceStamp.of(source)
-    index = index_track(source, request.video_track)
+    reading = read_source(source, request.video_track)
+    index = reading.index
     ranges = TrackRanges.cut(index, start_s=request.start_s, end_s=request.end_s, segment_s=request.segment_s)
-    format_, extras = describe_source(source, index)
-    format_ = replace(format_, frame_rate=index.frame_rate)
+    format_, extras = reading.described()
     output = _output(request, format_)
     gpu_refusal = _refusal(request, device)
     usable = not gpu_refusal

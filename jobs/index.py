@@ -3,24 +3,24 @@
 Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import av.error
 import numpy as np
 from av.container import InputContainer
-from av.stream import Discard, Disposition
+from av.stream import Disposition
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from ..actors.bitstream import RandomAccess, random_access_kind
 from ..actors.decoding import AccessPoint
 from ..actors.describe import nominal_frame_rate
-from ..actors.opening import open_source
+from ..actors.media import PictureSize
+from ..actors.picture_sizes import PictureSizes
 from ..actors.timeline import (
     LONGEST_GAP_S,
     REORDER_FRAMES,
@@ -36,7 +36,7 @@ from .whole_pictures import WholePictures
 if TYPE_CHECKING:
     from av.packet import Packet
 
-__all__ = ["MISSING", "TrackIndex", "index_packets", "index_track", "video_stream"]
+__all__ = ["MISSING", "TrackIndex", "TrackIndexer", "video_stream"]
 
 MISSING = np.iinfo(np.int64).min
 """A timestamp the container does not give."""
@@ -56,7 +56,8 @@ class TrackIndex:
     ``time_base`` is the source's tick divided by ``tick_divisor`` (rule R4); ``dts`` and ``shifts`` are in the source's
     own ticks. ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what
     kind of random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
-    ``has_whole_pictures`` says that every packet is known to show one whole picture.
+    ``has_whole_pictures`` says that every packet is known to show one whole picture. ``sizes`` has what the headers of
+    access points say of their pictures' size, by packet, where the codec's are read.
     """
 
     source: str
@@ -73,6 +74,7 @@ class TrackIndex:
     shifts: tuple[TimeShift, ...]
     has_whole_pictures: bool = False
     tick_divisor: int = 1
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)
 
     @property
     def packets(self) -> int:
@@ -127,6 +129,23 @@ class TrackIndex:
         """Where decoding may begin, in demux order."""
         numbers = np.flatnonzero((self.flags & KEY) != 0)
         return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
+
+    @cached_property
+    def largest_size(self) -> PictureSize | None:
+        """The largest display size that pictures change to or from; None where they have one size, or none is stated.
+
+        An access point counts if anything up to the next one is presented. Of sizes that cover the same area, the one
+        with more samples is the larger, then the earlier.
+        """
+        ends = [*(point.packet for point in self.access_points), self.packets]
+        shown = [
+            self.sizes[begin]
+            for begin, end in pairwise(ends)
+            if begin in self.sizes and bool(self.presented[begin:end].any())
+        ]
+        if len({(size.width, size.height) for size in shown}) < 2:  # noqa: PLR2004 - one size never changes
+            return None
+        return max(shown, key=lambda size: (size.display_area, size.width * size.height))
 
     def resets_decoder(self, packet: int) -> bool:
         """Tell whether nothing decoded before ``packet`` can matter after it: an IDR, or a VP8 / VP9 / AV1 keyframe."""
@@ -246,91 +265,81 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
     return stream
 
 
-def index_track(source: str, track: int = 0) -> TrackIndex:
-    """Read every packet of a video track once and return its index.
+class TrackIndexer:
+    """Sees every packet of one video track, in demux order, and makes the index of them. Used once."""
 
-    Raises:
-        InputError: the source cannot be read, or has no packets.
-        NoVideoTrack: it has no such video track.
-    """
-    with open_source(source) as container:
-        stream = video_stream(container, source, track)
-        for other in container.streams:
-            if other is not stream:
-                other.discard = Discard.all
-        pictures = WholePictures(stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b"")
-        rows = _demux(container, stream, pictures)
-        return index_packets(source, stream, rows, has_whole_pictures=pictures.are_proven)
+    def __init__(self, stream: VideoStream) -> None:
+        context = stream.codec_context
+        self._stream = stream
+        self._codec = context.codec.canonical_name
+        self._extradata = context.extradata or b""
+        self._pictures = WholePictures(self._codec, self._extradata)
+        self._picture_sizes = PictureSizes(self._codec, self._extradata)
+        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._kinds: dict[int, RandomAccess] = {}
+        self._sizes: dict[int, PictureSize] = {}
+
+    def see(self, packet: "Packet[VideoStream]") -> None:
+        """Take the next packet."""
+        flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
+        pts = MISSING if packet.pts is None else packet.pts
+        dts = MISSING if packet.dts is None else packet.dts
+        if packet.is_keyframe:
+            self._see_keyframe(packet)
+        self._rows.append((pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags))
+        self._pictures.see(packet)
+
+    def _see_keyframe(self, packet: "Packet[VideoStream]") -> None:
+        number, data = len(self._rows), bytes(packet)
+        self._kinds[number] = random_access_kind(self._codec, data, self._extradata)
+        size = self._picture_sizes.size(data, _new_extradata(packet))
+        if size is not None and not packet.is_corrupt:
+            self._sizes[number] = size
+
+    def index(self, source: str) -> TrackIndex:
+        """Build the index of what was seen.
+
+        Raises:
+            InputUnreadable: there were no packets.
+        """
+        if not self._rows:
+            message = f"the video track of {source} has no packets"
+            raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
+        stream = self._stream
+        time_base = Fraction(stream.time_base or 1)
+        columns = np.array(self._rows, dtype=np.int64)
+        pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
+        # The codec's own rate first: a raw bitstream's container only knows a default.
+        rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
+        shifts = find_resets(dts, flags, time_base, rate)
+        for shift in shifts:
+            later = pts[shift.first_packet :]
+            later[later != MISSING] += shift.ticks
+        divisor = tick_divisor(_shared_times(pts, flags), time_base)
+        pts[pts != MISSING] *= divisor
+        return TrackIndex(
+            source=source,
+            stream_index=stream.index,
+            codec=self._codec,
+            time_base=time_base / divisor,
+            frame_rate=rate,
+            pts=pts,
+            dts=dts,
+            pos_bytes=columns[:, 2],
+            sizes_bytes=columns[:, 3],
+            flags=flags,
+            kinds=self._kinds,
+            shifts=shifts,
+            has_whole_pictures=self._pictures.are_proven,
+            tick_divisor=divisor,
+            sizes=self._sizes,
+        )
 
 
-def _demux(
-    container: InputContainer, stream: VideoStream, pictures: WholePictures
-) -> list[tuple[int, int, int, int, int, RandomAccess | None]]:
-    """Return (pts, dts, pos, size, flags, kind) of every packet, and have ``pictures`` see it."""
-    rows: list[tuple[int, int, int, int, int, RandomAccess | None]] = []
-    codec = stream.codec_context.codec.canonical_name
-    extradata = stream.codec_context.extradata or b""
-    # Where the container breaks, what came before is what there is.
-    with suppress(av.error.FFmpegError):
-        for packet in container.demux(stream):
-            if packet.size:
-                rows.append(_row(packet, codec, extradata))
-                pictures.see(packet)
-    return rows
-
-
-def _row(
-    packet: "Packet[VideoStream]", codec: str, extradata: bytes
-) -> tuple[int, int, int, int, int, RandomAccess | None]:
-    flags = packet.is_keyframe * KEY | packet.is_discard * DISCARD | packet.is_corrupt * CORRUPT
-    kind = random_access_kind(codec, bytes(packet), extradata) if packet.is_keyframe else None
-    pts = MISSING if packet.pts is None else packet.pts
-    dts = MISSING if packet.dts is None else packet.dts
-    return pts, dts, -1 if packet.pos is None else packet.pos, packet.size, flags, kind
-
-
-def index_packets(
-    source: str,
-    stream: VideoStream,
-    rows: Sequence[tuple[int, int, int, int, int, RandomAccess | None]],
-    *,
-    has_whole_pictures: bool = False,
-) -> TrackIndex:
-    """Build the index from rows of (pts, dts, pos, size, flags, kind), in demux order.
-
-    Raises:
-        InputUnreadable: there are no packets.
-    """
-    if not rows:
-        message = f"the video track of {source} has no packets"
-        raise InputUnreadable(message, "It is cut short, empty, or refers to another file; get a complete one.")
-    time_base = Fraction(stream.time_base or 1)
-    columns = np.array([row[:5] for row in rows], dtype=np.int64)
-    pts, dts, flags = columns[:, 0].copy(), columns[:, 1], columns[:, 4].astype(np.uint8)
-    # The codec's own rate first: a raw bitstream's container only knows a default.
-    rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-    shifts = find_resets(dts, flags, time_base, rate)
-    for shift in shifts:
-        later = pts[shift.first_packet :]
-        later[later != MISSING] += shift.ticks
-    divisor = tick_divisor(_shared_times(pts, flags), time_base)
-    pts[pts != MISSING] *= divisor
-    return TrackIndex(
-        source=source,
-        stream_index=stream.index,
-        codec=stream.codec_context.codec.canonical_name,
-        time_base=time_base / divisor,
-        frame_rate=rate,
-        pts=pts,
-        dts=dts,
-        pos_bytes=columns[:, 2],
-        sizes_bytes=columns[:, 3],
-        flags=flags,
-        kinds={number: row[5] for number, row in enumerate(rows) if row[5] is not None},
-        shifts=shifts,
-        has_whole_pictures=has_whole_pictures,
-        tick_divisor=divisor,
-    )
+def _new_extradata(packet: "Packet[VideoStream]") -> bytes:
+    if not packet.has_sidedata("new_extradata"):
+        return b""
+    return next(bytes(entry) for entry in packet.iter_sidedata() if entry.data_type == "new_extradata")
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

@@ -14,8 +14,8 @@ from ..actors.parcel import Parcel
 from ..cluster.placement.assumed import plain_demand
 from ..cluster.placement.demand import Demand
 from .board import Run
-from .index import TrackIndex, index_track
-from .source import describe_source
+from .index import TrackIndex
+from .source import read_source
 from .track_ranges import PlannedSegment, TrackRanges
 
 __all__ = ["InferPlan", "InferSpec", "NetworksOf", "plan_inference"]
@@ -115,8 +115,9 @@ def plan_inference(spec: InferSpec, loadable: Parcel) -> InferPlan:
         RequestError: it has no such video track.
         UsageError: nothing is presented in the asked-for part.
     """
-    index = index_track(spec.source, spec.video_track)
-    describe_source(spec.source, index)  # at least one picture decodes, or nothing is begun
+    reading = read_source(spec.source, spec.video_track)
+    reading.described()  # at least one picture decodes, or nothing is begun
+    index = reading.index
     ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     return InferPlan(spec, index, ranges.segments, loadable)
 

@@ -12,7 +12,7 @@ from .encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
 from .events import Done, Planned, Warned
 from .narrator import Narrator
 from .placing import check_device, settled_demand
-from .plan import Plan, check_request, plan_transcode
+from .plan import Plan, plan_transcode
 from .proof import prove
 from .publish import check_output, publish, work_folder
 from .report import Report, Warning_
@@ -52,11 +52,10 @@ class JobRun:
         spec = self._spec
         await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
         self._stamp = await in_thread(SourceStamp.of, spec.source)
-        await in_thread(check_request, spec)
-        # Workers start while the source is read; whatever is plainly wrong was refused before they were asked for.
+        # Whatever is wrong with the request or the source is refused before any worker is asked for.
+        software = await self._narrator.staged("plan", in_thread(plan_transcode, spec))
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(heard)
-        software = await self._narrator.staged("plan", in_thread(plan_transcode, spec))
         await self._narrator.staged("startup", asyncio.shield(start))
         plan, notes = await settle_encoder_kind(software, self._job, self._pool, with_retries)
         self._late_warnings += notes

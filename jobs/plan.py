@@ -4,7 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -16,22 +16,21 @@ from ..actors.media import VideoFormat
 from ..actors.nvidia.device_chain import device_conversion
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import nvenc_kind
-from ..actors.opening import open_source
 from ..actors.segment import EncodeSegment
 from ..cluster.placement.demand import EncoderKind
 from ..errors import InputDamaged, Unsupported, WouldLose
 from .carry import CarryPlan, plan_carry
 from .containers import Container, container_for
-from .index import TrackIndex, index_track, video_stream
+from .index import TrackIndex
 from .losses import picture_losses
 from .picture import settle_picture
 from .report import TrackReport, Warning_
-from .source import describe_source
+from .source import read_source
 from .spec import TranscodeSpec
 from .track_ranges import PlannedSegment, TrackRanges
-from .tracks import SourceDescription, describe_tracks
+from .tracks import SourceDescription
 
-__all__ = ["Plan", "check_request", "plan_transcode", "rate_of"]
+__all__ = ["Plan", "plan_transcode", "rate_of"]
 
 DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
@@ -198,12 +197,12 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
     """
     container, codec = _target(spec)
-    index = index_track(spec.source, spec.video_track)
-    source_format, extras = describe_source(spec.source, index)
-    source_format = replace(source_format, frame_rate=index.frame_rate)
+    reading = read_source(spec.source, spec.video_track)
+    index, tracks = reading.index, reading.tracks
+    segments = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments
+    source_format, extras = reading.described()
     _check_dolby_vision(extras, spec)
     picture, changes = settle_picture(source_format, spec, codec)
-    tracks = describe_tracks(spec.source)
     carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
     encoder = settle_encoder(
         codec,
@@ -232,21 +231,9 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         carry=carry,
         filters=FilterSettings(picture, spec.deinterlace),
         encoder=encoder,
-        segments=TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments,
+        segments=segments,
         warnings=(*changes, *losses, *_clock_warnings(index)),
     )
-
-
-def check_request(spec: TranscodeSpec) -> None:
-    """Refuse at once what needs no reading of the source beyond its header.
-
-    Raises:
-        InputError: the source cannot be opened.
-        RequestError: it has no such video track; or the codec does not fit the container.
-    """
-    _target(spec)
-    with open_source(spec.source) as container:
-        video_stream(container, spec.source, spec.video_track)
 
 
 def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:

@@ -8,6 +8,7 @@ import av.error
 
 from ..actors.av_stream import extradata
 from ..actors.bitstream import nal_units
+from ..actors.demuxing import demux
 from ..actors.opening import open_source
 
 if TYPE_CHECKING:
@@ -79,11 +80,10 @@ def tally_packets(source: str) -> SourceTally:
 def _read(container: "InputContainer", found: SourceTally) -> None:
     headers = {stream.index: extradata(stream) for stream in container.streams}
     try:
-        for packet in container.demux():
-            if packet.size:
-                tally = found.tracks.setdefault(packet.stream_index, PacketTally())
-                _count(tally, packet)
-                tally.note_sequence(_sequence_sets(packet, packet.stream, headers.get(packet.stream_index, b"")))
+        for packet in demux(container):
+            tally = found.tracks.setdefault(packet.stream_index, PacketTally())
+            _count(tally, packet)
+            tally.note_sequence(_sequence_sets(packet, packet.stream, headers.get(packet.stream_index, b"")))
     except av.error.FFmpegError as error:
         found.broken = error.strerror or str(error)
 

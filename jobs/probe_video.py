@@ -10,10 +10,10 @@ from ..actors.media import Colour, HdrStatic, VideoFormat
 from ..actors.opening import open_source
 from ..errors import InputUnreadable
 from .cuts import choose_cuts
-from .index import TrackIndex, index_track, video_stream
+from .index import TrackIndex, video_stream
 from .probe_timeline import describe_timeline
 from .probe_values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts
-from .source import describe_source
+from .source import read_source
 
 __all__ = ["VideoFindings", "probe_video"]
 
@@ -40,22 +40,19 @@ def probe_video(source: str, track: int) -> VideoFindings:
         InputError: the source itself can no longer be opened.
     """
     try:
-        index = index_track(source, track)
+        reading = read_source(source, track)
     except InputUnreadable as error:
         return VideoFindings(
             VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), error.message
         )
+    index = reading.index
     if not len(index.times):
         message = "an edit list discards every packet"
         return VideoFindings(VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), message)
-    undecodable = None
-    try:
-        picture: PictureFacts | None = _picture(*describe_source(source, index), decoded=True)
-    except InputUnreadable as error:
-        picture, undecodable = _stated(source, track), error.message
+    picture = _stated(source, track) if reading.picture is None else _picture(*reading.picture, decoded=True)
     cuts = _cuts(index)
     facts = VideoFacts(picture=picture, timeline=describe_timeline(index), cuts=cuts, segments=len(cuts) + 1)
-    return VideoFindings(facts, undecodable=undecodable)
+    return VideoFindings(facts, undecodable=reading.undecodable or None)
 
 
 def _cuts(index: TrackIndex) -> tuple[CutFacts, ...]:

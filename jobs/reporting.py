@@ -1,7 +1,7 @@
 """Making a job's report out of what its stages left behind."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..actors.device import SESSIONS_OPENING
 from .board import Run
@@ -24,20 +24,29 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         "corrupt": (sum(f.corrupt_frames for f in facts), "{} pictures of the source are damaged; they were kept"),
         "time-missing": (sum(f.mended.missing for f in facts), "{} pictures have no timestamp; theirs was derived"),
         "time-repeated": (sum(f.mended.repeated for f in facts), "{} pictures shared a timestamp; they were spread"),
-        "resized": (
-            sum(f.resized_frames for f in facts) if plan.spec.scale is None else 0,
-            "{} pictures have another size than the first; they were scaled to it",
-        ),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
     found = [
         Warning_(code=code, message=text.format(count), checks=()) for code, (count, text) in counts.items() if count
     ]
+    found += _resized(plan, segments)
     reasons = Counter(fact.fallback for fact in facts if fact.fallback not in ("", SESSIONS_OPENING))
     return found + [
         Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}", checks=())
         for reason, count in reasons.items()
     ]
+
+
+def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:
+    """Yield how many pictures of which sizes were scaled, unless that was asked for."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for segment in segments:
+        counts.update(segment.facts.resized)
+    if counts and plan.spec.scale is None:
+        sizes = ", ".join(f"{count} of {width}x{height}" for (width, height), count in sorted(counts.items()))
+        picture = plan.encoder.format
+        message = f"pictures of other sizes were scaled to {picture.width}x{picture.height}: {sizes}"
+        yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
 
 
 def make_report(

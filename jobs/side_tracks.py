@@ -19,6 +19,7 @@ from av.stream import Discard, Disposition
 
 from ..actors.audio import EncodedTrack, usual_layout
 from ..actors.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
+from ..actors.demuxing import demux
 from ..actors.opening import open_source
 from ..actors.subtitles import TX3G_DESCRIPTION
 from ..errors import WorkError
@@ -306,7 +307,7 @@ class SideTracks:
             yield from pipe.finish()
 
     def _until_broken(self, container: "InputContainer") -> "Iterator[Packet[Stream]]":
-        packets = container.demux()
+        packets = demux(container)
         while True:
             try:
                 packet = next(packets)
@@ -316,8 +317,7 @@ class SideTracks:
                 # Where the container breaks, what came before is what there is; the video's index ends there as well.
                 self._damaged = True
                 return
-            if packet.size:
-                yield packet
+            yield packet
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]

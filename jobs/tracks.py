@@ -5,6 +5,7 @@ track begins and how much of that is priming.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -17,6 +18,7 @@ from av.stream import Discard, Disposition
 
 from ..actors.av_abi import structures
 from ..actors.av_stream import extradata
+from ..actors.demuxing import demux
 from ..actors.opening import open_source
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attachment",
+    "AudioStarts",
     "AudioTrack",
     "Chapter",
     "SourceDescription",
@@ -144,19 +147,57 @@ def describe_tracks(url: str) -> SourceDescription:
         InputError: it cannot be opened.
     """
     with open_source(url) as container:
-        return describe_container(url, container)
+        starts = AudioStarts(container)
+        for stream in container.streams:
+            stream.discard = Discard.default if stream in starts.streams else Discard.all
+        # Damage before its first packet: what the header says about such a track is all there is.
+        with suppress(av.error.FFmpegError):
+            for packet in demux(container, *starts.streams) if starts.streams else ():
+                starts.see(packet)
+                if starts.are_known:
+                    break
+        return describe_container(url, container, starts)
 
 
-def describe_container(url: str, container: "InputContainer") -> SourceDescription:
-    """Describe an open source; packets may have been read from it afterwards."""
-    streams = tuple(container.streams)
-    first = _first_packets(container, streams)
+class AudioStarts:
+    """Sees an open source's packets until each audio track has shown its first one."""
+
+    def __init__(self, container: "InputContainer") -> None:
+        self.streams: tuple[Stream, ...] = tuple(s for s in container.streams if s.type == "audio")
+        self._awaited = {stream.index: stream for stream in self.streams}
+        self._first: dict[int, _FirstPacket] = {}
+        self._seen = 0
+
+    @property
+    def are_known(self) -> bool:
+        """Whether nothing more is awaited: it has all come, or too much has come without it."""
+        return not self._awaited
+
+    def see(self, packet: "Packet[Stream]") -> None:
+        """Take the next packet of an audio track."""
+        self._seen += 1
+        if packet.pts is not None and (stream := self._awaited.pop(packet.stream_index, None)) is not None:
+            self._first[stream.index] = _first_packet(stream, packet)
+        if self._seen > _SEARCH_PACKETS:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Await nothing more: what has not come is not there."""
+        self._awaited.clear()
+
+    def of(self, stream: "Stream") -> "_FirstPacket | None":
+        """Return a track's first packet; None where it has not come."""
+        return self._first.get(stream.index)
+
+
+def describe_container(url: str, container: "InputContainer", starts: AudioStarts) -> SourceDescription:
+    """Describe an open source, of which ``starts`` has seen the first packets."""
     return SourceDescription(
         url=url,
         format=container.format.name,
         tags=_pairs(container.metadata),
         chapters=tuple(_chapters(container)),
-        tracks=tuple(_track(stream, first.get(stream.index)) for stream in streams),
+        tracks=tuple(_track(stream, starts.of(stream)) for stream in container.streams),
     )
 
 
@@ -253,26 +294,6 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-
-
-def _first_packets(container: "InputContainer", streams: "tuple[Stream, ...]") -> dict[int, _FirstPacket]:
-    wanted = {s.index for s in streams if s.type == "audio"}
-    found: dict[int, _FirstPacket] = {}
-    if not wanted:
-        return found
-    for stream in streams:
-        stream.discard = Discard.default if stream.index in wanted else Discard.all
-    try:
-        for count, packet in enumerate(container.demux()):
-            if packet.stream_index in wanted and packet.pts is not None and packet.size:
-                wanted.discard(packet.stream_index)
-                found[packet.stream_index] = _first_packet(streams[packet.stream_index], packet)
-            if not wanted or count > _SEARCH_PACKETS:
-                break
-    except av.error.FFmpegError:
-        # Damage before its first packet: what the header says about such a track is all there is.
-        pass
-    return found
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:

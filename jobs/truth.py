@@ -7,7 +7,7 @@ so that a mistake in one of the two shows as a difference.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -250,7 +250,9 @@ class SequentialDecode:
 
     def _packets(self) -> "Iterator[Packet[VideoStream]]":
         try:
-            yield from self.container.demux(self.stream)
+            # PyAV ends with an error where FFmpeg has found tracks that were not there when the source was opened.
+            with suppress(IndexError):
+                yield from self.container.demux(self.stream)
         except av.error.FFmpegError:
             # What cannot be read ends the track, as the end of the file does: the decoder is flushed all the same.
             self.damaged_packets += 1

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import zip_longest
+from math import prod
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,6 +72,8 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     source_facts: Facts | None = None
+    source_size: tuple[int, int] = (0, 0)
+    """Of the largest picture of the source: what the output's pictures are meant to be."""
     output_facts: Facts | None = None
 
     def take(self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None) -> None:
@@ -79,6 +82,8 @@ class _Compared:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
             self.emitted.append(expected[0])
+            size = expected[1].width, expected[1].height
+            self.source_size = max(self.source_size, size, key=prod)
             if frame is not None:
                 self.comparison.add(expected[1], frame)
 
@@ -258,7 +263,9 @@ def _check_beside(source: str, output: str, alignment: Alignment, compared: _Com
     checks = [*check_audio(source, output, alignment), *check_subtitles(source, output, alignment)]
     if compared.source_facts is None or compared.output_facts is None:
         return checks
-    return [*checks, *check_metadata(source, output, compared.source_facts, compared.output_facts, alignment)]
+    width, height = compared.source_size
+    was = replace(compared.source_facts, format=replace(compared.source_facts.format, width=width, height=height))
+    return [*checks, *check_metadata(source, output, was, compared.output_facts, alignment)]
 
 
 def _mended(timeline: Timeline) -> dict[str, int]:

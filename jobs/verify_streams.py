@@ -10,6 +10,8 @@ from av.stream import Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
+from ..actors.demuxing import demux
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -100,6 +102,5 @@ def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream
     wanted = {stream.index for stream in streams}
     for stream in container.streams:
         stream.discard = Discard.default if stream.index in wanted else Discard.all
-    for packet in container.demux(list(streams)) if streams else ():
-        if packet.size:
-            yield packet
+    if streams:
+        yield from demux(container, *streams)

@@ -1,5 +1,6 @@
 """What a device does to pictures between its decoder and its encoder: their size, their sampling, their depth."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class DeviceChain:
         self._device = device
         self._shape: tuple[SurfaceFormat, int, int] | None = None
         self._conversion: PictureConversion | None = None
-        self.resized_frames = 0
+        self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, picture: DevicePicture) -> Iterator[tuple[int, DevicePicture]]:
         """Take a source picture and yield it as it shall be, with its time.
@@ -62,7 +63,8 @@ class DeviceChain:
             DeviceError: the device refused.
         """
         frame, output = picture.frame, self._output
-        self.resized_frames += (frame.width, frame.height) != (output.width, output.height)
+        if (frame.width, frame.height) != (output.width, output.height):
+            self.resized[frame.width, frame.height] += 1
         shape = (picture.format, frame.width, frame.height)
         if shape != self._shape:
             self.close()

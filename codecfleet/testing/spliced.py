@@ -1,9 +1,10 @@
 """Tracks whose pictures become others on the way: the packets of several clips, one after the other, as one track's."""
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import av
 from av.packet import Packet
@@ -14,7 +15,10 @@ from ..actors.decoding import DecodeTally, PictureDecoder, PictureHash, picture_
 from ..actors.nvidia.picture_notes import PictureNotes
 from .clips import Clip, make_clip
 
-__all__ = ["DecodedPicture", "TrackPacket", "decoded_packets", "packets_of", "splice"]
+if TYPE_CHECKING:
+    from av.stream import Stream
+
+__all__ = ["DecodedPicture", "TrackPacket", "decoded_packets", "packets_of", "splice", "write_spliced"]
 
 _GAP_TICKS = 10_000
 
@@ -57,6 +61,30 @@ def splice(folder: Path, suffix: str, clips: Sequence[Clip]) -> tuple[Path, list
         shift = last + _GAP_TICKS - min(packet.pts for packet in packets)
         joined += [TrackPacket(packet.data, packet.pts + shift, packet.is_keyframe) for packet in packets]
     return paths[0], joined
+
+
+def write_spliced(path: Path, clips: Sequence[Clip], *, declared: tuple[int, int]) -> Path:
+    """Write a track that goes from clip to clip, in a container that declares pictures of that (width, height).
+
+    All clips have the first one's encoder, and no B-pictures. ``path`` names a container whose packets carry their
+    parameter sets, as ``.ts`` and ``.webm`` do for the codecs that they take.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        first, packets = splice(Path(folder), path.suffix, clips)
+        with av.open(str(first)) as container:
+            stream = container.streams.video[0]
+            codec, time_base = stream.codec_context.codec.canonical_name, stream.time_base
+    width, height = declared
+    with av.open(str(path), "w") as output:
+        track = output.add_mux_stream(codec, width=width, height=height, time_base=time_base)
+        for each in packets:
+            packet: Packet[Stream] = Packet(each.data)
+            packet.stream, packet.is_keyframe = track, each.is_keyframe
+            packet.pts = packet.dts = each.pts
+            if time_base is not None:
+                packet.time_base = time_base
+            output.mux_one(packet)
+    return path
 
 
 def decoded_packets(

@@ -5,7 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from codecfleet.actors.decoding import DecodeRange
-from codecfleet.jobs.index import TrackIndex, index_track
+from codecfleet.jobs.index import TrackIndex
+from codecfleet.jobs.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
 __all__ = ["CLIPS", "Footage", "footage"]
@@ -84,4 +85,4 @@ def footage(folder: Path, name: str) -> Footage:
     path = folder / name
     if not path.exists():
         make_clip(path, CLIPS[name])
-    return Footage(path, index_track(str(path)))
+    return Footage(path, read_source(str(path)).index)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codecfleet import Fleet, Report, TranscodeSpec
 from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
-from codecfleet.jobs.index import index_track
+from codecfleet.jobs.source import read_source
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
@@ -37,7 +37,7 @@ def transcode(source: Path, output: Path, **options: object) -> Report:
 
 def shown(path: Path) -> list[PictureHash]:
     """Return every picture of a sequential decode, with its time relative to the first, in microseconds."""
-    index = index_track(str(path))
+    index = read_source(str(path)).index
     whole = DecodeRange(
         source=str(path),
         stream_index=index.stream_index,

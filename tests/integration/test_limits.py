@@ -30,7 +30,8 @@ from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, decod
 from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
 from codecfleet.jobs.cuts import choose_cuts
 from codecfleet.jobs.events import Event, SegmentFinished
-from codecfleet.jobs.index import KEY, TrackIndex, index_track
+from codecfleet.jobs.index import KEY, TrackIndex
+from codecfleet.jobs.source import read_source
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -58,7 +59,7 @@ def transcode(spec: TranscodeSpec, act: Callable[[Job, Event], object] = lambda 
 
 def pictures(path: Path) -> list[tuple[Fraction, bytes]]:
     """Return the time and the hash of every picture of a sequential decode."""
-    index = index_track(str(path))
+    index = read_source(str(path)).index
     whole = DecodeRange(
         source=str(path),
         stream_index=index.stream_index,
@@ -176,6 +177,7 @@ from codecfleet import Fleet
 from codecfleet.cli import run
 from codecfleet.cli_services import Services
 from codecfleet.testing import LocalPool
+from codecfleet.jobs.source import read_source
 sys.exit(run(sys.argv[1:], Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))))
 """
 

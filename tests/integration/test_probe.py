@@ -33,6 +33,10 @@ def film_report(film: Path) -> ProbeReport:
     return probe(str(film))
 
 
+GROWING = {"hevc_multi_stsd_reschange_128.mp4": (128, 256), "reschange_av1_up.ivf": (1280, 720)}
+"""The largest size of files whose first pictures are smaller."""
+
+
 def test_the_bundled_film_is_described(film_report: ProbeReport) -> None:
     """240 pictures of 1080p24 with sound, and where they can be cut."""
     video, sound = film_report.tracks[:2]
@@ -82,7 +86,7 @@ def test_every_file_can_be_probed(shared_media: Path) -> None:
         assert len(known) == len(found)
         if known and found[0].timeline is not None and found[0].picture is not None:
             size = (found[0].picture.width, found[0].picture.height)
-            assert size == (known[0]["width"], known[0]["height"])
+            assert size == GROWING.get(path.name, (known[0]["width"], known[0]["height"]))
             assert found[0].timeline.packets == manifest[path.name]["packets"]
 
 

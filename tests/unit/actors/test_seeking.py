@@ -15,7 +15,8 @@ from av.video.stream import VideoStream
 from codecfleet.actors.decoding import AccessPoint, DecodeRange, DecodeTally, PictureDecoder, decode_range, open_track
 from codecfleet.actors.opening import open_source
 from codecfleet.actors.seeking import packets_from
-from codecfleet.jobs.index import TrackIndex, index_track
+from codecfleet.jobs.index import TrackIndex
+from codecfleet.jobs.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def packets_read(index: TrackIndex, entry: AccessPoint) -> int:
 
 def indexed(folder: Path, name: str) -> TrackIndex:
     """Make a clip and index it."""
-    return index_track(str(make_clip(folder / name, {**DIRECT, **ODD}[name])))
+    return read_source(str(make_clip(folder / name, {**DIRECT, **ODD}[name]))).index
 
 
 @pytest.mark.parametrize("name", [*DIRECT, *ODD])
@@ -196,9 +197,9 @@ def split_edit(path: Path, first_ms: int, first_ticks: int) -> None:
 def test_a_sample_that_an_edit_list_reads_twice_is_counted_to(tmp_path: Path) -> None:
     """Two packets that look alike are never taken for each other: they are found by their numbers."""
     path = make_clip(tmp_path / "twice.mp4", DIRECT["closed.mp4"])
-    once = index_track(str(path))
+    once = read_source(str(path)).index
     split_edit(path, first_ms=960, first_ticks=int(Fraction(96, 100) / once.time_base))
-    index = index_track(str(path))
+    index = read_source(str(path)).index
     assert index.packets > once.packets
     assert not all(point.is_unique for point in index.access_points)
     whole = packets_decoded(index, None)

@@ -63,7 +63,7 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
         encoded.frames_in,
         encoded.seam_before,
         encoded.seam_after,
-        (encoded.first_ticks, encoded.last_ticks, encoded.resized_frames, encoded.damaged, encoded.mended),
+        (encoded.first_ticks, encoded.last_ticks, encoded.resized, encoded.damaged, encoded.mended),
     )
 
 

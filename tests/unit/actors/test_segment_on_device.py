@@ -63,7 +63,7 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
         encoded.extradata,
         encoded.seam_before,
         encoded.seam_after,
-        encoded.resized_frames,
+        encoded.resized,
     )
 
 
@@ -174,4 +174,4 @@ def test_a_picture_that_no_surface_holds_is_an_error(folder: Path, tmp_path: Pat
     device = FakeDevice()
     device.decoder.supported = frozenset()
     encoded = strange.run(WorkContext(device=device.gpu))
-    assert encoded.resized_frames == encoded.frames_in > 0
+    assert sum(encoded.resized.values()) == encoded.frames_in > 0

@@ -41,8 +41,8 @@ from codecfleet.errors import (
 from codecfleet.jobs.frame_request import FrameRequest, FramesReport
 from codecfleet.jobs.frame_slots import FramesEnd, FrameSlots, FrameTask, Superseded
 from codecfleet.jobs.frame_stream import FrameStream
-from codecfleet.jobs.index import index_track
 from codecfleet.jobs.own_gpu import OwnGpu
+from codecfleet.jobs.source import read_source
 from codecfleet.jobs.track_ranges import TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 from codecfleet.testing.fake_device import FakeDevice, device_with
@@ -73,7 +73,7 @@ def hashed(frame: VideoFrame) -> str:
 
 def truth(source: Path) -> Told:
     """Return (ticks, hash) of every frame of a sequential decode."""
-    index = index_track(str(source))
+    index = read_source(str(source)).index
     (segment,) = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1000)).segments
     whole = TrackRanges(index, (segment,)).decode(segment, 0)
     return [(ticks, hashed(frame)) for ticks, frame in decode_range(whole, DecodeTally(), SOFTWARE)]
@@ -366,7 +366,7 @@ def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> 
 
 def damaged(source: Path, tmp_path: Path) -> Path:
     """Return a source with bytes of a packet in its middle overwritten."""
-    index = index_track(str(source))
+    index = read_source(str(source)).index
     data = bytearray(source.read_bytes())
     place = int(index.pos_bytes[20]) + 20
     data[place : place + 200] = bytes(200)

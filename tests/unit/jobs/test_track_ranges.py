@@ -12,7 +12,8 @@ from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, Pictu
 from codecfleet.actors.segment import SEAM_FRAMES
 from codecfleet.actors.timeline import REORDER_FRAMES
 from codecfleet.jobs.board import seams_agree
-from codecfleet.jobs.index import TrackIndex, index_track
+from codecfleet.jobs.index import TrackIndex
+from codecfleet.jobs.source import read_source
 from codecfleet.jobs.track_ranges import PACKET_MARGIN, TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -80,7 +81,7 @@ def test_trouble_near_the_end_takes_a_wide_margin() -> None:
 
 def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -> None:
     """Pictures are counted there, and nobody knows beforehand which packet gives which."""
-    index = index_track(str(make_clip(tmp_path / "raw.h264", CLIPS["open.mkv"])))
+    index = read_source(str(make_clip(tmp_path / "raw.h264", CLIPS["open.mkv"]))).index
     assert index.untimed
     ranges = TrackRanges.cut(index, start_s=None, end_s=Fraction(1), segment_s=None)
     assert ranges.decode(ranges.segments[0], 0).last_packet == index.packets - 1
@@ -89,7 +90,7 @@ def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -
 @pytest.mark.parametrize("name", CLIPS)
 def test_ranges_give_what_a_whole_decode_gives(tmp_path: Path, name: str) -> None:
     """Each segment decodes to its own pictures and those of its seam, exactly, and every seam agrees at once."""
-    index = index_track(str(make_clip(tmp_path / name, CLIPS[name])))
+    index = read_source(str(make_clip(tmp_path / name, CLIPS[name]))).index
     ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1, 5))
     (everything,) = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=index.duration_s).segments
     whole = decoded(ranges.decode(everything, 0))

@@ -9,7 +9,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from codecfleet.actors.av_stream import extradata
-from codecfleet.jobs.index import index_track
+from codecfleet.jobs.source import read_source
 from codecfleet.jobs.whole_pictures import WholePictures
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -39,7 +39,7 @@ VP9_HIDDEN, VP9_SHOWN, VP9_AGAIN = b"\x84" + bytes(9), b"\x86" + bytes(9), b"\x8
 def test_the_index_knows_which_tracks_have_whole_pictures(tmp_path: Path, name: str) -> None:
     """Codecs without fields, and those whose parameter sets rule them out; anything else stays open."""
     path = make_clip(tmp_path / name, (WHOLE | OPEN)[name])
-    assert index_track(str(path)).has_whole_pictures is (name in WHOLE)
+    assert read_source(str(path)).index.has_whole_pictures is (name in WHOLE)
 
 
 @pytest.mark.parametrize(

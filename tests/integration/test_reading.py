@@ -1,0 +1,126 @@
+"""Reading a source: once, whatever is asked of it, and before anything else is begun."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from av.audio.frame import AudioFrame
+from fsspec.implementations.memory import MemoryFileSystem
+
+from codecfleet import Fleet, TranscodeSpec
+from codecfleet.errors import UsageError
+from codecfleet.jobs.plan import plan_transcode
+from codecfleet.jobs.source import read_source
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
+
+X264 = (("x264-params", "bframes=0:scenecut=0"),)
+
+
+def transport_stream(path: Path, *, seconds: int, with_sound: bool) -> Path:
+    """Write a transport stream with or without a track of sound."""
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("libx264", rate=25, options=dict(X264))
+        video.width, video.height, video.pix_fmt = 640, 360, "yuv420p"
+        video.bit_rate = 8_000_000
+        sound = container.add_stream("aac", rate=48_000, layout="mono") if with_sound else None
+        for number in range(25 * seconds):
+            frame = picture(number, 640, 360)
+            frame.pts = number
+            container.mux(video.encode(frame))
+            if sound is not None:
+                samples = AudioFrame.from_ndarray(np.zeros((1, 1920), np.float32), format="fltp", layout="mono")
+                samples.sample_rate, samples.pts = 48_000, number * 1920
+                container.mux(sound.encode(samples))
+        container.mux(video.encode(None))
+        if sound is not None:
+            container.mux(sound.encode(None))
+    return path
+
+
+def test_a_plan_opens_its_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index, tracks, the first picture and its size come from one pass over one opening."""
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(60), options=X264))
+    filesystem = MemoryFileSystem()
+    filesystem.pipe_file("/once/clip.mkv", clip.read_bytes())
+    opened: list[str] = []
+    original = MemoryFileSystem._open
+
+    def counted(self: MemoryFileSystem, path: str, *arguments: object, **options: object) -> object:
+        opened.append(path)
+        return original(self, path, *arguments, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "_open", counted)
+    spec = TranscodeSpec(source="memory://once/clip.mkv", output=str(tmp_path / "out.mkv"))
+    assert plan_transcode(spec).frames == 60
+    assert opened == ["/once/clip.mkv"]
+
+
+def test_tracks_that_begin_later_are_left_out(tmp_path: Path) -> None:
+    """A recording in which sound begins after a while, and ends again, is read as far as it goes.
+
+    glibc fills what it allocates, so that reading past the end of an array is seen.
+    """
+    silent = transport_stream(tmp_path / "silent.ts", seconds=2, with_sound=False).read_bytes()
+    whole = transport_stream(tmp_path / "whole.ts", seconds=2, with_sound=True).read_bytes()
+    film = tmp_path / "film.ts"
+    film.write_bytes(silent * (1 + 12_000_000 // len(silent)) + whole + silent)
+    program = """
+import sys
+from codecfleet.jobs.probe import probe
+from codecfleet.jobs.source import read_source
+from codecfleet.jobs.truth import read_timeline
+reading = read_source(sys.argv[1])
+assert len(reading.tracks.tracks) == 1
+assert len(read_timeline(sys.argv[1]).times) == reading.index.packets
+assert len(probe(sys.argv[1]).tracks) == 1
+print(reading.index.packets)
+"""
+    environment = {**os.environ, "MALLOC_PERTURB_": "90"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(film)], check=False, capture_output=True, text=True, env=environment
+    )
+    assert ran.stderr == ""
+    assert int(ran.stdout) == 50 * (1 + 12_000_000 // len(silent) + 2)
+
+
+class _NeverStarted(LocalPool):
+    """A pool whose workers must not be asked for."""
+
+    async def start(self) -> None:
+        message = "a worker was asked for"
+        raise AssertionError(message)
+
+
+def test_a_start_behind_the_end_is_refused_before_workers_start(tmp_path: Path) -> None:
+    """The source is read first: what it does not have is refused at once."""
+    clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(50), options=X264))
+    spec = TranscodeSpec(source=str(clip), output=str(tmp_path / "out.mkv"), start_s=Fraction(100))
+
+    async def run() -> None:
+        async with Fleet(pool=_NeverStarted()) as fleet:
+            await (await fleet.transcode(spec))
+
+    with pytest.raises(UsageError, match=r"the start at 100\.0 s lies behind the end at 2\.000 s"):
+        asyncio.run(run())
+
+
+def test_no_picture_that_decodes_is_said(tmp_path: Path) -> None:
+    """A track of which nothing decodes is indexed, and has no pictures."""
+    path = tmp_path / "noise.ivf"
+    with av.open(str(path), "w") as container:
+        stream = container.add_mux_stream("vp8", width=64, height=48, time_base=Fraction(1, 25))
+        for number in range(3):
+            packet: av.Packet = av.Packet(b"\x01" * 40)
+            packet.stream, packet.pts, packet.dts = stream, number, number
+            container.mux_one(packet)
+    reading = read_source(str(path))
+    assert reading.index.packets == 3
+    assert reading.picture is None
+    assert "can be decoded (" in reading.undecodable
