@@ -9,6 +9,7 @@ DEMO := demo-output/bunny.hevc
 PYTEST ?=
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
+DAMAGE ?=
 BENCH ?=
 
 # A cluster that the caller's environment names is not this checkout's business.
@@ -20,7 +21,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint media bench dist lock clean
+.PHONY: help setup demo test lint media damage bench dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ lint: setup ## check style and types
 
 media: setup ## transcode and verify every file of the shared footage (takes long; MEDIA= passes options)
 	$(BIN)/python tests/media/table.py $(MEDIA)
+
+damage: setup ## encode damaged footage again and again: the bytes must be equal (takes long; DAMAGE= passes options)
+	$(BIN)/python tests/media/damage.py $(DAMAGE)
 
 bench: setup ## compare with FFmpeg: wall, CPU, memory, size and quality (BENCH= passes options)
 	$(BIN)/python benchmarks/transcode.py $(BENCH)

@@ -1,15 +1,26 @@
-"""FFmpeg's public stream structures, as ctypes, behind two guards.
+"""FFmpeg's public structures, as ctypes, behind two guards.
 
 The public ABI of libavformat and libavcodec is fixed for a major version, so these structures hold for the majors
 named here and no others. Before every access two things are proven: PyAV brought those majors, and the pointer found
-in the PyAV object leads to a structure that begins with FFmpeg's own ``AVClass`` for streams and has the stream's
-index. If either fails, nothing is read or written.
+in the PyAV object leads to the structure that it should: one that begins with FFmpeg's own ``AVClass``, or that says
+what the object says. If either fails, nothing is read or written.
 """
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av
 import av.stream
@@ -18,11 +29,26 @@ from ..errors import WorkError
 
 if TYPE_CHECKING:
     from av.stream import Stream
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
 
-__all__ = ["Parameters", "Rational", "SideData", "StreamHead", "ffmpeg", "structures"]
+__all__ = [
+    "BufferReference",
+    "FrameHead",
+    "GetBuffer",
+    "Parameters",
+    "Rational",
+    "SideData",
+    "StreamHead",
+    "ffmpeg",
+    "frame_structure",
+    "set_get_buffer",
+    "structures",
+]
 
 _MAJORS = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
+_GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
 
 
@@ -103,6 +129,40 @@ class StreamHead(Structure):
     ]
 
 
+class BufferReference(Structure):
+    """``AVBufferRef``."""
+
+    _fields_: ClassVar = [("buffer", c_void_p), ("data", c_void_p), ("size", c_size_t)]
+
+
+class FrameHead(Structure):
+    """The head of ``AVFrame``, up to the last field used here."""
+
+    _fields_: ClassVar = [
+        ("data", c_void_p * 8),
+        ("line_size", c_int * 8),
+        ("extended_data", c_void_p),
+        ("width", c_int),
+        ("height", c_int),
+        ("samples", c_int),
+        ("format", c_int),
+        ("picture_type", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("pts", c_int64),
+        ("packet_dts", c_int64),
+        ("time_base", Rational),
+        ("quality", c_int),
+        ("opaque", c_void_p),
+        ("repeat_picture", c_int),
+        ("sample_rate", c_int),
+        ("buffers", POINTER(BufferReference) * 8),
+    ]
+
+
+GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
+"""``AVCodecContext.get_buffer2``: context, frame, flags; what gives a decoder the memory of a picture."""
+
+
 @cache
 def ffmpeg() -> ctypes.CDLL:
     """Return a handle through which every function of the FFmpeg that PyAV itself uses can be called.
@@ -129,6 +189,8 @@ def ffmpeg() -> ctypes.CDLL:
         ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
         ("av_channel_layout_uninit", None, [layout]),
         ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
+        ("avcodec_get_class", c_void_p, []),
+        ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
         ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
     ):
         function = getattr(library, name)
@@ -149,4 +211,43 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
         if found.av_class == library.av_stream_get_class() and found.index == stream.index:
             return found, found.parameters.contents
     message = f"PyAV {av.__version__} keeps its streams in a way codecfleet does not know"
+    raise WorkError(message, _ADVICE)
+
+
+def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
+    """Have a decoder that is not open yet take the memory of its pictures from ``function``, which must outlive it.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    library = ffmpeg()
+    address = c_void_p.from_address(id(context) + _FIRST_FIELD_OFFSET_BYTES).value
+    if address and c_void_p.from_address(address).value == library.avcodec_get_class():
+        field = c_void_p.from_address(address + _GET_BUFFER_OFFSET_BYTES)
+        new = ctypes.cast(function, c_void_p).value
+        if field.value in (ctypes.cast(library.avcodec_default_get_buffer2, c_void_p).value, new):
+            field.value = new
+            return
+    message = f"PyAV {av.__version__} keeps its decoders in a way codecfleet does not know"
+    raise WorkError(message, _ADVICE)
+
+
+def frame_structure(frame: "VideoFrame") -> FrameHead:
+    """Return the C structure behind a decoded picture; it lives as long as the picture.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    address = c_void_p.from_address(id(frame) + _FIRST_FIELD_OFFSET_BYTES).value
+    if address:
+        found = FrameHead.from_address(address)
+        plane = frame.planes[0]
+        if (found.data[0], found.line_size[0], found.width, found.height) == (
+            plane.buffer_ptr,
+            plane.line_size,
+            frame.width,
+            frame.height,
+        ):
+            return found
+    message = f"PyAV {av.__version__} keeps its pictures in a way codecfleet does not know"
     raise WorkError(message, _ADVICE)

@@ -7,7 +7,7 @@ defines the truth has one. The machine is filled by segments, not by a decoder's
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -24,6 +24,7 @@ from av.video.stream import VideoStream
 from ..errors import InputUnreadable
 from .demuxing import demux
 from .opening import open_source
+from .picture_memory import begin_black, is_incomplete
 from .seeking import AccessPoint, packets_from
 from .timeline import Mended, Mender, TimeShift
 
@@ -84,12 +85,18 @@ class DecodeRange:
 
 @dataclass(slots=True)
 class DecodeTally:
-    """What decoding met on its way. Times are wall seconds."""
+    """What decoding met on its way. Times are wall seconds.
+
+    ``damaged_ticks`` are the times of the pictures that ``corrupt_frames`` counts: a decoder called them wrong, or
+    parts of them were never decoded. ``damaged_packets`` are the packets they came from.
+    """
 
     packets: int = 0
     frames: int = 0
     failed_packets: int = 0
     corrupt_frames: int = 0
+    damaged_packets: set[int] = field(default_factory=set)
+    damaged_ticks: list[int] = field(default_factory=list)
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     mended: Mended = field(default_factory=Mended)
@@ -210,6 +217,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> VideoStream:
             other.discard = Discard.all
     stream.codec_context.thread_count = 1
     stream.codec_context.copy_opaque = True
+    begin_black(stream.codec_context)
     return stream
 
 
@@ -217,7 +225,7 @@ def _in_time(
     decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
 ) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their mended times, in presentation order."""
-    mender: Mender[PictureT] = Mender(
+    mender: Mender[tuple[PictureT, bool]] = Mender(
         nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.mended
     )
     for packet, frame in decoded:
@@ -225,8 +233,17 @@ def _in_time(
         if ticks is not None:
             ticks += sum(shift.ticks for shift in range_.shifts if packet is not None and shift.first_packet <= packet)
             ticks *= range_.tick_divisor
-        yield from mender.push(frame, ticks)
-    yield from mender.finish()
+        damaged = packet in tally.damaged_packets
+        yield from _named(mender.push((frame, damaged), ticks), tally)
+    yield from _named(mender.finish(), tally)
+
+
+def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
+    """Pass pictures on, and remember when the damaged ones are shown."""
+    for ticks, (picture, damaged) in settled:
+        if damaged:
+            tally.damaged_ticks.append(ticks)
+        yield ticks, picture
 
 
 def _counted(
@@ -258,9 +275,11 @@ def _tallied(
     for frame in frames:
         tally.frames += 1
         origin = _packet_number(frame)
-        if frame.is_corrupt:
+        if frame.is_corrupt or is_incomplete(frame):
+            came_from = number if origin is None else origin
             tally.corrupt_frames += 1
-            tally.note_damage(number if origin is None else origin)
+            tally.damaged_packets.add(came_from)
+            tally.note_damage(came_from)
         yield origin, frame
 
 

@@ -28,8 +28,10 @@ from .segment_route import PictureChain, SegmentRoute, routes
 from .timeline import Mended, is_increasing
 from .work import Work, WorkContext
 
-__all__ = ["SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
+__all__ = ["NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "EncodeSegment", "EncodedSegment"]
 
+NAMED_DAMAGED_FRAMES = 16
+"""How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES = 4
 """Decoded pictures that wait for the encoder: enough that neither waits for the other's every picture."""
 SEAM_FRAMES = LOOK_AHEAD_FRAMES
@@ -41,7 +43,8 @@ class EncodedSegment:
     """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source.
 
     ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after
-    its end; ``first_ticks`` and ``last_ticks`` are the presentation times of the first and last frame taken.
+    its end; ``first_ticks`` and ``last_ticks`` are the presentation times of the first and last frame taken, and
+    ``damaged_ticks`` those of the first ``NAMED_DAMAGED_FRAMES`` of its ``corrupt_frames``.
     ``decoded_by`` is the decoder's name, and ``fallback`` says why it is not the device's, "" where there is nothing
     to say.
     """
@@ -59,6 +62,7 @@ class EncodedSegment:
     last_ticks: int | None
     failed_packets: int
     corrupt_frames: int
+    damaged_ticks: tuple[int, ...]
     first_damaged_packet: int | None
     resized: Mapping[tuple[int, int], int]
     mended: Mended
@@ -238,6 +242,7 @@ class _Run(Generic[PictureT]):
 
     def _packed(self, extradata: bytes, resized: Mapping[tuple[int, int], int], wall_s: float) -> EncodedSegment:
         packets = self._packets
+        damaged_ticks = [ticks for ticks in self._tally.damaged_ticks if self._work.holds(ticks)]
         return EncodedSegment(
             segment=self._work.segment,
             pts_ticks=np.array(self._pts_ticks(), dtype=np.int64),
@@ -251,7 +256,8 @@ class _Run(Generic[PictureT]):
             first_ticks=self._taken[0] if self._taken else None,
             last_ticks=self._taken[-1] if self._taken else None,
             failed_packets=self._tally.failed_packets,
-            corrupt_frames=self._tally.corrupt_frames,
+            corrupt_frames=len(damaged_ticks),
+            damaged_ticks=tuple(damaged_ticks[:NAMED_DAMAGED_FRAMES]),
             first_damaged_packet=self._tally.first_damaged_packet,
             resized=dict(resized),
             mended=self._tally.mended,

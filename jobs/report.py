@@ -41,6 +41,10 @@ class SegmentReport(_Value):
     payload_bytes: int
     payload_sha256: str
     damaged_packets: int
+    damaged_frames: int = 0
+    """Pictures that their decoder called wrong, or of which parts were never decoded."""
+    damaged_pts_ticks: tuple[int, ...] = ()
+    """When the first 16 of them are shown."""
     entry_moves: int
     """How often its access point had to move back before the seam agreed."""
     attempts: int

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..actors.device import SESSIONS_OPENING
+from ..actors.segment import NAMED_DAMAGED_FRAMES, EncodedSegment
 from .board import Run
 from .plan import Plan
 from .report import Proof, Report, SegmentReport, Warning_
@@ -21,7 +22,10 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
     facts = [segment.facts for segment in segments]
     counts = {
         "damaged": (sum(f.failed_packets for f in facts), "{} packets of the source do not decode; they were skipped"),
-        "corrupt": (sum(f.corrupt_frames for f in facts), "{} pictures of the source are damaged; they were kept"),
+        "corrupt": (
+            sum(f.corrupt_frames for f in facts),
+            "{} pictures of the source are damaged; they were kept" + _times(plan, facts),
+        ),
         "time-missing": (sum(f.mended.missing for f in facts), "{} pictures have no timestamp; theirs was derived"),
         "time-repeated": (sum(f.mended.repeated for f in facts), "{} pictures shared a timestamp; they were spread"),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
@@ -47,6 +51,15 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
         picture = plan.encoder.format
         message = f"pictures of other sizes were scaled to {picture.width}x{picture.height}: {sizes}"
         yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
+
+
+def _times(plan: Plan, facts: Sequence[EncodedSegment]) -> str:
+    """Say when the first damaged pictures are shown."""
+    times = [float(plan.relative_s(ticks)) for fact in facts for ticks in fact.damaged_ticks]
+    named = ", ".join(f"{time_s:.3f}" for time_s in times[:NAMED_DAMAGED_FRAMES])
+    return f", at {named} s" + (
+        " and later" if sum(fact.corrupt_frames for fact in facts) > NAMED_DAMAGED_FRAMES else ""
+    )
 
 
 def make_report(
@@ -104,6 +117,8 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
         payload_bytes=spooled.payload_bytes,
         payload_sha256=spooled.payload_sha256,
         damaged_packets=facts.failed_packets,
+        damaged_frames=facts.corrupt_frames,
+        damaged_pts_ticks=facts.damaged_ticks,
         entry_moves=run.entry_moves,
         attempts=run.attempt,
         decoded_by=facts.decoded_by,

@@ -24,6 +24,7 @@ from av.video.stream import VideoStream
 
 from ..actors.describe import nominal_frame_rate
 from ..actors.opening import open_source
+from ..actors.picture_memory import begin_black
 from ..errors import NoVideoTrack
 
 __all__ = [
@@ -299,6 +300,8 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         # The thread count changes what a damaged stream decodes to.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
+        # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
+        begin_black(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, Nominal.of(rate, Fraction(stream.time_base or 1)))
 
