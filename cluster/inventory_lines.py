@@ -6,102 +6,105 @@ from typing import Any, Final
 
 from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_mending, verdicts
+from .grouping import counted, equal_groups
 from .probes.absence import Maybe, NotApplicable, known
 from .probes.device_report import DeviceReport, MigProfile, MigReport
 from .probes.engines import Engine
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode, to_json
 from .probes.vgpu_host import VgpuHostReport
 from .probes.vgpu_values import VmId
-from .report_lines import device_head, engine_counts, engine_text, gigabytes, heading, slice_head, wrapped
+from .report_lines import device_head, engine_counts, engine_text, paged, slice_head
+from .text_lines import gigabytes, wrapped
 
 __all__ = [
     "DOCUMENT_SCHEMA",
     "device_lines",
+    "device_units",
     "devices_document",
     "doctor_document",
+    "hosts_vgpus",
+    "hypervisor_gpus",
     "mig_lines",
-    "node_lines",
     "nodes_document",
     "vgpu_lines",
 ]
 
 DOCUMENT_SCHEMA: Final = 1
-_COLUMNS: Final = (24, 7, 11, 16)
+HOST_VGPU: Final = "host vgpu"
 
 Reports = Sequence[NodeReport | SilentNode]
-
-
-def node_lines(reports: Reports) -> Iterator[str]:
-    """Yield a line per machine, and one for all of them together."""
-    for fleet in dict.fromkeys(r.simulated for r in reports if isinstance(r, NodeReport) and r.simulated):
-        yield f"SIMULATED ({fleet}): these machines do not exist"
-    yield _row("node", "cores", "memory", "driver", "devices")
-    for report in reports:
-        if isinstance(report, SilentNode):
-            yield from wrapped(f"{report.name}: gave no report: {report.reason}", "")
-            continue
-        host, driver = report.host, _driver(report)
-        cells = (host.name, str(host.cores), gigabytes(host.memory_bytes), driver or "none")
-        kinds = _kinds(report) or ["CPU only"]
-        yield _row(*cells, kinds[0])
-        for kind in kinds[1:]:
-            yield _row("", "", "", "", kind)
-    present = [report for report in reports if isinstance(report, NodeReport)]
-    cores = sum(report.host.cores for report in present)
-    devices = sum(len(device_units(report)) for report in present)
-    yield ", ".join(_counted(*pair) for pair in ((len(present), "node"), (cores, "core"), (devices, "device")))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _row(*cells: str) -> str:
-    *fixed, last = cells
-    head = "".join(
-        f"{cell:{width}}" + ("" if len(cell) < width else " ") for cell, width in zip(fixed, _COLUMNS, strict=True)
-    )
-    return f"{head}{last}"
 
 
 def _driver(report: NodeReport) -> str:
     return "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
 
 
-def _kinds(report: NodeReport) -> list[str]:
-    """Count the devices of a machine by kind: ``8 x NVIDIA H200``."""
-    kinds = [kind for _, kind in device_units(report)]
-    return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
-
-
 def device_units(report: NodeReport) -> list[tuple[str, str]]:
-    """Return (device, kind) of all that work can be pinned to on a machine, its processor aside."""
+    """Return (device, kind) of all that work can be pinned to on a machine, its processor aside.
+
+    A GPU that hosts vGPUs is none: its engines belong to its guests.
+    """
     units: list[tuple[str, str]] = []
     for gpu in _gpus(report):
+        if hosts_vgpus(gpu):
+            continue
         if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}") for part in gpu.mig.slices]
         else:
             units.append((known(gpu.uuid, str(gpu.index)), gpu.name))
-    return units or [(device.device, device.kind) for device in report.devices]
+    return units or [(device.device, device.kind) for device in report.devices if not _gpus(report)]
+
+
+def hypervisor_gpus(report: NodeReport) -> list[str]:
+    """Return the names of the GPUs whose engines belong to vGPU guests of this machine."""
+    return [gpu.name for gpu in _gpus(report) if hosts_vgpus(gpu)]
+
+
+def hosts_vgpus(gpu: DeviceReport) -> bool:
+    """Tell whether a GPU is a hypervisor's, for its guests."""
+    return known(gpu.virtualization, "") == HOST_VGPU
 
 
 def _gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
     return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
 
 
-def device_lines(reports: Reports) -> Iterator[str]:
-    """Yield every device of every machine with its engines, its memory and what is going on on it."""
-    for report in reports:
-        if isinstance(report, SilentNode):
-            yield f"node {report.name}: gave no report: {report.reason}"
-            continue
-        yield from heading(report)
-        trials = {device.device: device for device in report.devices}
-        for gpu in _gpus(report):
-            yield from _device(gpu, trials)
-        if not _gpus(report):
-            yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
-        yield f"  CPU: {report.host.cores} software engines"
+def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
+    """Yield the devices with their engines: of one machine, or with ``every``, each with its UUID, memory and use."""
+    yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
+    if not every and len(reports) > 1:
+        yield "UUIDs, memory and use of each: codecfleet devices --all"
+
+
+def _each_device(report: NodeReport) -> Iterator[str]:
+    trials = {device.device: device for device in report.devices}
+    for gpu in _gpus(report):
+        yield from _device(gpu, trials)
+    if not _gpus(report):
+        yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
+    yield f"  CPU: {counted(report.host.cores, 'software engine')}"
+
+
+def _equal_devices(report: NodeReport) -> Iterator[str]:
+    """Yield the devices of a machine without what tells equal ones from each other."""
+    trials = {device.device: device for device in report.devices}
+    texts = [text for gpu in _gpus(report) for text in _kinds(gpu, trials)]
+    texts += [device.kind for device in report.devices if not _gpus(report)]
+    for group in equal_groups(texts, lambda text: text):
+        yield from wrapped(f"{len(group)} x {group[0]}", "  ")
+    yield f"  CPU: {counted(report.host.cores, 'software engine')}"
+
+
+def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled and gpu.mig.slices:
+        for part in gpu.mig.slices:
+            engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            yield f"{gpu.name} MIG {part.profile}: {engines}"
+        return
+    engines = engine_text(engine_counts(gpu.engines, trials.get(known(gpu.uuid, str(gpu.index)))))
+    mode = known(gpu.virtualization, "none")
+    lost = f"; LOST: {gpu.health.lost}" if gpu.health.lost else ""
+    yield f"{gpu.name}{'' if mode == 'none' else f', {mode}'}: {engines}{lost}"
 
 
 def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
@@ -135,20 +138,19 @@ def _use(gpu: DeviceReport) -> str:
 
 def mig_lines(reports: Reports) -> Iterator[str]:
     """Yield MIG on every device: whether it is on, the instances, and the profiles that could be made."""
-    for report in reports:
-        if isinstance(report, SilentNode):
-            yield f"node {report.name}: gave no report: {report.reason}"
-            continue
-        yield from heading(report)
-        if not _gpus(report):
-            yield "  no NVIDIA devices"
-        trials = {device.device: device for device in report.devices}
-        for gpu in _gpus(report):
-            yield f"  GPU {gpu.index}: {gpu.name}"
-            if isinstance(gpu.mig, NotApplicable):
-                yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
-            else:
-                yield from _mig(gpu.mig, trials)
+    yield from paged(reports, _mig_of)
+
+
+def _mig_of(report: NodeReport) -> Iterator[str]:
+    if not _gpus(report):
+        yield "  no NVIDIA devices"
+    trials = {device.device: device for device in report.devices}
+    for gpu in _gpus(report):
+        yield f"  GPU {gpu.index}: {gpu.name}"
+        if isinstance(gpu.mig, NotApplicable):
+            yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
+        else:
+            yield from _mig(gpu.mig, trials)
 
 
 def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
@@ -172,24 +174,23 @@ def _profile(profile: MigProfile) -> str:
 
 def vgpu_lines(reports: Reports) -> Iterator[str]:
     """Yield vGPUs as host and guest see them."""
-    for report in reports:
-        if isinstance(report, SilentNode):
-            yield f"node {report.name}: gave no report: {report.reason}"
-            continue
-        yield from heading(report)
-        if not _gpus(report):
-            yield "  no NVIDIA devices"
-        for gpu in _gpus(report):
-            yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
-            uuid = known(gpu.uuid, "")
-            if uuid in report.vgpu_hosts:
-                yield from _vgpu_host(report.vgpu_hosts[uuid])
-            if uuid in report.vgpu_guests:
-                guest = report.vgpu_guests[uuid]
-                stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-                yield f"    seen as a guest sees it: {guest.view.value}; its UUID is {stable}"
-            if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
-                yield "    hosts no vGPUs, and is none"
+    yield from paged(reports, _vgpus_of)
+
+
+def _vgpus_of(report: NodeReport) -> Iterator[str]:
+    if not _gpus(report):
+        yield "  no NVIDIA devices"
+    for gpu in _gpus(report):
+        yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
+        uuid = known(gpu.uuid, "")
+        if uuid in report.vgpu_hosts:
+            yield from _vgpu_host(report.vgpu_hosts[uuid])
+        if uuid in report.vgpu_guests:
+            guest = report.vgpu_guests[uuid]
+            stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
+            yield from wrapped(f"seen as a guest sees it: {guest.view.value}; its UUID is {stable}", "    ")
+        if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
+            yield "    hosts no vGPUs, and is none"
 
 
 def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:

@@ -1,29 +1,30 @@
 """A node report as a person reads it: narrow, without colour, the machine first and what is wrong last."""
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
-from .findings import Finding, Weight, findings, verdicts
+from .findings import findings, verdicts
+from .grouping import counted, equal_groups, named_nodes
 from .probes.absence import Maybe, NotApplicable, known
 from .probes.device_report import DeviceReport, MigSlice
 from .probes.engines import Codec, Direction, Engine, EngineCount, How, Trial
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode
+from .shared_findings import finding_lines, shared_findings
+from .text_lines import gigabytes, wrapped
 
 __all__ = [
-    "WIDTH",
     "device_head",
-    "doctor_lines",
     "engine_counts",
     "engine_text",
-    "gigabytes",
     "heading",
+    "machine_page",
+    "marks",
     "matrix_lines",
-    "wrapped",
+    "paged",
+    "silent_lines",
 ]
 
-WIDTH: Final = 98
 _STATE_WIDTH: Final = 8
 _CELL_WIDTH: Final = 10
 _DEPTHS: Final = (8, 10, 12)
@@ -31,26 +32,10 @@ _WORDS: Final = {Way.HARDWARE: "hardware", Way.SOFTWARE: "software", Way.NONE: "
 _ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
 
-def doctor_lines(reports: Sequence[NodeReport | SilentNode]) -> Iterator[str]:
-    """Yield what ``codecfleet doctor`` prints: a page per machine, and one line that sums them up."""
-    broken = 0
-    for number, report in enumerate(reports):
-        if number:
-            yield ""
-        if isinstance(report, SilentNode):
-            yield f"node {report.name}: gave no report"
-            yield from wrapped(report.reason, "  ")
-            broken += 1
-            continue
-        found = findings(report)
-        broken += sum(finding.weight is Weight.BROKEN for finding in found)
-        yield from _page(report, found)
-    yield ""
-    yield "healthy: nothing to mend" if not broken else f"{broken} thing{'' if broken == 1 else 's'} to mend"
-
-
-def _page(report: NodeReport, found: tuple[Finding, ...]) -> Iterator[str]:
-    yield from heading(report)
+def machine_page(report: NodeReport) -> Iterator[str]:
+    """Yield all that doctor says of one machine."""
+    yield from marks([report])
+    yield from heading([report])
     yield from _host(report)
     yield ""
     yield "devices"
@@ -64,16 +49,43 @@ def _page(report: NodeReport, found: tuple[Finding, ...]) -> Iterator[str]:
             first = f"  {verdict.state.value:{_STATE_WIDTH}} "
             yield from wrapped(f"{verdict.subject}: {verdict.because}", first, indent=len(first))
     yield ""
-    yield from _found(found)
+    found = shared_findings((report.host.name, finding) for finding in findings(report))
+    yield "findings" if found else "findings: none"
+    yield from finding_lines(found, names_nodes=False)
 
 
-def heading(report: NodeReport) -> Iterator[str]:
-    """Yield the line that names a machine; a simulated one is marked there, on every page that shows it."""
-    if report.simulated:
-        yield f"SIMULATED ({report.simulated}): this machine does not exist"
-    host = report.host
-    cores = f"{host.cores} core{'' if host.cores == 1 else 's'}"
-    yield from wrapped(f"node {host.name}: {cores}, {gigabytes(host.memory_bytes)} memory", "")
+def marks(reports: Iterable[NodeReport | SilentNode]) -> Iterator[str]:
+    """Yield the mark of simulated machines, which stands on every page that shows one."""
+    simulated = [report.simulated for report in reports if isinstance(report, NodeReport) and report.simulated]
+    for fleet in dict.fromkeys(simulated):
+        these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
+        yield f"SIMULATED ({fleet}): {these}"
+
+
+def heading(group: Sequence[NodeReport]) -> Iterator[str]:
+    """Yield the line that names machines with the same cores and memory."""
+    host = group[0].host
+    each = " each" if len(group) > 1 else ""
+    size = f"{counted(host.cores, 'core')}, {gigabytes(host.memory_bytes)} memory{each}"
+    yield from wrapped(f"{named_nodes([report.host.name for report in group])}: {size}", "", indent=2)
+
+
+def paged(reports: Sequence[NodeReport | SilentNode], body: Callable[[NodeReport], Iterable[str]]) -> Iterator[str]:
+    """Yield each machine's heading and body; machines whose sizes and bodies are equal share one."""
+    yield from marks(reports)
+    present = [report for report in reports if isinstance(report, NodeReport)]
+    for group in equal_groups(present, lambda report: (report.host.cores, report.host.memory_bytes, *body(report))):
+        yield from heading(group)
+        yield from body(group[0])
+    yield from silent_lines(reports)
+
+
+def silent_lines(reports: Iterable[NodeReport | SilentNode]) -> Iterator[str]:
+    """Yield the machines that gave no report, those with the same reason together."""
+    silent = [report for report in reports if isinstance(report, SilentNode)]
+    for group in equal_groups(silent, lambda report: report.reason):
+        names = named_nodes([report.name for report in group])
+        yield from wrapped(f"{names}: gave no report: {group[0].reason}", "", indent=2)
 
 
 def _host(report: NodeReport) -> Iterator[str]:
@@ -226,7 +238,8 @@ def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:
         decode = "".join(f"{_cell(None if row is None else row.decode):{_CELL_WIDTH}}" for row in mine)
         encode = "".join(f"{_cell(None if row is None else row.encode):{_CELL_WIDTH}}" for row in mine)
         yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
-    yield "  hardware: an engine of a device; software: the processor; ?: not tried; -: no such format"
+    yield "  hardware: an engine of a device; software: the processor"
+    yield "  ?: not tried; -: no such format"
     if any(cell.how not in (None, How.TRIED) for row in rows for cell in (row.decode, row.encode) if _does(cell)):
         yield "  *: not tried; the driver, a document or a simulated fleet says so"
 
@@ -239,35 +252,3 @@ def _cell(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     return f"{_WORDS[cell.way]}{'*' if _does(cell) and cell.how is not How.TRIED else ''}"
-
-
-def _found(found: tuple[Finding, ...]) -> Iterator[str]:
-    yield "findings" if found else "findings: none"
-    for number, finding in enumerate(found, start=1):
-        first = f"  {number}. {finding.weight.value}: "
-        about = f"{finding.about}: " if finding.about and not finding.title.startswith(finding.about) else ""
-        yield from wrapped(f"{about}{finding.title}", first, indent=5)
-        yield from wrapped(f"cause: {finding.cause}", "     ")
-        if finding.mend:
-            yield from wrapped(f"mend: {finding.mend}", "     ")
-
-
-def gigabytes(size_bytes: int) -> str:
-    """Return a size as ``25.3 GB``, decimal."""
-    return f"{size_bytes / 1e9:.1f} GB"
-
-
-def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
-    """Return ``text`` after ``first``, in lines of at most ``WIDTH``; the others are indented by ``indent`` columns.
-
-    Words are never cut: a UUID or a file name that is longer than a line stands alone on it.
-    """
-    hanging = " " * (len(first) + 2 if indent is None else indent)
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -39,6 +39,11 @@ FleetFile = Annotated[
 ]
 
 
+EveryFlag = Annotated[
+    bool, typer.Option("--all", metavar="", help="Show each machine by itself, equal ones too.", show_default=False)
+]
+
+
 def add_machine_commands(app: typer.Typer) -> None:
     """Add the commands to the program."""
     app.command("doctor", epilog=_DOCTOR_EPILOG)(_doctor)
@@ -53,17 +58,20 @@ def _doctor(
     fresh: Annotated[
         bool, typer.Option("--fresh", metavar="", help="Try every codec anew; forget what earlier trials found.")
     ] = False,
+    every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
     """Show what a machine can do, what is wrong with it, and how to mend that. Exit code 1: something to mend."""
     machines = _machines(address, fleet, fresh=fresh)
-    return Question(ask=lambda services, _progress: _diagnosis(services, machines), as_json=as_json)
+    return Question(ask=lambda services, _progress: _diagnosis(services, machines, every=every), as_json=as_json)
 
 
-def _nodes(*, address: Address = None, fleet: FleetFile = None, as_json: JsonFlag = False) -> Question:
-    """List the machines, with their cores, memory, driver and devices."""
+def _nodes(
+    *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
+) -> Question:
+    """List the machines, with their cores, memory, driver and devices; equal ones in one row."""
     machines = _machines(address, fleet)
-    return Question(ask=lambda services, _progress: _inventory(services, machines), as_json=as_json)
+    return Question(ask=lambda services, _progress: _inventory(services, machines, every=every), as_json=as_json)
 
 
 def _devices(
@@ -76,6 +84,7 @@ def _devices(
     mig: Annotated[
         bool, typer.Option("--mig", metavar="", help="Show MIG: instances, and the profiles that could be made.")
     ] = False,
+    every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
     """List the devices, with their engines, memory and use."""
@@ -84,7 +93,9 @@ def _devices(
         raise UsageError(message, "Give one of them.")
     part = "vgpu" if vgpu else "mig" if mig else "all"
     machines = _machines(address, fleet)
-    return Question(ask=lambda services, _progress: _device_list(services, machines, part), as_json=as_json)
+    return Question(
+        ask=lambda services, _progress: _device_list(services, machines, part, every=every), as_json=as_json
+    )
 
 
 def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
@@ -98,25 +109,27 @@ def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) ->
     )
 
 
-def _diagnosis(services: Services, machines: Machines) -> Answer:
-    from .cluster.inventory_lines import doctor_document  # noqa: PLC0415 - only who asks pays for it
-    from .cluster.report_lines import doctor_lines  # noqa: PLC0415
+def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer:
+    from .cluster.fleet_lines import doctor_lines  # noqa: PLC0415 - only who asks pays for it
+    from .cluster.inventory_lines import doctor_document  # noqa: PLC0415
 
     reports = services.reports(machines)
     document = doctor_document(reports)
-    return Answer(list(doctor_lines(reports)), document, exact=document["healthy"])
+    return Answer(list(doctor_lines(reports, every=every)), document, exact=document["healthy"])
 
 
-def _inventory(services: Services, machines: Machines) -> Answer:
-    from .cluster.inventory_lines import node_lines, nodes_document  # noqa: PLC0415
+def _inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
+    from .cluster.fleet_lines import node_lines  # noqa: PLC0415
+    from .cluster.inventory_lines import nodes_document  # noqa: PLC0415
 
     reports = services.reports(machines)
-    return Answer(list(node_lines(reports)), nodes_document(reports))
+    return Answer(list(node_lines(reports, every=every)), nodes_document(reports))
 
 
-def _device_list(services: Services, machines: Machines, part: str) -> Answer:
+def _device_list(services: Services, machines: Machines, part: str, *, every: bool) -> Answer:
     from .cluster.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines  # noqa: PLC0415
 
     reports = services.reports(machines)
-    lines = {"vgpu": vgpu_lines, "mig": mig_lines, "all": device_lines}[part]
-    return Answer(list(lines(reports)), devices_document(reports, part))
+    special = {"vgpu": vgpu_lines, "mig": mig_lines}.get(part)
+    lines = device_lines(reports, every=every) if special is None else special(reports)
+    return Answer(list(lines), devices_document(reports, part))

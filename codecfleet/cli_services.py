@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,6 +107,7 @@ def _plan(spec: TranscodeSpec, on: PlanOn) -> Answer:
 
     plan = plan_transcode(spec)
     placed = place_on(plan, on, _survey)
+    plan = replace(plan, expected=placed.expected)
     elsewhere = on.fleet is not None or on.address is not None
     lines = placed.lines() if elsewhere else [placed.summary()]
     return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})

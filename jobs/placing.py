@@ -12,6 +12,7 @@ from ..actors.encoder_tables import codes_interlaced
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import NVENC_PROFILES
 from ..actors.segment_route import METADATA_IN_SOFTWARE
+from ..cluster.grouping import counted, equal_groups, number_ranges, short_names
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..cluster.placement.inventory import Device, DeviceState, Inventory
 from ..cluster.placement.place import place
@@ -22,6 +23,7 @@ from ..cluster.placement.rates import Rates
 from ..cluster.pool import Pool
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from ..cluster.text_lines import wrapped
 from ..errors import Unsupported
 from .plan import Plan
 
@@ -37,7 +39,6 @@ __all__ = [
 ]
 
 LANES_SHOWN: Final = 24
-NODES_NAMED: Final = 2
 _BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 _SIDE: Final = 16
@@ -199,6 +200,11 @@ class PlacedPlan:
         """Return the encoder kind of each track; () where nothing could be placed."""
         return self.placement.lanes[0].kinds if self.placement.lanes else ()
 
+    @property
+    def expected(self) -> EncoderKind | None:
+        """Return the NVENC that will write the track; None where software does, or nothing could be placed."""
+        return next((kind for kind in self.kinds if kind.is_nvenc), None)
+
     def lines(self) -> list[str]:
         """Return it for a person, a line each."""
         return [*self._head(), *self._lanes(), *self._refusals(), *self._end()]
@@ -208,18 +214,18 @@ class PlacedPlan:
         if self.prediction.wall_s is None:
             return f"placed on {self.where}: nowhere, because {self.placement.refusals[0].reason}"
         devices = ", ".join(
-            f"{lane.route.value} with {_count(lane.sessions, 'session')} at {lane.fps:.1f} fps"
+            f"{lane.route.value} with {counted(lane.sessions, 'session')} at {lane.fps:.1f} fps"
             for lane in self.placement.lanes
         )
         return f"placed on {self.where}: {devices}, about {self.prediction.wall_s:.0f} s at documented speeds"
 
     def _head(self) -> Iterator[str]:
-        yield f"placed on {self.where}: {_counted(self.inventory)}"
+        yield from wrapped(f"placed on {self.where}: {_counted(self.inventory)}", "")
         if self.note:
-            yield f"note: {self.note}"
+            yield from wrapped(f"note: {self.note}", "")
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=False):
             track = f"{rendition.case.codec.value} {rendition.width}x{rendition.height}"
-            yield f"{track} is encoded by {_spoken(kind)}: {self._why(kind, rendition)}"
+            yield from wrapped(f"{track} is encoded by {_spoken(kind)}: {self._why(kind, rendition)}", "")
 
     def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
         """Return why a track has its encoder kind."""
@@ -240,25 +246,25 @@ class PlacedPlan:
         return "no device that takes work has an NVENC for it"
 
     def _lanes(self) -> Iterator[str]:
-        names = self._names()
-        shown = self.prediction.lanes[:LANES_SHOWN]
-        width = max((len(names[entry.lane.device]) for entry in shown), default=0)
+        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
+        groups = equal_groups(self.prediction.lanes, lambda entry: _lane_key(entry, devices))
         reason = ""
-        for entry in shown:
-            if entry.lane.reason != reason:
-                reason = entry.lane.reason
-                yield f"{entry.lane.route.value}: {reason}"
-            yield f"  {names[entry.lane.device]:{width}}  {_lane_text(entry)}"
-        rest = self.prediction.lanes[LANES_SHOWN:]
+        for group in groups[:LANES_SHOWN]:
+            lane = group[0].lane
+            if lane.reason != reason:
+                reason = lane.reason
+                yield from wrapped(f"{lane.route.value}: {reason}", "")
+            yield from wrapped(f"{_who(group, devices)}: {_lane_text(group)}", "  ")
+        rest = [entry.lane for group in groups[LANES_SHOWN:] for entry in group]
         if rest:
-            sessions, fps = sum(e.lane.sessions for e in rest), sum(e.lane.fps for e in rest)
-            yield f"  and {len(rest)} more devices with {_count(sessions, 'session')}, {fps:.0f} fps"
+            sessions, fps = sum(lane.sessions for lane in rest), sum(lane.fps for lane in rest)
+            yield f"  and {len(rest)} more devices with {counted(sessions, 'session')}, {fps:.0f} fps"
 
     def _refusals(self) -> Iterator[str]:
         devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
         for refusal in self.placement.refusals:
             where = f"not on {_devices(refusal, devices)}" if refusal.devices else "nowhere"
-            yield f"{where}: {refusal.reason}"
+            yield from wrapped(f"{where}: {refusal.reason}", "")
 
     def _end(self) -> Iterator[str]:
         prediction = self.prediction
@@ -266,18 +272,12 @@ class PlacedPlan:
             return
         lanes = self.placement.lanes
         fps = sum(lane.fps for lane in lanes)
-        yield (
-            f"predicted: {prediction.wall_s:.1f} s for {sum(self.demand.segments)} frames in "
-            f"{_count(sum(lane.sessions for lane in lanes), 'session')} ({fps:.0f} fps at most), "
-            f"{prediction.gpu_s:.1f} GPU-seconds, {prediction.cpu_s:.1f} core-seconds"
+        yield from wrapped(
+            f"predicted: {prediction.wall_s:.1f} s for {counted(sum(self.demand.segments), 'frame')} in "
+            f"{counted(sum(lane.sessions for lane in lanes), 'session')} ({fps:.0f} fps at most), "
+            f"{prediction.gpu_s:.1f} GPU-seconds, {prediction.cpu_s:.1f} core-seconds",
+            "",
         )
-
-    def _names(self) -> dict[str, str]:
-        return {
-            device.device: f"{node.name} {_device_text(device)}"
-            for node in self.inventory.nodes
-            for device in node.devices
-        }
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values; docs/cli.md describes them."""
@@ -312,23 +312,40 @@ class PlacedPlan:
 
 def _counted(inventory: Inventory) -> str:
     devices = [device for node in inventory.nodes for device in node.devices]
-    gpus = {device.parent or device.device for device in devices if device.kind is not DeviceKind.CPU}
+    gpus = {
+        device.parent or device.device
+        for device in devices
+        if device.kind is not DeviceKind.CPU and not device.hosts_vgpus
+    }
     slices = sum(device.kind is DeviceKind.MIG for device in devices)
     cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind is DeviceKind.CPU)
-    parts = [_count(len(inventory.nodes), "node"), *([_count(len(gpus), "GPU")] if gpus else [])]
-    parts += [_count(slices, "MIG slice")] if slices else []
-    return ", ".join([*parts, _count(cores, "core")])
+    parts = [counted(len(inventory.nodes), "node"), *([counted(len(gpus), "GPU")] if gpus else [])]
+    parts += [counted(slices, "MIG slice")] if slices else []
+    return ", ".join([*parts, counted(cores, "core")])
 
 
-def _lane_text(entry: LaneSchedule) -> str:
+def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, ...]:
+    """Return what equal lanes have in common."""
     lane = entry.lane
-    sessions, fps, cores = _count(lane.sessions, "session"), f"{lane.fps:.1f} fps", f"{lane.cores:.1f} cores"
-    return f"{sessions:11}  {fps:>11}  {cores:>11}  segments {_ranges(entry.segments) or 'none'}"
+    return (lane.reason, _model(devices[lane.device]), lane.sessions, f"{lane.fps:.1f}", f"{lane.cores:.1f}")
 
 
-def _device_text(device: Device) -> str:
-    model = _model(device)
-    return model if device.kind is DeviceKind.CPU else f"{model} {_short(device.device)}"
+def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
+    """Name a device with its node, or equal ones together: 4 x L40S of l40s-1 ... l40s-4."""
+    found = [devices[entry.lane.device] for entry in group]
+    model = _model(found[0])
+    if len(found) > 1:
+        return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
+    is_processor = found[0].kind is DeviceKind.CPU
+    return f"{found[0].node} {model}" + ("" if is_processor else f" {_short(found[0].device)}")
+
+
+def _lane_text(group: Sequence[LaneSchedule]) -> str:
+    lane, each = group[0].lane, "each " if len(group) > 1 else ""
+    numbers = [segment for entry in group for segment in entry.segments]
+    segments = f"segment{'' if len(numbers) == 1 else 's'} {number_ranges(numbers)}" if numbers else "no segment"
+    rate = f"{counted(lane.sessions, 'session')}, {lane.fps:.1f} fps, {lane.cores:.1f} cores"
+    return f"{each}{rate}; {segments}"
 
 
 def _short(device: str) -> str:
@@ -343,30 +360,18 @@ def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
     named = [devices[device] for device in refusal.devices]
     kinds = Counter(_model(device) for device in named)
     nodes = list(dict.fromkeys(device.node for device in named))
-    where = " and ".join(nodes) if len(nodes) <= NODES_NAMED else f"{len(nodes)} nodes"
-    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in kinds.items()) + f" of {where}"
+    models = ", ".join(f"{count} x {model}" if count > 1 else model for model, count in kinds.items())
+    return f"{models} of {short_names(nodes)}"
 
 
 def _model(device: Device) -> str:
     return "processor" if device.kind is DeviceKind.CPU else device.name.removeprefix("NVIDIA ")
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write numbers that follow each other as one: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], number]
-        else:
-            parts.append([number])
-    return ", ".join("-".join(str(end) for end in part) for part in parts)
-
-
 def _spoken(kind: EncoderKind) -> str:
     if not kind.architecture:
         return kind.implementation
-    branch = f", driver branch {kind.driver_branch}" if kind.driver_branch else ""
-    return f"{kind.implementation} ({kind.architecture}{branch})"
+    return f"{kind.implementation} ({kind.place})"
 
 
 def _kind_json(kind: EncoderKind) -> dict[str, str]:
@@ -375,7 +380,3 @@ def _kind_json(kind: EncoderKind) -> dict[str, str]:
         "architecture": kind.architecture,
         "driver_branch": kind.driver_branch,
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

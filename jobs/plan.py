@@ -17,6 +17,7 @@ from ..actors.nvidia.device_chain import device_conversion
 from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.segment import EncodeSegment
+from ..cluster.grouping import counted
 from ..cluster.placement.demand import EncoderKind
 from ..errors import InputDamaged, Unsupported, WouldLose
 from .carry import CarryPlan, plan_carry
@@ -43,6 +44,7 @@ class Plan:
     """Everything that is settled before any work begins.
 
     ``kind`` is the NVENC that writes the track and ``package`` the version of what drives it; None: software does.
+    ``expected`` is the NVENC that a placement has chosen, before it was asked for its settings.
     """
 
     spec: TranscodeSpec
@@ -58,17 +60,26 @@ class Plan:
     warnings: tuple[Warning_, ...]
     kind: EncoderKind | None = None
     package: str = ""
+    expected: EncoderKind | None = None
 
     @property
     def encoder_kind(self) -> str:
         """What the output's bytes depend on besides the source's pictures, as one stable line."""
+        if self.kind is None and self.expected is not None:
+            return f"{self._implementation} ({self.expected.place}), which the device that encodes settles"
         if self.kind is None and self.spec.encoder == "nvenc":
-            return f"{self.encoder.codec}_nvenc, which the device that encodes settles"
+            return f"{self._implementation}, which the device that encodes settles"
         if self.kind is None:
             return encoder_kind(self.encoder)
         architecture, branch = self.kind.architecture, self.kind.driver_branch
         kind = nvenc_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
         return f"{kind} {filtering}" if (filtering := self._filtering()) else kind
+
+    @property
+    def _implementation(self) -> str:
+        """Return the name of the encoder that will encode, before an NVENC has settled it too."""
+        is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
+        return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
     def _filtering(self) -> str:
         """Return what is done to pictures before a device encodes them; "" where they stay as they are."""
@@ -104,7 +115,7 @@ class Plan:
             language=video.language if video is not None else None,
             action="encoded",
             output_codec=self.encoder.codec.value,
-            reason=f"encoded with {self.encoder.implementation}",
+            reason=f"encoded with {self._implementation}",
         )
         return (encoded, *self.carry.reports)
 
@@ -179,14 +190,19 @@ class Plan:
             f"{self.spec.source} -> {self.spec.output}",
             f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
             f"encoder: {self.encoder_kind}",
-            f"{len(self.segments)} segments:",
+            f"{counted(len(self.segments), 'segment')}:",
         ]
         cuts = [
             f"  {s.segment:4d}  from {float(self.relative_s(s.start_ticks)):10.3f} s  {s.frames:6d} frames  {s.reason}"
             for s in self.segments
         ]
-        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {t.action}, {t.reason}" for t in self.tracks_report]
+        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {_fate(t)}" for t in self.tracks_report]
         return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
+
+
+def _fate(track: TrackReport) -> str:
+    """Return what becomes of a track, and why; a reason that says both is told once."""
+    return track.reason if track.reason.startswith(track.action) else f"{track.action}, {track.reason}"
 
 
 def plan_transcode(spec: TranscodeSpec) -> Plan:

@@ -143,6 +143,7 @@ def _devices_of(
         free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
         state=state,
         state_reason=reason,
+        hosts_vgpus=known(report.virtualization, "") == "host vgpu",
     )
     if isinstance(report.mig, NotApplicable) or not report.mig.enabled:
         yield whole
@@ -259,6 +260,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         share=device.share,
         state=state,
         state_reason=broken or (_HOSTS_VGPUS if hosts else ""),
+        hosts_vgpus=hosts,
     )
     if not device.mig_enabled:
         yield whole

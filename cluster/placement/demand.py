@@ -33,6 +33,11 @@ class EncoderKind:
         """Whether a GPU's NVENC writes it."""
         return self.implementation == Engine.NVENC.value
 
+    @property
+    def place(self) -> str:
+        """Return which NVENCs are of this kind: ``ada, driver branch 580``."""
+        return ", ".join([self.architecture, *([f"driver branch {self.driver_branch}"] if self.driver_branch else [])])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendition:

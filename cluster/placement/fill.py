@@ -15,7 +15,7 @@ from .recipes import Kinds
 
 __all__ = ["Claim", "Fill", "sessions_wanted"]
 
-Key = tuple[int, int, float, bool, int, int]
+Key = tuple[int, int, float, bool, int, float, int]
 
 STEP = log(1.25)
 NO_GAIN = -1_000_000
@@ -203,7 +203,8 @@ def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
     Nodes that come last come last. Then counts what gains most frames a second, warm sessions first, in steps of a
     quarter: rates are no more exact than that, and spreading the load is worth more. Then what is least loaded; then
     hosts without a GPU, so that GPUs stay free for what only they do; then the host that has opened the fewest GPU
-    sessions; then the inventory's order, so that few GPUs of a host are opened where its cores are what is short.
+    sessions; then a whole GPU before a share of one, whose engines others may be using; then the inventory's order, so
+    that few GPUs of a host are opened where its cores are what is short.
     """
     site = option.site
     gain = ledger.gain_fps(site, option.recipe)
@@ -211,7 +212,7 @@ def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
         gain *= 1 + policy.warm_gain
     host = site.host
     load = round(_load(site, option), 9)
-    return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, site.order)
+    return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
 
 
 def _step(gain_fps: float) -> int:

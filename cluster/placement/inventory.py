@@ -47,6 +47,8 @@ class Device:
     """The part of its physical engines that is its own: below 1 on a vGPU with a fixed or equal share."""
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
+    hosts_vgpus: bool = False
+    """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
 
     def can(self, case: CodecCase, engine: Engine) -> bool:
         """Tell whether ``engine`` of this device was found to do ``case``."""

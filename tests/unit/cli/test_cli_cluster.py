@@ -114,6 +114,11 @@ def test_a_fleet_file_that_is_missing_is_named(capsys: Captured) -> None:
 def test_devices_shows_what_was_asked_for(capsys: Captured) -> None:
     """--mig shows slices and profiles, --vgpu types and instances, neither shows engines."""
     asked = Asked(machine("a100-mig"), machine("vgpu"))
-    for option, words in (("--mig", "profile 1g.5gb"), ("--vgpu", "L40S-12Q"), ("", "engines: 5 NVDEC")):
+    for option, words in (
+        ("--mig", "profile 1g.5gb"),
+        ("--vgpu", "L40S-12Q"),
+        ("", ": 5 NVDEC"),
+        ("--all", "engines: 5 NVDEC"),
+    ):
         assert run(["devices", *option.split()], asked.services()) == 0
         assert words in capsys.readouterr().out

@@ -7,22 +7,24 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.fleet_lines import doctor_lines, node_lines
 from codecfleet.cluster.inventory_lines import (
     device_lines,
     devices_document,
     doctor_document,
     mig_lines,
-    node_lines,
     nodes_document,
     vgpu_lines,
 )
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.node_report import NodeReport, SilentNode, from_json
-from codecfleet.cluster.report_lines import doctor_lines, wrapped
+from codecfleet.cluster.probes.nvml import NvmlReport
+from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.simulated_report import simulated_report
 
 FLEETS = sorted((Path(__file__).parents[3] / "configs" / "fleets").glob("*.toml"))
 PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
+PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
 
 
 def reports(name: str) -> list[NodeReport | SilentNode]:
@@ -34,13 +36,73 @@ def reports(name: str) -> list[NodeReport | SilentNode]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.__name__)
 @pytest.mark.parametrize("name", [path.stem for path in FLEETS])
 def test_every_page_is_narrow_and_marked(name: str, page: object) -> None:
-    """No line is longer than a hundred columns, and a machine that does not exist is never shown without saying so."""
+    """No line is wider than a terminal, and machines that do not exist are never shown without saying so."""
     assert callable(page)
     lines = list(page(reports(name)))
-    assert max(len(line) for line in lines) <= 100
-    marks = sum(line.startswith("SIMULATED (") for line in lines)
-    assert marks == (1 if page is node_lines else len(reports(name)))
+    assert max(len(line) for line in lines) <= WIDTH
+    assert lines[0].startswith(f"SIMULATED ({name}): ")
+    assert lines[0].endswith(
+        "this machine does not exist" if len(reports(name)) == 1 else "these machines do not exist"
+    )
     assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+def test_every_page_of_each_machine_is_narrow_and_marked(name: str) -> None:
+    """With --all each machine is shown by itself, with its name, as narrow as the rest."""
+    found = reports(name)
+    for page in PAGES_OF_EACH:
+        lines = list(page(found, every=True))
+        assert max(len(line) for line in lines) <= WIDTH
+        assert all(line.isprintable() for line in lines)
+    named = [line.split()[0] for line in node_lines(found, every=True)]
+    assert [report.host.name for report in found if isinstance(report, NodeReport)] == [
+        word for word in named if word in {r.host.name for r in found if isinstance(r, NodeReport)}
+    ]
+    marks = sum(line.startswith("SIMULATED (") for line in doctor_lines(found, every=True))
+    assert marks == len(found)
+
+
+def test_two_hundred_machines_fit_on_a_few_pages() -> None:
+    """The whole fleet of nine kinds with eight equal faults is a hundred lines of doctor and thirty of nodes."""
+    fleet = load_fleet("mixed-200")
+    found: list[NodeReport | SilentNode] = [simulated_report(node, fleet.name) for node in fleet.nodes]
+    lines = list(doctor_lines(found))
+    assert len(lines) <= 105
+    start = lines.index("findings")
+    assert lines[start + 1 : start + 3] == [
+        "  1. broken: the GPU is lost",
+        "     8 nodes: a100-mig-1 ... a100-mig-8: GPU 3 (NVIDIA A100-SXM4-40GB)",
+    ]
+    assert sum("the GPU is lost" in line for line in lines) == 1
+    assert lines[-1] == "8 things to mend on 8 of 200 nodes"
+    rows = list(node_lines(found))
+    assert len(rows) <= 35
+    assert any(line.startswith("cpu-1 ... cpu-60 (60) ") for line in rows)
+    assert len(list(device_lines(found))) <= 50
+    assert rows[-1] == "200 nodes, 11584 cores, 424 devices"
+
+
+def test_equal_faults_of_one_machine_are_told_once() -> None:
+    """Eight GPUs with the same fault are one finding that numbers them; a reset is for each by its own number."""
+    (report, *_) = reports("h200-l40s")
+    assert isinstance(report, NodeReport)
+    assert isinstance(report.nvml, NvmlReport)
+    bad = tuple(replace(gpu, health=replace(gpu.health, ecc_uncorrected=1)) for gpu in report.nvml.devices)
+    lines = list(doctor_lines([replace(report, nvml=replace(report.nvml, devices=bad))]))
+    told = [line for line in lines if "memory is damaged" in line]
+    assert told == ["  1. broken: GPU 0-7 (NVIDIA H200): the GPU's memory is damaged"]
+    assert "(for each by its own number)" in " ".join(line.strip() for line in lines)
+    assert lines[-1] == "8 things to mend"
+
+
+def test_a_hypervisors_gpu_is_not_counted() -> None:
+    """Its engines belong to its guests: it is shown with that, and counted neither as a device nor in the sum."""
+    rows = list(node_lines(reports("vgpu")))
+    assert rows[-1] == "4 nodes, 104 cores, 3 devices"
+    assert "1 x NVIDIA L40S (hosts vGPUs)" in " ".join(" ".join(rows).split())
+    hypervisor = nodes_document(reports("vgpu"))["nodes"][0]
+    assert (hypervisor["node"], hypervisor["devices"]) == ("hypervisor", [])
 
 
 def test_a_real_machine_is_not_marked() -> None:
@@ -64,6 +126,9 @@ def test_a_node_that_is_silent_is_to_be_mended() -> None:
         assert any("worker-7" in line for line in page(silent))
     assert not doctor_document(silent)["healthy"]
     assert list(doctor_lines(silent))[-1] == "1 thing to mend"
+    three = [SilentNode(f"worker-{number}", "no answer within 150 s") for number in (7, 8, 9)]
+    assert "     3 nodes: worker-7 ... worker-9" in list(doctor_lines(three))
+    assert list(doctor_lines(three))[-1] == "3 things to mend on 3 of 3 nodes"
     for document in (nodes_document(silent), devices_document(silent, "all")):
         assert document["nodes"] == [{"node": "worker-7", "error": "no answer within 150 s"}]
 
