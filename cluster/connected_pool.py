@@ -123,8 +123,8 @@ class ConnectedPool(Pool):
         return self._pool
 
 
-PRIVATE = SupervisorSettings(idle_release_s=None)
-"""Nobody else could use what a private Ray's workers hold."""
+PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
+"""Nobody else could use what a private Ray's workers hold, and no other machine joins it."""
 
 
 def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":

@@ -22,6 +22,7 @@ from .spec import TranscodeSpec
 from .spool import Spool
 from .threads import come_what_may, heard, in_thread, to_its_end
 from .track_run import FinishedTrack, TrackRun, with_retries
+from .turns import WAITING_S
 
 __all__ = ["JobRun"]
 
@@ -57,7 +58,7 @@ class JobRun:
         start = asyncio.create_task(self._pool.start())
         start.add_done_callback(heard)
         await self._narrator.staged("startup", asyncio.shield(start))
-        plan, notes = await settle_encoder_kind(software, self._job, self._pool, with_retries)
+        plan, notes = await self._settled(software)
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
         self._workers = spec.workers or self._pool.slots
@@ -68,6 +69,17 @@ class JobRun:
             # Whatever else went wrong, a source that changed explains it.
             await in_thread(self._stamp.check)
             raise
+
+    async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
+        """Settle the encoder; while no worker comes that could be asked about it, say why."""
+        settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
+        try:
+            while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
+                await self._narrator.say_waiting(self._pool.waits_for(self._job))
+            return settling.result()
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
         """Do the work; where an NVENC cannot finish the track and need not, software begins it anew."""

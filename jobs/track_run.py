@@ -16,7 +16,7 @@ from ..actors.segment import EncodedSegment
 from ..cluster.pool import Pool
 from ..errors import CodecfleetError, InputDamaged, Retry
 from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, decide, start_next
-from .events import Progress, SegmentFinished, SegmentStarted, Warned
+from .events import Progress, SegmentFinished, SegmentStarted
 from .gather import Gather, JoinedTrack
 from .narrator import Narrator
 from .placing import settled_demand
@@ -27,14 +27,11 @@ from .report import Warning_
 from .source import SourceStamp
 from .spool import Spool, SpooledSegment
 from .threads import in_thread, to_its_end
-from .turns import ended_runs, finished
+from .turns import WAITING_S, ended_runs, finished
 
 __all__ = ["FinishedTrack", "TrackRun", "with_retries"]
 
 PROGRESS_INTERVAL_S = 0.25
-WAITING_S = 5.0
-"""A job that has had no worker for this long says why."""
-
 ResultT = TypeVar("ResultT")
 
 
@@ -76,7 +73,6 @@ class TrackRun:
         self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
         self._joined: list[int] = []
         self._warnings: tuple[Warning_, ...] = ()
-        self._said_waiting = ""
 
     async def run(self) -> FinishedTrack:
         """Encode and join everything.
@@ -128,14 +124,8 @@ class TrackRun:
         """Wait until runs have ended, which are returned, or there is more room; a job that has none says so."""
         ended = await ended_runs(self._pool, self._job, slots, self._runs, None if self._runs else WAITING_S)
         if ended is None:
-            await self._say_waiting()
+            await self._narrator.say_waiting(self._pool.waits_for(self._job))
         return ended or []
-
-    async def _say_waiting(self) -> None:
-        reason = self._pool.waits_for(self._job)
-        if reason and reason != self._said_waiting:
-            self._said_waiting = reason
-            await self._narrator.say(Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def _start(self, run: Run) -> None:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)

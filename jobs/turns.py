@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from ..actors.dla.inference import InferredSegment
     from ..actors.segment import EncodedSegment
 
-__all__ = ["ended_runs", "finished"]
+__all__ = ["WAITING_S", "ended_runs", "finished"]
+
+WAITING_S = 5.0
+"""A job that has had no worker for this long says why."""
 
 ResultT = TypeVar("ResultT")
 

@@ -12,6 +12,7 @@ from .gap import effective_nodes, reservable_cores
 from .node_book import places_of
 from .seats import SeatBook, SeatState
 from .state import Planner, State
+from .stranded import find_unservable, note_stranded
 
 __all__ = ["close_the_gap"]
 
@@ -28,6 +29,7 @@ def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
         state.is_settled = True
         _set_out_seats(state)
         effects += _place(state, planner)
+    note_stranded(state, now_s)
     if state.is_recovering(now_s):
         return effects
     return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
@@ -53,6 +55,7 @@ def _place(state: State, planner: Planner) -> list[Effect]:
     if wish != state.placed_for:
         state.placed_for = wish
         state.placement, effects = _place_whom_it_can(planner, demands, inventory)
+        state.unservable = find_unservable(state, planner, inventory)
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     places = {name: place for node in state.nodes for name, place in places_of(node).items()}
     by_key = {job.key: job for job in jobs}

@@ -196,7 +196,7 @@ class Core:
             return [Stop(event.seat, event.epoch)]
         book.to(SeatState.STARTING, now_s)
         book.reserved_cores = event.cores
-        book.unreserved_next = False
+        book.unreserved_next, book.unreserved = False, ""
         slots = event.cores if event.cores and book.seat.is_processor else book.seat.slots
         seat = book.seat
         return [
@@ -209,6 +209,7 @@ class Core:
             return [Stop(event.seat, event.epoch)]
         book.to(SeatState.RESTING, now_s, event.reason)
         book.rest_until_s = now_s + UNRESERVED_REST_S
+        book.unreserved = event.reason
         # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
         book.unreserved_next = book.seat.is_processor and not self.state.has_any_worker
         return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]

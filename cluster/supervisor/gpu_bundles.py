@@ -49,19 +49,23 @@ class GpuBundles:
     async def give_back(self, worker: str, others: Iterable[str]) -> None:
         """Give a worker's GPU back, unless one of the others shares it."""
         bundle = bundle_of(seat_of(worker))
-        if any(bundle_of(seat_of(other)) == bundle for other in others):
-            return
-        group = self._groups.pop(bundle, None)
-        with suppress(ValueError):  # there is none of that name
-            group = group or await asyncio.to_thread(ray.util.get_placement_group, GPU_PREFIX + bundle)
-            await asyncio.to_thread(remove_placement_group, group)
+        if bundle in self._groups and all(bundle_of(seat_of(other)) != bundle for other in others):
+            await self._remove(bundle)
 
     async def sweep(self, in_use: Iterable[str]) -> None:
-        """Give back every shared reservation that no worker in use has."""
+        """Take over the shared reservations of workers in use, and give back every other one."""
         bundles = {bundle_of(seat_of(worker)) for worker in in_use}
         for bundle in await asyncio.to_thread(_reserved_bundles):
+            if bundle not in self._groups:
+                self._groups[bundle] = await asyncio.to_thread(ray.util.get_placement_group, GPU_PREFIX + bundle)
             if bundle not in bundles:
-                await self.give_back(f"{bundle}:0", ())
+                await self._remove(bundle)
+
+    async def _remove(self, bundle: str) -> None:
+        async with self._lock:
+            group = self._groups.pop(bundle, None)
+            if group is not None:
+                await asyncio.to_thread(remove_placement_group, group)
 
 
 def _found_or_made(order: Reserve) -> PlacementGroup:

@@ -7,6 +7,7 @@ from .dealing import promise
 from .messages import Grants
 from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
 from .state import State
+from .stranded import why_stranded
 
 __all__ = ["grants_for", "why_not"]
 
@@ -30,7 +31,7 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
         capacity_slots=state.capacity_slots,
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
         refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
-        broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job))},
+        broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
         hopeless=never,
         what_next=what_next,
     )
@@ -43,6 +44,8 @@ def _dead(state: State, book: ClientBook) -> frozenset[str]:
 def why_not(state: State, job: JobBook) -> str:
     """Say why a job has nothing."""
     refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
+    if job.key in state.stranded:
+        return state.stranded[job.key].reason
     if any(job.key in wanted for wanted in state.targets.values()):
         return "its workers are on their way, or other jobs have not yet left them"
     return refused[0] if refused else "nothing is free"
@@ -56,15 +59,16 @@ def _why_refused(state: State, job: JobBook) -> str:
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
 
 
-def _why_broken(state: State, job: JobBook) -> str:
-    """Say why a job gets nothing that only GPUs, or DLAs, can do: all that there are rest in quarantine; "" else."""
+def _why_broken(state: State, job: JobBook, now_s: float) -> str:
+    """Say why a job gets nothing that only GPUs, or DLAs, can do: they rest in quarantine, or none came; "" else."""
     dlas = job.demand.dlas
     if dlas is not None:
         books = [book for book in state.seats.values() if book.seat.dla is not None]
         return _why_all_rest([book for book in books if not dlas or book.seat.dla in dlas], "DLA's worker process")
     if not job.demand.needs_devices:
         return ""
-    return _why_all_rest([book for book in state.seats.values() if book.seat.takes_gpu], "GPU's worker process")
+    gpus = [book for book in state.seats.values() if book.seat.takes_gpu]
+    return _why_all_rest(gpus, "GPU's worker process") or why_stranded(state, job, now_s)
 
 
 def _why_all_rest(books: list[SeatBook], whose: str) -> str:

@@ -109,7 +109,8 @@ class SeatBook:
     """What is known of a seat. ``epoch`` names its present process; whatever speaks of another one is ignored.
 
     ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
-    other Ray work has reserved. ``outgoing`` says that the present one gets no more work, and goes when it is idle:
+    other Ray work has reserved, ``unreserved`` why Ray reserved nothing at the last attempt. ``outgoing`` says that the
+    present one gets no more work, and goes when it is idle:
     it shares cores while others are free now, or it is ``worn``, for the reason that this holds.
     """
 
@@ -121,6 +122,7 @@ class SeatBook:
     device: str = ""
     reserved_cores: int = 0
     unreserved_next: bool = False
+    unreserved: str = ""
     outgoing: bool = False
     deaths_in_a_row: int = 0
     quarantines: int = 0

@@ -20,6 +20,7 @@ class SupervisorSettings:
         client_expiry_s: a client that has not been heard of for this long has lost what it held.
         recovery_s: after a restart, clients get this long to say what they hold before anything is given to others.
         node_wait_s: how long jobs wait for a first node with a CPU, on a cluster that is only starting.
+        device_wait_s: how long a job that only GPUs can serve waits for one that can, or that Ray gives.
         reserve_limit_s: how long a reservation may wait for Ray; then the next attempt takes what is free.
         start_limit_s: how long a worker process may take to answer; a cold node needs some seconds.
         ping_limit_s: a worker that has not answered for this long counts as dead: Ray needs 65 s to see a frozen node.
@@ -32,6 +33,7 @@ class SupervisorSettings:
     client_expiry_s: float = 10.0
     recovery_s: float = 3.0
     node_wait_s: float = 30.0
+    device_wait_s: float = 30.0
     reserve_limit_s: float = 10.0
     start_limit_s: float = 60.0
     ping_limit_s: float = 20.0

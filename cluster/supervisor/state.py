@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..placement.demand import Demand, EncoderKind
 from ..placement.inventory import Device, Inventory
@@ -11,6 +12,9 @@ from .clients import Clients
 from .node_book import Nodes
 from .seats import SeatBook, SeatState, seat_of
 from .settings import SupervisorSettings
+
+if TYPE_CHECKING:
+    from .stranded import Stranded
 
 __all__ = ["Planner", "State"]
 
@@ -47,9 +51,10 @@ class State:
     """What is known, and what was concluded from it last.
 
     ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
-    only when that changes. ``is_settled`` says that nothing has changed since that would call for another look.
-    ``processor_seen_s`` is when a node with a CPU was last alive, ``ticked_s`` when time was last told. Until
-    ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    only when that changes. ``unservable`` says which jobs could not be placed if they were alone, and why; ``stranded``
+    which can get nothing, and since when. ``is_settled`` says that nothing has changed since that would call for
+    another look. ``processor_seen_s`` is when a node with a CPU was last alive, ``ticked_s`` when time was last told.
+    Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
     """
 
     settings: SupervisorSettings
@@ -61,6 +66,8 @@ class State:
     seats: dict[str, SeatBook] = field(default_factory=dict)
     clients: Clients = field(default_factory=Clients)
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    unservable: dict[str, str] = field(default_factory=dict)
+    stranded: "dict[str, Stranded]" = field(default_factory=dict)
     placement: Placement = field(default_factory=lambda: Placement((), ()))
     placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
     capacity_slots: int = 0
