@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_parameter", "library_version"]
 
-_BAD_NAME, _BAD_VALUE = -1, -2  # the same in x264.h and x265.h
+_BAD_NAME = -1  # the same in x264.h and x265.h
 _X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; nothing but the library looks inside
 
 

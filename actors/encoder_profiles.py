@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 from .encoder_settings import Codec
 
-__all__ = ["MEDIUM_PRESET", "PRESETS", "PROFILES", "EncoderProfile", "Options"]
+__all__ = ["PRESETS", "PROFILES", "EncoderProfile", "Options"]
 
 Options = tuple[tuple[str, str], ...]
 
 PRESETS = range(1, 8)
 """1 is fastest, 7 slowest."""
-MEDIUM_PRESET = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

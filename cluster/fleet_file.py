@@ -23,7 +23,6 @@ from .probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, Si
 __all__ = ["built_in_fleets", "load_fleet"]
 
 GIB = 1 << 30
-NVDEC_NVENC = frozenset({Engine.NVDEC, Engine.NVENC})
 _HELP = "configs/fleets/README.md lists the keys of a fleet file."
 _FOLDER = "fleets"
 

@@ -35,7 +35,7 @@ async def settle_encoder_kind(
     plan: Plan,
     job: str,
     pool: Pool,
-    retried: Callable[[Callable[[], Awaitable[EncoderOffer]]], Awaitable[EncoderOffer]],
+    retried: Callable[[Ask], Awaitable[EncoderOffer]],
 ) -> tuple[Plan, list[Warning_]]:
     """Bind a plan to the encoder kind that is to write it; return it with what the user should know.
 

@@ -34,7 +34,6 @@ __all__ = [
     "PacketStamp",
     "SequentialDecode",
     "Timeline",
-    "clock_offsets",
     "divisor_of",
     "in_known_order",
     "in_presentation_order",
@@ -137,12 +136,6 @@ class ResetClock:
             self.resets += 1
         self._previous = packet.dts
         return self.offset
-
-
-def clock_offsets(packets: Sequence[PacketStamp], nominal: Nominal, time_base: Fraction) -> list[int]:
-    """Return the offset, in ticks, of every packet's timestamps: rule R1 over a whole track in demux order."""
-    clock = ResetClock(nominal, time_base)
-    return [clock.advance(packet) for packet in packets]
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:

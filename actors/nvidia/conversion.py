@@ -123,11 +123,6 @@ class Conversion:
         return f"device-scaling-{VERSION} {self.filter.value} {source} to {target}"
 
     @property
-    def source_bytes(self) -> int:
-        """The size of a surface that is read."""
-        return self.source.size_bytes(*self.source_size)
-
-    @property
     def target_bytes(self) -> int:
         """The size of a surface that is written."""
         return self.target.size_bytes(*self.target_size)

@@ -54,10 +54,6 @@ class DeviceMemory:
         )
         return DevicePicture(frame, format_, pix_fmt)
 
-    def drop_idle(self) -> None:
-        """Give back what nobody uses."""
-        self._memory.drop_idle()
-
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
     """Copies one session's surfaces into memory of their own: a decoder's are overwritten by its next call.

@@ -93,11 +93,6 @@ class LentMemory:
             return True
         return False
 
-    def drop_idle(self) -> None:
-        """Free what nobody uses."""
-        while self.drop_oldest():
-            pass
-
     def take_back(self, address: int, size_bytes: int) -> None:
         """Have bytes back that were lent: wherever the interpreter lets go of them, also within any line of this."""
         self._latest_bytes = size_bytes

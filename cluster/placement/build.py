@@ -15,17 +15,12 @@ from ..probes.tegra import TegraReport
 from ..probes.xids import XidAction, xid_rule
 from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
-__all__ = ["documented_devices", "inventory_of", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
+__all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
 HOST_OF_VGPUS = 3
 _NO_ACTION = "none"
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
-
-
-def inventory_of(reports: Iterable[NodeReport], hardware: Hardware | None = None) -> Inventory:
-    """Return the inventory of probed machines; each node is called by its host's name."""
-    return Inventory(tuple(node_of_report(report, hardware=hardware) for report in reports))
 
 
 def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventory:

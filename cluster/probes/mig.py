@@ -13,7 +13,7 @@ from .device_report import MemoryUse, MigProfile, MigReport, MigSlice
 from .engines import Engine, EngineCount, How
 from .nvml_calls import DeviceQuestions, read_text
 
-__all__ = ["probe_mig", "probe_profiles", "whole_gpu_engines", "without_decoder"]
+__all__ = ["probe_mig", "probe_profiles", "whole_gpu_engines"]
 
 MIB = 1024 * 1024
 PROFILES_MAX = 32  # NVML numbers the kinds of profile from 0, has 18 today, and refuses what it does not know
@@ -56,11 +56,6 @@ def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]
     """
     ranked = sorted(profiles, key=lambda profile: (profile.memory_bytes, sum(count.count for count in profile.engines)))
     return ranked[-1].engines if ranked else ()
-
-
-def without_decoder(report: MigReport) -> tuple[MigSlice, ...]:
-    """Return the slices that are known to have no decoder, so that no decoding can be placed on them."""
-    return tuple(piece for piece in report.slices if EngineCount(Engine.NVDEC, 0, How.ASKED) in piece.engines)
 
 
 def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:

@@ -27,7 +27,6 @@ __all__ = ["ARCHITECTURES", "VIRTUALIZATION_MODES", "NvmlReport", "probe_nvml"]
 GPM_INTERVAL_S = 0.2
 VIDEO_CLOCK = 3
 NOT_SUPPORTED = 3
-FPCI_BUS = 3
 
 ARCHITECTURES: dict[int, str] = {
     2: "kepler",

@@ -21,7 +21,6 @@ __all__ = [
     "NvmlLike",
     "Trouble",
     "absence_of",
-    "ask",
     "ask_named",
     "ask_with_code",
     "code_name",
@@ -137,16 +136,6 @@ def absence_of(function: str, code: int) -> NotApplicable:
     """Say why there is no value when ``function`` answered ``code``; never raises."""
     absence = _ORDINARY[code][0] if code in _ORDINARY else Absence.FAILED
     return NotApplicable(absence, f"{function} answered {code_name(code)} ({code}): {_meaning(code)}")
-
-
-def ask(call: Callable[..., T], *arguments: object) -> Maybe[T]:
-    """Call one NVML function; never raises.
-
-    Returns:
-        Its value, or a ``NotApplicable`` that names the function and its return code. ``Absence.FAILED`` means a code
-        that is not an ordinary answer (see ``DeviceQuestions.trouble``), or a defect of the binding.
-    """
-    return _ask(getattr(call, "__name__", "NVML"), call, arguments)[0]
 
 
 def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:

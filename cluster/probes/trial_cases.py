@@ -22,7 +22,6 @@ __all__ = [
     "NvencCase",
     "Sample",
     "offered_by_software",
-    "sample_of",
 ]
 
 TRIAL_WIDTH: Final = 256
@@ -142,15 +141,6 @@ _NVDEC_CHROMAS: Final = {
 def offered_by_software(sample: Sample) -> bool:
     """Tell whether codecfleet encodes this sample format in software."""
     return (sample.encoder, sample.pix_fmt) in _OFFERED_PIX_FMTS
-
-
-def sample_of(case: CodecCase) -> Sample:
-    """Return the sample that tries ``case``; the direction does not matter.
-
-    Raises:
-        KeyError: the case is not in the matrix.
-    """
-    return _SAMPLE_OF[case.codec, case.chroma, case.bit_depth]
 
 
 _SAMPLE_OF: Final = {(sample.codec, sample.chroma, sample.bit_depth): sample for sample in SAMPLES}

@@ -9,9 +9,6 @@ from enum import Enum
 __all__ = [
     "GUEST_PROPERTIES",
     "LATER_NAMES",
-    "NVWMI_GPU_PROPERTIES",
-    "NVWMI_PCIE_LINK_INSTANCES",
-    "WINDOWS_COUNTERS_THAT_READ_ZERO",
     "GuestProperty",
     "GuestReturn",
 ]
@@ -194,39 +191,3 @@ LATER_NAMES: dict[str, str] = {
     "nvmlDeviceGetPendingGpuOperationMode": "nvmlDeviceGetGpuOperationMode",
 }
 """Functions that NVML and its Python package added after the guide was written, and the guide's one they stand for."""
-
-WINDOWS_COUNTERS_THAT_READ_ZERO: tuple[str, ...] = (
-    "% Bus Usage",
-    "% Cooler rate",
-    "Core Clock MHz",
-    "Fan Speed",
-    "Memory Clock MHz",
-    "PCI-E current speed to GPU Mbps",
-    "PCI-E current width to GPU",
-    "PCI-E downstream width to GPU",
-    "Power Consumption mW",
-    "Temperature C",
-)
-"""Windows only, not asked by us: performance counters of the NVIDIA GPU object that are 0 on a vGPU (guide 3.4)."""
-
-NVWMI_GPU_PROPERTIES: dict[str, int | str] = {
-    "gpuCoreClockCurrent": -1,
-    "memoryClockCurrent": -1,
-    "pciDownstreamWidth": 0,
-    "pcieGpu.curGen": 0,
-    "pcieGpu.curSpeed": 0,
-    "pcieGpu.curWidth": 0,
-    "pcieGpu.maxGen": 1,
-    "pcieGpu.maxSpeed": 2500,
-    "pcieGpu.maxWidth": 0,
-    "power": -1,
-    "powerSampleCount": -1,
-    "powerSamplingPeriod": -1,
-    "verVBIOS.orderedValue": 0,
-    "verVBIOS.strValue": "-",
-    "verVBIOS.value": 0,
-}
-"""Windows only, not asked by us: what NVWMI's class Gpu says on a vGPU instead of a value (guide 3.5)."""
-
-NVWMI_PCIE_LINK_INSTANCES = 0
-"""Windows only, not asked by us: NVWMI's class PcieLink has no instance on a vGPU (guide 3.5)."""

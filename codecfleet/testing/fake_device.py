@@ -7,13 +7,22 @@ from av.video.frame import VideoFrame
 
 from ..actors.decoding import PictureDecoder
 from ..actors.nvidia.cuda import Cuda
+from ..actors.nvidia.device_pictures import DeviceMemory
 from ..actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
+from ..actors.nvidia.lent_memory import LentMemory
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
 from .host_converter import HostConverter
 
-__all__ = ["FakeDevice", "FakePackage", "device_with"]
+__all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
+
+
+def drop_idle(memory: DeviceMemory | LentMemory) -> None:
+    """Free all memory that is not in use, so that what is left is what somebody holds."""
+    lent = memory._memory if isinstance(memory, DeviceMemory) else memory  # noqa: SLF001 - sessions never need it
+    while lent.drop_oldest():
+        pass
 
 
 class FakePackage:

@@ -23,9 +23,14 @@ from ..actors.nvidia.cuda import Stream
 from ..actors.nvidia.fitness import SurfaceFormat
 from ..actors.nvidia.scaling import WEIGHT_BITS, Taps
 
-__all__ = ["HostConverter", "HostConverting", "converted"]
+__all__ = ["HostConverter", "HostConverting", "converted", "source_bytes"]
 
 Put = Callable[[Stream, Callable[[], int]], None]
+
+
+def source_bytes(conversion: Conversion) -> int:
+    """Return the size of a surface that a conversion reads."""
+    return conversion.source.size_bytes(*conversion.source_size)
 
 
 def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -34,8 +39,8 @@ def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.
     Raises:
         ValueError: the surface has not the size that the conversion says.
     """
-    if surface.nbytes != conversion.source_bytes:
-        msg = f"a surface of {surface.nbytes} bytes is not one of {conversion.source_bytes}"
+    if surface.nbytes != source_bytes(conversion):
+        msg = f"a surface of {surface.nbytes} bytes is not one of {source_bytes(conversion)}"
         raise ValueError(msg)
     if conversion.is_identity:
         return surface.copy()
@@ -118,7 +123,7 @@ class HostConverting(SurfaceConversion):
         """Do nothing: there is no memory to give back."""
 
     def _convert(self, surface_address: int, target_address: int) -> int:
-        surface = _bytes_at(surface_address, self._conversion.source_bytes)
+        surface = _bytes_at(surface_address, source_bytes(self._conversion))
         _bytes_at(target_address, self._conversion.target_bytes)[:] = converted(self._conversion, surface)
         return 0
 

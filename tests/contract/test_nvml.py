@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess, DeviceReport
 from codecfleet.cluster.probes.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.mig import without_decoder
 from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
 from codecfleet.cluster.probes.nvml_calls import RETURN_CODES, NvmlLike, ask_named
 from codecfleet.cluster.probes.nvml_events import watch_events
@@ -339,7 +338,8 @@ def test_slices_without_a_decoder_are_known() -> None:
         ("MIG-none", 9, "1g.5gb"),
         ("MIG-two", 2, "3g.20gb"),
     ]
-    assert [each.uuid for each in without_decoder(report.mig)] == ["MIG-none"]
+    decoders = {each.uuid: sum(e.count for e in each.engines if e.engine is Engine.NVDEC) for each in report.mig.slices}
+    assert (decoders["MIG-none"], decoders["MIG-two"] > 0) == (0, True)
     assert count(report, Engine.NVDEC) == 5
     assert {each.name for each in report.mig.profiles} >= {"1g.5gb", "1g.5gb+me", "3g.20gb", "7g.40gb"}
     assert isinstance(report.use.decoder_percent, NotApplicable)

@@ -11,7 +11,7 @@ from codecfleet.actors.nvidia.conversion import Conversion, SurfaceConverter
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
-from codecfleet.testing.host_converter import converted
+from codecfleet.testing.host_converter import converted, source_bytes
 
 GUARD_BYTES = 256
 _GUARD = 0x5A
@@ -53,7 +53,7 @@ def conversions(source: SurfaceFormat, filter_: ScaleFilter) -> Iterator[Convers
 def noise(conversion: Conversion, seed: int) -> NDArray[np.uint8]:
     """Return a surface of noise, every second one of extremes alone: sums overshoot then as far as they can."""
     random = np.random.default_rng(seed)
-    surface = random.integers(0, 256, conversion.source_bytes, dtype=np.uint8)
+    surface = random.integers(0, 256, source_bytes(conversion), dtype=np.uint8)
     return np.where(surface < 128, 0, 255).astype(np.uint8) if seed % 2 else surface
 
 

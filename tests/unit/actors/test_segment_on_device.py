@@ -16,7 +16,7 @@ from codecfleet.jobs.encoders import with_nvenc
 from codecfleet.jobs.plan import Plan, plan_transcode
 from codecfleet.jobs.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.fake_device import FakeDevice
+from codecfleet.testing.fake_device import FakeDevice, drop_idle
 
 ADA = EncoderKind("nvenc", "ada", "580")
 GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
@@ -112,7 +112,7 @@ def test_all_memory_comes_back(folder: Path) -> None:
     def kept(work: EncodeSegment) -> tuple[int, int, int]:
         work.run(WorkContext(device=device.gpu))
         # How many pictures are there at once depends on how far the decoder gets ahead of the encoder.
-        opened.memory.drop_idle()
+        drop_idle(opened.memory)
         return len(device.driver.memory), len(device.driver.streams), opened.budget.taken_bytes
 
     first, second = (works(planned(folder / "h264.mkv", scale=(64, 48)))[0] for _ in range(2))

@@ -10,8 +10,8 @@ import pytest
 
 from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
 from codecfleet.cluster.hardware import load_hardware
-from codecfleet.cluster.placement.build import inventory_of, inventory_of_fleet
-from codecfleet.cluster.placement.inventory import Device, DeviceState
+from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
+from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How
@@ -138,7 +138,7 @@ def test_probing_a_simulated_machine_gives_the_same_engines(name: str) -> None:
     """The inventory from reports of the probes has the devices and engines that the fleet file has."""
     fleet = load_fleet(name)
     direct = inventory_of_fleet(fleet)
-    probed = inventory_of(simulated_report(node) for node in fleet.nodes)
+    probed = Inventory(tuple(node_of_report(simulated_report(node)) for node in fleet.nodes))
     for mine, theirs in zip(direct.nodes, probed.nodes, strict=True):
         assert [_engines(device) for device in mine.devices] == [_engines(device) for device in theirs.devices]
 
@@ -162,7 +162,7 @@ def test_the_tables_name_a_source_for_every_figure() -> None:
 def test_a_real_h200_is_what_the_tables_say() -> None:
     """The report of a real H200 gives the engines, clock and capabilities that a simulated one has."""
     report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    real = inventory_of([report]).nodes[0].devices[0]
+    real = node_of_report(report).devices[0]
     simulated = _devices("h200-l40s")["h200"][0]
     for engine in (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA):
         assert real.engines.get(engine, 0) == simulated.engines.get(engine, 0)
@@ -194,12 +194,12 @@ def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
     text = f'{HEAD}{NODE}driver = "580.126.20"\n[[nodes.devices]]\nmodel = "L4"\nxids = [31, 79]\n'
     fleet = _fleet(tmp_path, text)
     report = simulated_report(fleet.nodes[0])
-    for inventory in (inventory_of_fleet(fleet), inventory_of([report])):
+    for inventory in (inventory_of_fleet(fleet), Inventory((node_of_report(report),))):
         gpu = inventory.nodes[0].devices[0]
         assert gpu.state is DeviceState.QUARANTINED
         assert gpu.state_reason.startswith("Xid 79, GPU has fallen off the bus: ")
-    assert inventory_of([_with_health(report, xids=(31,))]).nodes[0].devices[0].state is DeviceState.OPEN
-    advised = inventory_of([_with_health(report, xids=(), recovery_action="reset")]).nodes[0].devices[0]
+    assert node_of_report(_with_health(report, xids=(31,))).devices[0].state is DeviceState.OPEN
+    advised = node_of_report(_with_health(report, xids=(), recovery_action="reset")).devices[0]
     assert (advised.state, advised.state_reason) == (DeviceState.QUARANTINED, "its driver advises: reset")
 
 

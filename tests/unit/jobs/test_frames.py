@@ -45,7 +45,7 @@ from codecfleet.jobs.own_gpu import OwnGpu
 from codecfleet.jobs.source import read_source
 from codecfleet.jobs.track_ranges import TrackRanges
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
-from codecfleet.testing.fake_device import FakeDevice, device_with
+from codecfleet.testing.fake_device import FakeDevice, device_with, drop_idle
 from codecfleet.testing.surface_decoder import SurfaceDecoder, surface_of
 
 if TYPE_CHECKING:
@@ -481,7 +481,7 @@ def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place
     opened.pool.close()
     del frame
     gc.collect()
-    opened.memory.drop_idle()
+    drop_idle(opened.memory)
     assert not device.driver.streams
     # What is left is page-locked memory, kept for the next one.
     calls = device.driver.calls

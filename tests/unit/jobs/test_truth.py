@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.truth import FrameStamp, Nominal, PacketStamp, clock_offsets, divisor_of, mend
+from codecfleet.jobs.truth import FrameStamp, Nominal, PacketStamp, ResetClock, divisor_of, mend
 
 MILLISECOND = Fraction(1, 1000)
 FORTY_MS = Nominal(Fraction(40))
@@ -103,6 +103,12 @@ def test_repeated_times_at_the_end_step_by_the_nominal_duration() -> None:
 def packets(*dts: int | None) -> list[PacketStamp]:
     """Return packets with these DTSs, each to be shown 80 ms later."""
     return [PacketStamp(pts=None if d is None else d + 80, dts=d) for d in dts]
+
+
+def clock_offsets(stamps: list[PacketStamp], nominal: Nominal, time_base: Fraction) -> list[int]:
+    """Return the offset of every packet's timestamps: rule R1 over a whole track in demux order."""
+    clock = ResetClock(nominal, time_base)
+    return [clock.advance(stamp) for stamp in stamps]
 
 
 def test_a_clock_reset_goes_on_where_the_clock_stood() -> None:

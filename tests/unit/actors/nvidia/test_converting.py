@@ -24,7 +24,7 @@ from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
 from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import DeviceMemory, Unsupported
 from codecfleet.testing.fake_cuda import FakeCudaDriver
-from codecfleet.testing.host_converter import HostConverter, converted
+from codecfleet.testing.host_converter import HostConverter, converted, source_bytes
 from codecfleet.testing.surface_decoder import surface_of
 from tests.device.conversion_cases import FORMATS, Bench, conversions
 
@@ -44,7 +44,7 @@ def planes_of(surface: NDArray[np.uint8], format_: SurfaceFormat, size: tuple[in
 
 def random_surface(conversion: Conversion, seed: int) -> NDArray[np.uint8]:
     """Return a surface of noise."""
-    return np.random.default_rng(seed).integers(0, 256, conversion.source_bytes, dtype=np.uint8)
+    return np.random.default_rng(seed).integers(0, 256, source_bytes(conversion), dtype=np.uint8)
 
 
 def weight(filter_: ScaleFilter, distance: Fraction) -> Fraction:

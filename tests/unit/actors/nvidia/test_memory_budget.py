@@ -19,6 +19,7 @@ from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import DeviceLost, DeviceMemory
 from codecfleet.testing.fake_cuda import FakeCudaDriver
+from codecfleet.testing.fake_device import drop_idle
 
 
 class Memory:
@@ -65,7 +66,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
         if step == "return":
             del owners[: size_bytes % 3]
         elif step == "drop":
-            keepers["first"].drop_idle()
+            drop_idle(keepers["first"])
         else:
             held = sum(size for size, _ in owners)
             try:
@@ -76,7 +77,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
         assert 0 <= budget.taken_bytes == below.used_bytes <= min(total, real)
     owners.clear()
     for keeper in keepers.values():
-        keeper.drop_idle()
+        drop_idle(keeper)
     assert (budget.taken_bytes, below.used_bytes) == (0, 0)
 
 
@@ -154,7 +155,7 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
     late.append(keeper.lend(8))
     del first  # 4 and 5 are too much, and freeing one lets go of another
     assert not late
-    keeper.drop_idle()
+    drop_idle(keeper)
     assert (budget.taken_bytes, below.used_bytes) == (0, 0)
 
 
@@ -211,7 +212,7 @@ def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
 
     _run_all([borrow, let_go, let_go, let_go])
     assert 4 <= budget.taken_bytes == below.used_bytes <= 40
-    keeper.drop_idle()
+    drop_idle(keeper)
     assert (budget.taken_bytes, below.used_bytes) == (0, 0)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.findings import Weight, findings, needs_mending
-from codecfleet.cluster.placement.build import inventory_of
+from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
+from codecfleet.cluster.placement.inventory import Inventory
 from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.placement import Route
 from codecfleet.cluster.placement.policy import Policy
@@ -102,5 +103,5 @@ def test_where_its_work_would_go(report: NodeReport) -> None:
             renditions=(rendition,),
             encoder=EncoderChoice.AUTO,
         )
-        placement = place([demand], inventory_of([report]), start_rates(), Policy())
+        placement = place([demand], Inventory((node_of_report(report),)), start_rates(), Policy())
         assert {lane.route for lane in placement.lanes} == {route}, placement

@@ -11,7 +11,6 @@ from codecfleet.cluster.probes.nvml_calls import (
     CodeAnswered,
     DeviceQuestions,
     absence_of,
-    ask,
     ask_named,
     code_name,
     read_text,
@@ -98,17 +97,6 @@ def test_a_defect_of_the_binding_is_a_failure_and_not_an_exception() -> None:
     assert isinstance(answer, NotApplicable)
     assert answer.absence is Absence.FAILED
     assert "UnboundLocalError" in answer.reason
-
-
-def test_a_function_is_named_in_its_reason() -> None:
-    """Also where the function itself is given instead of its name."""
-
-    def nvml_refuses() -> None:
-        raise pynvml.NVMLError(3)
-
-    answer = ask(nvml_refuses)
-    assert isinstance(answer, NotApplicable)
-    assert answer.reason.startswith("nvml_refuses answered NOT_SUPPORTED (3)")
 
 
 def test_a_value_is_passed_on_as_it_is() -> None:
