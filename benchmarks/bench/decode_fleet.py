@@ -19,6 +19,8 @@ from .stack_sampler import Profile, add_profiles
 
 if TYPE_CHECKING:
     from codecfleet.cluster.embedded import Connection
+    from codecfleet.cluster.supervisor.shell import Shell
+    from codecfleet.cluster.supervisor.status import Status
 
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
 
@@ -63,7 +65,7 @@ class DecodeFleet:
     def __init__(self, devices: Sequence[str], film: Film) -> None:
         self._devices = devices
         self._film = film
-        self._opened: tuple[Pool, Connection] | None = None
+        self._opened: tuple[Pool, Connection, Shell] | None = None
         self._job = ""
         self.granted = 0
         self.sessions: dict[str, SessionCounts] = {}
@@ -74,18 +76,31 @@ class DecodeFleet:
 
     async def __aexit__(self, *_: object) -> None:
         if self._opened is not None:
-            pool, connection = self._opened
+            pool, connection, _ = self._opened
             await pool.aclose()
             await connection.close()
 
     @property
     def _pool(self) -> Pool:
+        return self._there[0]
+
+    @property
+    def _there(self) -> "tuple[Pool, Connection, Shell]":
         if self._opened is None:
             message = "the fleet is not open"
             raise CommandFailed(message)
-        return self._opened[0]
+        return self._opened
 
-    async def settle(self, sessions: int, pieces: int) -> None:
+    @property
+    def slots(self) -> int:
+        """How many sessions the last demand may use now."""
+        return self._pool.slots_for(self._job)
+
+    def status(self) -> "Status":
+        """Return what its supervisor tells: what ``codecfleet status`` shows of a cluster's."""
+        return self._there[2].status()
+
+    async def settle(self, sessions: int, pieces: int, patience_s: float = SETTLE_S) -> None:
         """Ask for so many sessions on GPUs, for a job with so many pieces of work, and wait until they are granted.
 
         Raises:
@@ -107,11 +122,11 @@ class DecodeFleet:
             raise CommandFailed(reason)
         self._pool.expect(demand)
         try:
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(patience_s):
                 await self._pool.more_slots(self._job, sessions - 1)
         except TimeoutError:
             if not self._pool.slots_for(self._job):
-                message = f"no worker came within {SETTLE_S:g} s: {self._pool.waits_for(self._job)}"
+                message = f"no worker came within {patience_s:g} s: {self._pool.waits_for(self._job)}"
                 raise CommandFailed(message) from None
         self.granted = self._pool.slots_for(self._job)
 

@@ -7,11 +7,15 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from codecfleet.cluster.connected_pool import PRIVATE
 from codecfleet.cluster.embedded import Connection, connect
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.pool import Pool
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.supervisor.shell import Shell
 
 __all__ = ["only_these", "open_narrow_pool"]
 
@@ -30,13 +34,13 @@ def only_these(devices: Sequence[str]) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = former
 
 
-async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection]:
-    """Return a started pool on a private Ray with these devices, and the connection to close after it."""
+async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "Shell"]:
+    """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor."""
     with only_these(devices):
         return await _open_pool(await connect("local"))
 
 
-async def _open_pool(connection: Connection) -> tuple[Pool, Connection]:
+async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Shell"]:
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415
@@ -50,4 +54,4 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection]:
     shell = Shell(PrivateHands(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
     pool = LeasedPool(LocalLink(shell), None, eager=True)
     await pool.start()
-    return pool, connection
+    return pool, connection, shell

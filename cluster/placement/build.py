@@ -2,23 +2,24 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from ..gpu_identity import ShownGpus, named, on_node
 from ..hardware import Hardware, load_hardware
 from ..probes.absence import Maybe, NotApplicable, known
 from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ..probes.engines import Engine, EngineCount, Trial
+from ..probes.licence import fps_limit, licence_of
 from ..probes.node_report import NodeReport
 from ..probes.nvml import NvmlReport
+from ..probes.placeable import broken_by_xid, why_unplaceable
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from ..probes.tegra import TegraReport
-from ..probes.xids import XidAction, xid_rule
 from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
 __all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
 
 HOST_OF_VGPUS = 3
-_NO_ACTION = "none"
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
@@ -48,8 +49,9 @@ def node_of_report(
     if not isinstance(report.nvml, NotApplicable):
         devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
+    limits = _licence_limits(report, name)
     found = [
-        _with_shared_memory(made, report.tegra)
+        replace(_with_shared_memory(made, report.tegra), fps_max=limits.get(made.device))
         for each in devices
         for made in _devices_of(each, name, driver, trials, tables)
     ]
@@ -82,6 +84,17 @@ def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
         return device
     memory = tegra.allocatable
     return device if isinstance(memory, NotApplicable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
+
+
+def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
+    """Return what vGPUs are limited to for their licences, in frames a second, by device."""
+    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
+    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    return {
+        on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, taken_at))
+        for each in devices
+        if (guest := report.vgpu_guests.get(known(each.uuid, ""))) is not None
+    }
 
 
 def _dla_count(report: NodeReport) -> int:
@@ -178,23 +191,11 @@ def _counts(
 
 
 def _state(report: DeviceReport) -> tuple[DeviceState, str]:
-    health = report.health
-    if health.lost:
-        return DeviceState.QUARANTINED, health.lost
-    if broken := _broken_by_xid(health.xids):
-        return DeviceState.QUARANTINED, broken
-    if (action := known(health.recovery_action, _NO_ACTION)) != _NO_ACTION:
-        return DeviceState.QUARANTINED, f"its driver advises: {action}"
+    if trouble := why_unplaceable(report.health):
+        return DeviceState.QUARANTINED, trouble
     if known(report.virtualization, "") == "host vgpu":
         return DeviceState.CORDONED, _HOSTS_VGPUS
     return DeviceState.OPEN, ""
-
-
-def _broken_by_xid(xids: Iterable[int]) -> str:
-    """Return why a device may not be trusted after these errors, "" where it may."""
-    rules = (xid_rule(xid) for xid in xids)
-    bad = next((rule for rule in rules if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)), None)
-    return "" if bad is None else f"Xid {bad.xid}, {bad.name}: {bad.reason}"
 
 
 def _free_bytes(memory: MemoryUse | NotApplicable) -> int | None:
@@ -238,7 +239,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
     stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
     hosts = device.virtualization == HOST_OF_VGPUS
     geforce = hardware.is_geforce(device.name)
-    broken = _broken_by_xid(device.xids)
+    broken = broken_by_xid(device.xids)
     state = DeviceState.QUARANTINED if broken else DeviceState.CORDONED if hosts else DeviceState.OPEN
     whole = Device(
         device=stable,

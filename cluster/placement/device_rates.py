@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
-from .demand import Demand, EncoderKind
+from .demand import Demand, EncoderKind, Rendition
 from .inventory import Device
 from .rates import DEFAULT_PRESET, Measurement, Rates, Stage, curve_of, measured_core_fps, read_curve, software_fps
 
-__all__ = ["beside", "core_fps_beside", "device_measurement"]
+__all__ = ["beside", "core_fps_beside", "device_measurement", "engine_parts"]
 
 
 def beside(processor: str, gpu: str) -> str:
@@ -50,12 +50,10 @@ def device_measurement(
     """
     if device.kind is DeviceKind.CPU or len(demand.renditions) != 1 or len(kinds) != 1 or fps <= 0 or sessions < 1:
         return None
-    decode = Stage(demand.decode, demand.width, demand.height, Engine.NVDEC, Engine.NVDEC.value)
+    decode = _decode_stage(demand)
     rendition, kind = demand.renditions[0], kinds[0]
-    preset = int(rendition.preset or DEFAULT_PRESET)
     on_device = kind.is_nvenc
-    engine = Engine.NVENC if on_device else Engine.CPU
-    encode = Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)
+    encode = _encode_stage(rendition, kind)
     decoded_fps = read_curve(curve_of(rates, device, decode), sessions)
     if on_device:
         where, encoded_fps = device, read_curve(curve_of(rates, device, encode), sessions)
@@ -67,3 +65,36 @@ def device_measurement(
     if encoded_fps <= decoded_fps:
         return Measurement(device=where, stage=encode, sessions=sessions, fps=fps)
     return Measurement(device=device, stage=decode, sessions=sessions, fps=fps)
+
+
+def engine_parts(
+    rates: Rates, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
+) -> dict[Engine, float]:
+    """Return which part of each kind of a device's engines ``fps`` source frames a second of a job take, from 0 to 1.
+
+    By what the device gives at most when nobody else uses it; {} where nothing runs or no rate is known.
+    """
+    if fps <= 0:
+        return {}
+    whole = replace(device, busy={}, fps_max=None)
+    encodes = [
+        _encode_stage(rendition, kind)
+        for rendition, kind in zip(demand.renditions, kinds, strict=False)
+        if kind.is_nvenc
+    ]
+    parts: dict[Engine, float] = {}
+    for stage in (_decode_stage(demand), *encodes):
+        curve = curve_of(rates, whole, stage)
+        if curve:
+            parts[stage.engine] = min(1.0, parts.get(stage.engine, 0.0) + fps / curve[-1][1])
+    return parts
+
+
+def _decode_stage(demand: Demand) -> Stage:
+    return Stage(demand.decode, demand.width, demand.height, Engine.NVDEC, Engine.NVDEC.value)
+
+
+def _encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
+    engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
+    preset = int(rendition.preset or DEFAULT_PRESET)
+    return Stage(rendition.case, rendition.width, rendition.height, engine, kind.implementation, preset)

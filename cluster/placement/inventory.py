@@ -45,6 +45,12 @@ class Device:
     parent: str = ""
     share: float = 1.0
     """The part of its physical engines that is its own: below 1 on a vGPU with a fixed or equal share."""
+    busy: dict[Engine, float] = field(default_factory=dict)
+    """The part of each kind of engine that other programs keep busy, as last polled: 0 to 1."""
+    encoder_sessions_others: int = 0
+    """Encoder sessions that other programs hold on it."""
+    fps_max: float | None = None
+    """What its driver limits all its sessions to together, in frames a second: a vGPU without a licence."""
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     hosts_vgpus: bool = False

@@ -218,11 +218,13 @@ def _real_cores(host: Host, policy: Policy) -> float:
 
 def _site(device: Device, host: Host, gpus: dict[str, _Caps], order: int, policy: Policy) -> Site:
     free = device.free_memory_bytes
-    own = _Caps(device.encoder_sessions_max)
+    own = _Caps(device.encoder_sessions_max, device.encoder_sessions_others)
+    host.system.open += device.encoder_sessions_others
     gpu = _Caps(None)
     if device.parent:
         gpu = gpus.setdefault(device.parent, gpu)
         known = [most for most in (gpu.most, device.encoder_sessions_max) if most is not None]
         gpu.most = min(known, default=None)
+        gpu.open += device.encoder_sessions_others
     memory = None if free is None else int(free * (1 - policy.memory_reserve))
     return Site(device=device, host=host, order=order, memory_bytes=memory, own=own, gpu=gpu)

@@ -204,6 +204,8 @@ def _device_key(site: Site) -> object:
         device.driver_branch,
         device.max_video_clock_mhz,
         device.share,
+        tuple(device.busy.items()),
+        device.fps_max,
         host.processor,
         host.node.speed,
         host.cores,

@@ -23,7 +23,6 @@ __all__ = [
     "SizeClass",
     "Stage",
     "curve_of",
-    "flat_at",
     "learn",
     "measured_core_fps",
     "read_curve",
@@ -36,6 +35,9 @@ DEFAULT_PRESET = 4
 EIGHT_BITS = 8
 SMOOTHING = 0.3
 """The part of a new measurement in the rate that follows from it."""
+BUSY_MOST = 0.9
+"""However busy others keep an engine, so much of it at most counts as theirs: engines are shared by time, so one more
+session always gets a part."""
 LEAST_GAIN = 0.02
 """A session that adds less than this part of the first one's speed adds nothing: the curve is flat there."""
 
@@ -137,8 +139,18 @@ def learn(rates: Rates, measurement: Measurement) -> Rates:
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     """Return frames a second of all sessions together against their number; () where the device has no such engine.
 
-    It begins with one session, never falls, and ends where more sessions add nothing.
+    It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, by
+    ours and by what others are seen to use of them, or where its driver limits its rate.
     """
+    curve = _whole_curve(rates, device, stage)
+    if curve and device.busy.get(stage.engine):
+        curve = _up_to(curve, curve[-1][1] * (1 - min(device.busy[stage.engine], BUSY_MOST)))
+    if curve and device.fps_max is not None:
+        curve = _up_to(curve, device.fps_max)
+    return curve
+
+
+def _whole_curve(rates: Rates, device: Device, stage: Stage) -> Curve:
     engines = device.engines.get(stage.engine, 0) * device.share
     if engines <= 0:
         return ()
@@ -149,10 +161,15 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     return _joined(tuple((sessions, rate / stage.pixels) for sessions, rate in measured), start)
 
 
-def flat_at(rates: Rates, device: Device, stage: Stage) -> int:
-    """Return the number of sessions beyond which a device gets no faster; 0 where it has no such engine."""
-    curve = curve_of(rates, device, stage)
-    return curve[-1][0] if curve else 0
+def _up_to(curve: Curve, fps_max: float) -> Curve:
+    """Cut a curve at a total of ``fps_max``, which the fewest sessions that would exceed it then have."""
+    below = tuple(point for point in curve if point[1] < fps_max)
+    if len(below) == len(curve):
+        return curve
+    last, last_fps = below[-1] if below else (0, 0.0)
+    after, after_fps = curve[len(below)]
+    sessions = last + ceil((after - last) * (fps_max - last_fps) / (after_fps - last_fps))
+    return (*below, (max(sessions, last + 1), fps_max))
 
 
 def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from .absence import Maybe
 from .nvml_calls import CodeAnswered, DeviceQuestions, read_text
 
-__all__ = ["BRANDS", "FACTS", "Fact", "FactValue", "probe_facts"]
+__all__ = ["BRANDS", "CLOCK_REASONS", "FACTS", "Fact", "FactValue", "probe_facts", "read_reasons"]
 
 FactValue = str | int | float | bool
 
@@ -50,7 +50,8 @@ def _watts(milliwatts: int) -> float:
     return int(milliwatts) / 1000
 
 
-def _reasons(mask: int) -> str:
+def read_reasons(mask: int) -> str:
+    """Name the bits of a mask of clock reasons; "none" for no bit."""
     named = [name for bit, name in CLOCK_REASONS.items() if int(mask) & bit]
     rest = int(mask) & ~sum(CLOCK_REASONS)
     return ", ".join([*named, *([f"0x{rest:x}"] if rest else [])]) or "none"
@@ -145,10 +146,10 @@ _PCIE = (
 )
 _ENVIRONMENT = (
     Fact("fan_percent", "nvmlDeviceGetFanSpeed", int),
-    Fact("clocks_throttle_reasons_supported", "nvmlDeviceGetSupportedClocksThrottleReasons", _reasons),
-    Fact("clocks_throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", _reasons),
-    Fact("clocks_event_reasons_supported", "nvmlDeviceGetSupportedClocksEventReasons", _reasons),
-    Fact("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", _reasons),
+    Fact("clocks_throttle_reasons_supported", "nvmlDeviceGetSupportedClocksThrottleReasons", read_reasons),
+    Fact("clocks_throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", read_reasons),
+    Fact("clocks_event_reasons_supported", "nvmlDeviceGetSupportedClocksEventReasons", read_reasons),
+    Fact("clocks_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", read_reasons),
     Fact("temperature_c", "nvmlDeviceGetTemperature", int, (0,)),
     Fact("temperature_sensor_c", "nvmlDeviceGetTemperatureV", int, (0,)),
     Fact("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", int, (0,)),

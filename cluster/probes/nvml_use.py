@@ -20,8 +20,12 @@ _CODECS = ((0, "h264"), (1, "hevc"), (2, "av1"))
 _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 
 
-def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]]) -> DeviceUse:
-    """Ask what goes on on a device; ``gpm_percent`` was measured beside it. Never raises."""
+def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
+    """Ask what goes on on a device; ``gpm_percent`` was measured beside it. Never raises.
+
+    Samples of processes that are older than ``since_us``, of NVML's clock, are left out: the driver keeps those of
+    processes that have long been idle.
+    """
     stats: Maybe[tuple[int, int, int]] = questions.ask("nvmlDeviceGetEncoderStats", read=_three)
     return DeviceUse(
         gpu_percent=questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
@@ -37,7 +41,7 @@ def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]]) 
         encoder_fps=_item(stats, 1),
         encoder_latency_us=_item(stats, 2),
         encoder_sessions=questions.ask("nvmlDeviceGetEncoderSessions", read=_sessions),
-        processes=_processes(questions),
+        processes=_processes(questions, since_us),
         gpm_percent=gpm_percent,
     )
 
@@ -76,7 +80,7 @@ def _sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
     )
 
 
-def _processes(questions: DeviceQuestions) -> Maybe[tuple[DeviceProcess, ...]]:
+def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
     """Join who holds memory on the device with who was seen using its engines."""
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, NotApplicable)]
@@ -85,7 +89,7 @@ def _processes(questions: DeviceQuestions) -> Maybe[tuple[DeviceProcess, ...]]:
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples: Maybe[tuple[DeviceProcess | None, ...]] = questions.ask(
-        "nvmlDeviceGetProcessUtilization", 0, read=lambda found: tuple(map(_sample, _by_time(found)))
+        "nvmlDeviceGetProcessUtilization", since_us, read=lambda found: tuple(map(_sample, _by_time(found)))
     )
     if isinstance(samples, NotApplicable):
         if len(refusals) == len(lists):

@@ -24,6 +24,8 @@ from .events import (
     Ended,
     Event,
     Found,
+    HealthSeen,
+    HealthUnseen,
     Measured,
     NodesSeen,
     Note,
@@ -43,6 +45,7 @@ from .events import (
     Worn,
 )
 from .gap import effective_nodes
+from .health import forget_xids, probe_passed, see_health, unsee_health
 from .seats import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
 from .settings import SupervisorSettings
 from .state import Planner, State
@@ -59,7 +62,7 @@ RESTS_S = (0.0, 0.1, 0.2, 0.4)
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """Ticks that lie further apart were not slept through by clients, but by us."""
-_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn)
+_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn, HealthSeen, HealthUnseen)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
@@ -92,6 +95,8 @@ class Core:
             Ticked: self._ticked,
             Measured: self._measured,
             Worn: self._worn,
+            HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
+            HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
             Ended: self._ended,
         }
 
@@ -149,6 +154,7 @@ class Core:
         if book is None:
             return []
         book.report(event.node)
+        probe_passed(book)
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         return effects + self._pardon(event.node.node, now_s)
 
@@ -175,15 +181,23 @@ class Core:
                 effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
         return effects
 
-    def _asked(self, event: Asked, _now_s: float) -> list[Effect]:
+    def _asked(self, event: Asked, now_s: float) -> list[Effect]:
         book = self.state.nodes.find(event.node)
         if book is None:
             return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
         book.order = event.order
+        effects: list[Effect] = []
+        if event.order is Order.UNCORDON and forget_xids(book):
+            book.begin_probe(now_s)
+            effects.append(Probe(book.ray.node, again=True))
         if event.is_recalled:
-            return [Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked before")]
+            return [
+                *effects,
+                Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked before"),
+            ]
         orders: dict[str, Order] = {each.ray.node: each.order for each in self.state.nodes if each.has_order}
         return [
+            *effects,
             Remember(orders),
             Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked"),
         ]
@@ -349,7 +363,8 @@ class Core:
         processor = devices.get(processor_name(book.seat.node))
         # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
         device = devices.get(book.device) if event.on_device else processor
-        if device is not None and processor is not None:
+        # What others use of its engines would pass for its own slowness.
+        if device is not None and processor is not None and not device.busy:
             demand = jobs[0].demand
             kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
             self._planner.learn(demand, device, event.sessions, event.fps, processor=processor, kinds=kinds)

@@ -1,10 +1,11 @@
 """What happens to a supervisor, and what it has done about it: the alphabet of ``core.Core``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
 from ..placement.inventory import Node
+from ..probes.live_health import DeviceHealth
 from .messages import ClientReport, FoundWorker, RayNode, WorkerFacts
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "Ended",
     "Event",
     "Found",
+    "HealthSeen",
+    "HealthUnseen",
     "Measured",
     "NodesSeen",
     "NotReserved",
@@ -171,6 +174,27 @@ class Worn:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthSeen:
+    """A node's GPUs were polled.
+
+    ``fps`` are {worker: source frames a second}: the most that each there gave since the last poll while its device
+    decoded.
+    """
+
+    node: str
+    devices: tuple[DeviceHealth, ...]
+    fps: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthUnseen:
+    """A node's GPUs could not be polled."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What everything runs on is gone, or is being closed."""
 
@@ -265,6 +289,8 @@ Event: TypeAlias = (
     | Ticked
     | Measured
     | Worn
+    | HealthSeen
+    | HealthUnseen
     | Ended
 )
 Effect: TypeAlias = Probe | Reserve | Start | Stop | Abandon | Remember | Note

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ..placement.inventory import Node
+from ..probes.absence import Maybe
+from ..probes.live_health import DeviceHealth
 from .events import Order, Reserve, Start
 from .messages import FoundWorker, RayNode, WorkerFacts
 from .pulse import Pulse
@@ -56,6 +58,17 @@ class Hands(ABC):
     @abstractmethod
     async def sweep(self, in_use: frozenset[str]) -> None:
         """Give back every reservation of ours that belongs to no worker in use."""
+
+    @abstractmethod
+    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Ask how a node's GPUs are, or why that cannot be told. ``pids`` are our workers' processes there.
+
+        A call that is cancelled, because it took too long, leaves nothing behind.
+        """
+
+    @abstractmethod
+    async def stop_polling(self, node: str) -> None:
+        """Let go of a node's GPUs, so that they may be reset. Idempotent."""
 
     @abstractmethod
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types

@@ -7,6 +7,7 @@ from ..gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
 from ..placement.inventory import Device, DeviceState, Node
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
+from .conditions import Condition, with_condition
 from .events import Order
 from .messages import RayNode
 from .seats import Seat, seats_of
@@ -29,13 +30,21 @@ NO_UNITS = Units((), {}, counts_slices=False)
 
 @dataclass(slots=True)
 class NodeBook:
-    """One live node. ``has_answered`` says that a probe of it has ended, well or badly."""
+    """One live node. ``has_answered`` says that a probe of it has ended, well or badly.
+
+    ``conditions`` are its GPUs' as polls left them, by device. ``lost`` says what drains all of it, "" for nothing.
+    ``unseen_polls`` counts those in a row that failed, for ``unseen_reason``.
+    """
 
     ray: RayNode
     probed: Node | None = None
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
     has_answered: bool = False
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    lost: str = ""
+    unseen_polls: int = 0
+    unseen_reason: str = ""
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
     _seats: list[Seat] = field(default_factory=list)
@@ -62,7 +71,18 @@ class NodeBook:
     @property
     def state(self) -> DeviceState:
         """Whether it takes new work: Ray's own drain counts as one of ours."""
-        return DeviceState.DRAINING if self.ray.draining else _STATES[self.order]
+        return DeviceState.DRAINING if self.ray.draining or self.lost else _STATES[self.order]
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """All its GPUs and slices, as they were probed."""
+        known = self.probed or self.ray.unprobed()
+        return tuple(device for device in known.devices if device.kind is not DeviceKind.CPU)
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether its GPUs are to be polled: not while it drains, since a GPU that is watched cannot be reset."""
+        return bool(self.gpus) and self.state is not DeviceState.DRAINING
 
     @property
     def seats(self) -> list[Seat]:
@@ -94,8 +114,9 @@ class NodeBook:
         """
         known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
+        reason = self.lost or reason
         devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
-        devices += [self._offered(device) for device in known.devices if device.kind is not DeviceKind.CPU]
+        devices += [self._offered(device) for device in self.gpus]
         return replace(
             known, devices=tuple(devices), labels=dict(self.ray.labels), state=self.state, state_reason=reason
         )
@@ -104,7 +125,10 @@ class NodeBook:
         if self.ray.gpus == 0:
             return _cordoned(device, "Ray was started without GPUs on its node")
         hidden = self.units.hidden.get(device.device)
-        return device if hidden is None else _cordoned(device, hidden)
+        if hidden is not None:
+            return _cordoned(device, hidden)
+        condition = self.conditions.get(device.device)
+        return device if condition is None else with_condition(device, condition)
 
     def _processor(self, device: Device) -> Device:
         return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})

@@ -20,10 +20,13 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ..health_agent import HealthAgent
 from ..known_gpus import NO_GPUS, KnownGpus
 from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
+from ..probes.absence import Maybe
 from ..probes.device_report import DeviceKind
+from ..probes.live_health import DeviceHealth
 from ..ray_words import first_line
 from ..ray_worker import CONTROL, RayWorker
 from .events import Order, Reserve, Start
@@ -36,6 +39,14 @@ __all__ = ["ClusterHands", "PrivateHands", "live_nodes", "recall_orders", "worke
 
 Actor: TypeAlias = Any
 """Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
+
+
+_AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
+"""A health agent belongs to whoever made it, and ends with it."""
+
+
+def _on(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 class ProbeNode(Protocol):
@@ -67,6 +78,7 @@ class _RayHands(Hands):
 
     def __init__(self) -> None:
         self._actors: dict[str, Actor] = {}
+        self._agents: dict[str, Actor] = {}
 
     async def death_of(self, seat: str, epoch: int) -> str:
         """Wait until a worker is dead; return why."""
@@ -85,6 +97,24 @@ class _RayHands(Hands):
         """Have a worker stop whatever it runs for ``client``."""
         actor = self._actors[f"{seat}:{epoch}"]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
+
+    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Ask the node's health agent; it is made for the first poll, and again after one that failed."""
+        try:
+            if node not in self._agents:
+                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=_on(node)).remote
+                self._agents[node] = await asyncio.to_thread(make)
+            found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
+        except BaseException:  # an agent that hangs or is gone is of no use any more
+            await asyncio.shield(self.stop_polling(node))
+            raise
+        return found
+
+    async def stop_polling(self, node: str) -> None:
+        """End the node's health agent."""
+        agent = self._agents.pop(node, None)
+        if agent is not None:
+            await asyncio.to_thread(ray.kill, agent)
 
     def handle(self, worker: str) -> Actor:
         """Return Ray's handle of a worker."""
@@ -300,7 +330,7 @@ class ClusterHands(_RayHands):
         shared = self._shared.get(worker)
         group = shared or self._bundles.get(worker)
         strategy: Any = (
-            NodeAffinitySchedulingStrategy(order.node, soft=False)
+            _on(order.node)
             if group is None
             else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
         )

@@ -26,6 +26,8 @@ class SupervisorSettings:
         ping_limit_s: a worker that has not answered for this long counts as dead: Ray needs 65 s to see a frozen node.
         quarantine_s: how long a device rests after too many deaths before it is probed; doubles each time.
         fence_s: a worker that nobody has renewed for this long ends itself.
+        health_s: how often every node's GPUs are polled.
+        health_limit_s: how long a poll may take; the process that polls is then replaced.
         retire_s: a supervisor without clients and workers ends itself after this long.
     """
 
@@ -39,6 +41,8 @@ class SupervisorSettings:
     ping_limit_s: float = 20.0
     quarantine_s: float = 30.0
     fence_s: float = 60.0
+    health_s: float = 10.0
+    health_limit_s: float = 30.0
     retire_s: float = 600.0
 
 

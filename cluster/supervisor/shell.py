@@ -50,6 +50,7 @@ from .events import (
 from .granting import grants_for
 from .hands import Hands
 from .messages import ClientReport, Grants
+from .polling import Polling
 from .pulse import Pulse, speed_between
 from .seats import SeatState
 from .settings import SupervisorSettings
@@ -111,6 +112,9 @@ class Shell:
         self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
         self._pulses: dict[str, tuple[float, Pulse]] = {}
         self._fps: dict[str, float] = {}
+        self._polling = Polling(
+            hands, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
+        )
         self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
         self._idle_since_s = clock()
 
@@ -127,6 +131,7 @@ class Shell:
                 self._spawn(self._see_die(book.seat.seat, book.epoch))
         self._spawn(self._tick_for_ever())
         self._spawn(self._look_for_ever())
+        self._spawn(self._polling.run())
 
     async def close(self, reason: str) -> None:
         """Stop every worker, give everything back, and stop."""
@@ -329,6 +334,7 @@ class Shell:
         worker = f"{effect.seat}:{effect.epoch}"
         self._pulses.pop(worker, None)
         self._fps.pop(worker, None)
+        self._polling.forget(worker)
         self.feed(Stopped(effect.seat, effect.epoch))
 
     async def _abandon(self, seat: str, epoch: int, client: str) -> None:
@@ -382,5 +388,7 @@ class Shell:
             return
         speed = speed_between(before, pulse, now_s - before_s)
         self._fps[worker] = speed.fps
+        if pulse.decoding or before.decoding:
+            self._polling.note_speed(worker, speed.fps)
         if speed.job and speed.fps > 0:
             self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..placement.demand import Demand, EncoderKind
 from ..placement.inventory import Device, Inventory
 from ..placement.placement import Placement
+from ..probes.engines import Engine
 from .clients import Clients
 from .node_book import Nodes
 from .seats import SeatBook, SeatState, seat_of
@@ -28,6 +29,12 @@ class Planner(ABC):
     @abstractmethod
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
         """Return where demands go."""
+
+    @abstractmethod
+    def engine_parts(
+        self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
+    ) -> dict[Engine, float]:
+        """Return which part of each kind of a device's engines ``fps`` source frames a second of ``demand`` take."""
 
     @abstractmethod
     def learn(

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..probes.device_report import DeviceKind
+from .device_status import DeviceStatus, device_status
 from .granting import why_not
 from .state import State
 
-__all__ = ["JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
+__all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Status:
     pid: int
     host: str
     nodes: tuple[NodeStatus, ...]
+    devices: tuple[DeviceStatus, ...]
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
@@ -103,6 +106,12 @@ def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, st
                 probed=node.probed is not None,
             )
             for node in state.nodes
+        ),
+        devices=tuple(
+            device_status(state.nodes.title(node.ray.node), device, node, now_s)
+            for node in state.nodes
+            for device in node.node.devices
+            if device.kind is not DeviceKind.CPU
         ),
         workers=tuple(workers),
         jobs=tuple(

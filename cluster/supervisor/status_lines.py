@@ -4,25 +4,31 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from textwrap import wrap
 
-from .status import JobStatus, NodeStatus, Status, WorkerStatus
+from .status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 
 __all__ = ["NOBODY", "STATUS_SCHEMA", "status_lines"]
 
 STATUS_SCHEMA = 1
 """The version of the document that programs read."""
 WIDTH = 110
+GIB = 1 << 30
 
 NOBODY = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
 LOG_LINES = 10
 
 
 def status_lines(status: Status) -> Iterator[str]:
-    """Yield nodes, workers with their leases, jobs in their queue, quarantine, and the end of the event log."""
+    """Yield nodes, devices, workers with their leases, jobs in their queue, quarantine, and the newest events."""
     yield f"supervisor  process {status.pid} on {status.host}"
     yield ""
     yield f"nodes       {len(status.nodes)}"
     yield from map(_node, status.nodes)
     yield ""
+    if status.devices:
+        yield f"devices     {len(status.devices)}"
+        for device in status.devices:
+            yield from _device(device)
+        yield ""
     yield f"workers     {_count_up(status.workers)}"
     yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
     yield ""
@@ -40,6 +46,48 @@ def status_lines(status: Status) -> Iterator[str]:
 def _node(node: NodeStatus) -> str:
     probed = "" if node.probed else ", not probed yet"
     return f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}"
+
+
+def _device(device: DeviceStatus) -> Iterator[str]:
+    known = [part for part in (*_uses(device), _memory(device), _sessions(device)) if part]
+    age = "not polled yet" if device.seen_s is None else f"{device.seen_s:.0f} s ago"
+    yield f"  {device.node:<24} {device.state:<11} {', '.join((device.name, *known, age))}"
+    more = [device.reason, *_health(device)]
+    if "poll" in device.unknown and device.seen_s is not None:
+        more.append(f"not polled: {device.unknown['poll']}")
+    for line in filter(None, more):
+        yield from wrap(line, WIDTH, initial_indent="    ", subsequent_indent="      ")
+
+
+def _uses(device: DeviceStatus) -> Iterator[str]:
+    for engine, use in device.use.items():
+        if use["percent"] is not None:
+            others = f" ({use['others_percent']} % others)" if use["others_percent"] else ""
+            yield f"{engine.upper()} {use['percent']} %{others}"
+
+
+def _memory(device: DeviceStatus) -> str:
+    total, used = device.memory.get("total_bytes"), device.memory.get("used_bytes")
+    if total is None or used is None:
+        return ""
+    others = device.memory.get("others_bytes")
+    theirs = "" if not others else f" ({others / GIB:.1f} others)"
+    return f"{used / GIB:.1f} of {total / GIB:.1f} GiB{theirs}"
+
+
+def _sessions(device: DeviceStatus) -> str:
+    count, others = device.encoder_sessions.get("open"), device.encoder_sessions.get("others")
+    return f"{_several(count, 'encoder session')} ({others} others)" if count else ""
+
+
+def _health(device: DeviceStatus) -> Iterator[str]:
+    if device.throttle not in (None, "none"):
+        yield f"clocks are held down: {device.throttle}"
+    if device.licence is not None:
+        yield device.licence
+    if device.scheduler is not None:
+        licensed = sum(vgpu["is_licensed"] is True for vgpu in device.vgpus)
+        yield f"hosts {_several(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
 def _count_up(workers: tuple[WorkerStatus, ...]) -> str:

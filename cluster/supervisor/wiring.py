@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ..placement.demand import Demand, EncoderKind
-from ..placement.device_rates import device_measurement
+from ..placement.device_rates import device_measurement, engine_parts
 from ..placement.inventory import Device, Inventory
 from ..placement.networks import place_networks
 from ..placement.place import place
@@ -12,6 +12,7 @@ from ..placement.policy import Policy, load_policy
 from ..placement.rates import learn, start_rates
 from ..placement.software_rates import software_measurement
 from ..probes.device_report import DeviceKind
+from ..probes.engines import Engine
 from .core import Core
 from .settings import SupervisorSettings
 from .state import Planner
@@ -35,6 +36,12 @@ class PlacingPlanner(Planner):
         media = place([each for each in demands if each.dlas is None], inventory, self._rates, self._policy)
         networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
         return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
+
+    def engine_parts(
+        self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
+    ) -> dict[Engine, float]:
+        """Return which part of a device's engines a job takes at its speed, by the rates that it has to itself."""
+        return engine_parts(self._rates, demand, device, fps, kinds)
 
     def learn(
         self,

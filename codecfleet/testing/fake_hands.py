@@ -3,13 +3,19 @@
 import asyncio
 import itertools
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..cluster.placement.inventory import Node
+from ..cluster.probes.absence import Maybe
+from ..cluster.probes.live_health import DeviceHealth
 from ..cluster.supervisor.events import Order, Reserve, Start
 from ..cluster.supervisor.hands import Hands
 from ..cluster.supervisor.messages import FoundWorker, RayNode, WorkerFacts
 from ..cluster.supervisor.pulse import Pulse
 from .fake_worker import FakeWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["FakeHands"]
 
@@ -33,6 +39,8 @@ class FakeHands(Hands):
         self.pulses: dict[str, Pulse] = {}
         self.starts = 0
         self.start_errors: list[Exception] = []
+        self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
+        self.polled: list[str] = []
         self.ended = ""
 
     @property
@@ -131,6 +139,14 @@ class FakeHands(Hands):
         """Give back the bundles of workers that are not in use."""
         for worker in [name for name in self._bundles if name not in in_use]:
             self._give_back(worker)
+
+    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Ask what ``healths`` holds for the node: a ``HealthPoll``'s poll, or whatever a test puts there."""
+        self.polled.append(node)
+        return self.healths[node](frozenset(pids))
+
+    async def stop_polling(self, node: str) -> None:
+        """Do nothing: nothing was opened."""
 
     def handle(self, worker: str) -> FakeWorker:
         """Return a worker that runs work in threads of this process.

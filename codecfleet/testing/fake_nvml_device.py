@@ -269,7 +269,11 @@ def _retirement_pending(device: FakeDevice) -> int:
 
 
 def _remapped_rows(device: FakeDevice) -> tuple[int, int, int, int]:
-    return (0, 0, 0, 0) if device.architecture >= AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return (
+        (0, 0, device.remapping_pending, 0)
+        if device.architecture >= AMPERE
+        else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    )
 
 
 def _memory_errors(_device: FakeDevice, _error: int, _counter: int, location: int) -> int:
@@ -344,9 +348,9 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetPcieThroughput": _value(1024),
     "nvmlDeviceGetFanSpeed": _fan,
     "nvmlDeviceGetSupportedClocksThrottleReasons": _value(int(pynvml.nvmlClocksThrottleReasonAll)),
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _value(int(pynvml.nvmlClocksThrottleReasonGpuIdle)),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda device: device.clock_reasons,
     "nvmlDeviceGetSupportedClocksEventReasons": _value(int(pynvml.nvmlClocksEventReasonAll)),
-    "nvmlDeviceGetCurrentClocksEventReasons": _value(int(pynvml.nvmlClocksEventReasonGpuIdle)),
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda device: device.clock_reasons,
     "nvmlDeviceGetTemperature": _value(31),
     "nvmlDeviceGetTemperatureV": _value(31),
     "nvmlDeviceGetTemperatureThreshold": _value(90),

@@ -106,6 +106,8 @@ class FakeDevice:
     sessions: list[CodecSession] = field(default_factory=list)
     ecc_uncorrected: int = 0
     recovery_action: int = 0
+    remapping_pending: int = 0
+    clock_reasons: int = int(pynvml.nvmlClocksEventReasonGpuIdle)
     lost_code: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     slices: list[FakeSlice] = field(default_factory=list)

@@ -13,7 +13,6 @@ from codecfleet.cluster.placement.rates import (
     SizeClass,
     Stage,
     curve_of,
-    flat_at,
     learn,
     software_fps,
     start_rates,
@@ -37,7 +36,6 @@ def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates
 def test_an_h200_starts_with_what_was_measured_on_one() -> None:
     """One session 679 fps, 18 sessions 4,634: a worker's threads fill the 7 NVDEC with more than two for each."""
     assert curve_of(START, gpu("H200", "n"), DECODE) == ((1, 679.0), (7, 4337.0), (14, 4551.0), (18, 4634.0))
-    assert flat_at(START, gpu("H200", "n"), DECODE) == 18
 
 
 def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
@@ -59,7 +57,22 @@ def test_one_session_is_never_faster_than_one_engine() -> None:
 def test_what_a_device_does_not_have_has_no_curve() -> None:
     """No engine, no sessions."""
     assert curve_of(START, gpu("H200", "n"), ENCODE) == ()
-    assert flat_at(START, gpu("H200", "n"), ENCODE) == 0
+
+
+@pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
+def test_what_others_use_ends_the_curve_earlier(busy: float) -> None:
+    """The curve begins as it does alone, and ends with the rest; a tenth is always left, for one session at least."""
+    alone = curve_of(START, gpu("H200", "n"), DECODE)
+    beside = curve_of(START, gpu("H200", "n", busy={Engine.NVDEC: busy}), DECODE)
+    assert beside[-1][1] == pytest.approx(alone[-1][1] * max(1 - busy, 0.1))
+    assert 1 <= beside[-1][0] <= alone[-1][0]
+    assert all(point in alone for point in beside[:-1])
+    assert curve_of(START, gpu("H200", "n", busy={Engine.NVENC: busy}), DECODE) == alone
+
+
+def test_a_limit_of_the_driver_ends_the_curve() -> None:
+    """A vGPU without a licence gives 3 frames a second, by one session, however many engines it has."""
+    assert curve_of(START, gpu("H200", "n", fps_max=3.0), DECODE) == ((1, 3.0),)
 
 
 def test_a_measurement_replaces_the_start_value() -> None:
@@ -83,7 +96,7 @@ def test_a_curve_ends_where_it_was_measured_flat() -> None:
     """Eight sessions that give what four gave are four too many."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 330.0), (4, 330.5), (8, 330.0))
-    assert flat_at(rates, device, DECODE) == 1
+    assert curve_of(rates, device, DECODE) == ((1, 330.0),)
 
 
 def test_software_rates_are_those_of_a_core() -> None:
