@@ -1,11 +1,12 @@
 """From polls of a device to what placement counts on: which part of it others use, and whether it may get work.
 
-Pure functions over frozen values. What rises counts at once where it is certain, and in the second poll in a row where
-it is an estimate; what falls counts in the second poll. So work does not move to and fro with every breath of a load.
+Pure functions over frozen values. What rises counts at once while nothing of ours runs on the device, and in the second
+poll in a row while something does, since our own part is taken off by figures of another moment. What falls counts in
+the second poll. So work does not move to and fro with every change of a load.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -47,13 +48,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLoad:
-    """What is known of our own use of a device: whether a worker of ours has it, and what its speed explains.
+    """What is known of our own use of a device: whether a worker of ours has it, and work, and what that explains.
 
-    ``parts`` are of each kind of engine, from 0 to 1, the most since the last poll; {} where nothing ran.
+    ``parts`` are of each kind of engine, from 0 to 1: what our speed takes, the most since the last poll. {} is none,
+    or a speed that is not known yet.
     """
 
     has_worker: bool = False
-    parts: Mapping[Engine, float] | None = None
+    is_working: bool = False
+    parts: Mapping[Engine, float] = field(default_factory=dict)
     encoder_sessions: int = 0
 
 
@@ -135,12 +138,10 @@ def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
 
 
 def _told_by(seen: DeviceHealth, own: OwnLoad) -> ToldBy:
-    if not own.has_worker:
+    if not own.is_working:
         return ToldBy.NOBODY_OF_OURS
     by_process = not isinstance(seen.ours, NotApplicable) and not isinstance(seen.ours.decoder_percent, NotApplicable)
-    if by_process:
-        return ToldBy.PROCESS
-    return ToldBy.SPEED if own.parts else ToldBy.NOBODY_OF_OURS
+    return ToldBy.PROCESS if by_process else ToldBy.SPEED
 
 
 def _engine_others(
@@ -151,7 +152,7 @@ def _engine_others(
     if isinstance(percent, NotApplicable):
         return Settled()
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, told_by)
-    return settle(was, part, POLLS_TO_BELIEVE if told_by is ToldBy.SPEED else 1)
+    return settle(was, part, 1 if told_by is ToldBy.NOBODY_OF_OURS else POLLS_TO_BELIEVE)
 
 
 def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy) -> float:
@@ -160,7 +161,7 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy)
     if told_by is ToldBy.PROCESS and not isinstance(seen.ours, NotApplicable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
         return known(ours, 0) / FULL_PERCENT
-    return (own.parts or {}).get(engine, 0.0) * OWN_MARGIN
+    return own.parts.get(engine, 0.0) * OWN_MARGIN
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:

@@ -122,19 +122,21 @@ def _own_load(
     here = [seat for seat in seats if seat.device == device.device and seat.state is SeatState.READY]
     starting = any(seat.state is SeatState.STARTING for seat in seats)
     parts: dict[Engine, float] = {}
-    sessions = 0
+    sessions, is_working = 0, False
     for seat in here:
+        is_working = is_working or fps.get(seat.worker, 0.0) > 0
         for job in state.clients.jobs():
-            held = job.occupies(seat.worker)
-            if not held:
+            if not job.occupies(seat.worker):
                 continue
+            held = job.held.get(seat.worker, 0)
+            is_working = is_working or held > 0
             lanes = [each for each in state.placement.lanes if each.job == job.key and each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
             speed_fps = fps.get(seat.worker, 0.0)
             for engine, part in planner.engine_parts(job.demand, device, speed_fps, kinds).items():
                 parts[engine] = max(parts.get(engine, 0.0), part)
-    return OwnLoad(has_worker=bool(here) or starting, parts=parts, encoder_sessions=sessions)
+    return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)
 
 
 def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.placement.build import inventory_of
+from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
@@ -46,7 +46,7 @@ class Watched:
         self.nvml = FakeNvml(simulated)
         self.poll_health = HealthPoll(self.nvml, now_utc=lambda: NOW)
         report = simulated_report(simulated, fleet)
-        (self.probed,) = inventory_of([report]).nodes
+        self.probed = node_of_report(report)
         self.probed = replace(self.probed, state=DeviceState.OPEN)
         self.gpus = [device for device in self.probed.devices if device.kind is not DeviceKind.CPU]
         self.ray = RayNode(
@@ -181,6 +181,8 @@ def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Wat
     ]
     device.used_bytes = 14 * GIB
     watched.poll()
+    assert watched.device.busy == {}
+    watched.poll()
     assert watched.device.busy == {Engine.NVDEC: pytest.approx(0.3)}
     assert watched.device.free_memory_bytes == pytest.approx(watched.gpus[0].free_memory_bytes - 10 * GIB, rel=0.01)
     assert "by process" in watched.log
@@ -203,6 +205,14 @@ def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: 
     assert watched.device.busy[Engine.NVDEC] == pytest.approx(0.25, abs=0.03)
 
 
+def test_work_that_has_just_begun_is_not_others(watched: Watched) -> None:
+    """Before its speed is known, a load beside our own work is not believed in one poll."""
+    _at_work(watched)
+    watched.nvml.device(watched.raw).decoder_percent = 100
+    watched.poll()
+    assert watched.device.busy == {}
+
+
 def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
     """Slowness that others cause is not taken for the device's own."""
     from codecfleet.cluster.supervisor.events import Measured  # noqa: PLC0415
@@ -210,7 +220,8 @@ def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched)
     worker = _at_work(watched)
     before = watched.sessions()
     watched.nvml.device(watched.raw).decoder_percent = 100
-    watched.poll()
+    watched.poll(2)
+    assert watched.device.busy
     seat, _, epoch = worker.rpartition(":")
     watched.world.tell(Measured(seat, int(epoch), "j", 14, 100.0, on_device=True))
     watched.nvml.device(watched.raw).decoder_percent = 0
