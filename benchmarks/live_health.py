@@ -23,8 +23,8 @@ from bench.machine import describe_gpus, describe_run, described_lines
 from bench.program import run_in_folder
 from bench.table import save_results
 
+from codecfleet.cluster.fleet_lines import doctor_lines
 from codecfleet.cluster.probes.probe_node import probe_node
-from codecfleet.cluster.report_lines import doctor_lines
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status_lines import STATUS_SCHEMA, status_lines
 
