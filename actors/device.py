@@ -27,10 +27,17 @@ SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """How a device is used: its sessions that were made since the process began, and how many decode now."""
+    """How a device is used: its sessions that were made since the process began, and how many decode and encode now.
+
+    ``refusals`` counts encoder sessions that the driver did not open for their number, and ``refused_at`` is how many
+    this process had open at the last of them.
+    """
 
     sessions_made: int = 0
     decoding: int = 0
+    encoding: int = 0
+    refusals: int = 0
+    refused_at: int = 0
 
 
 class WorkerDevice(ABC):

@@ -110,7 +110,7 @@ async def _measure(options: argparse.Namespace) -> None:
         }
         if options.save:
             print(f"\nsaved: {save_results(options.save, document)}")
-    _judge(document["slots"])
+    judge_slots(document["slots"])
 
 
 def _gpu() -> str:
@@ -196,7 +196,7 @@ def _slots(record: Record) -> dict[str, int]:
     return {sample["phase"]: sample["slots"] for sample in record.samples}
 
 
-def _judge(slots: dict[str, int]) -> None:
+def judge_slots(slots: dict[str, int]) -> None:
     """Print what came of it.
 
     Raises:

@@ -152,12 +152,17 @@ class RayWorker:
             return Pulse(self._core.frames_done, self._core.running())
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
+        pairs = ((use, second.use), (second.use, use))
+        refused_at = max((one.refused_at + other.encoding for one, other in pairs if one.refusals), default=0)
         worn = wear(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
         return Pulse(
             self._core.frames_done + second.frames_done,
             (*self._core.running(), *second.running),
             use.decoding + second.use.decoding,
             worn,
+            use.encoding + second.use.encoding,
+            use.refusals + second.use.refusals,
+            refused_at,
         )
 
     async def watch(self) -> None:

@@ -203,7 +203,8 @@ class Gpu(WorkerDevice):
         if gpu is None:
             return DeviceUse()
         counts = gpu.pool.counts
-        return DeviceUse(counts.made + gpu.nvenc.made_sessions, counts.lent_now)
+        nvenc = gpu.nvenc.counts
+        return DeviceUse(counts.made + nvenc.made, counts.lent_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
 
     def close(self) -> None:
         """Close its idle sessions, and wait for one that is being opened."""

@@ -2,11 +2,11 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ...errors import CodecfleetError, DeviceLost, EngineUnfit
+from ...errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit
 from ..encoder_settings import Codec
 from ..watchdog import CallWatch, process_watch
 from .memory_budget import MemoryBudget
@@ -91,6 +91,16 @@ class EncoderCapabilities:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderCounts:
+    """Encoders of one process: open now, made so far, refused for their number, and open at the last refusal."""
+
+    open: int = 0
+    made: int = 0
+    refusals: int = 0
+    refused_at: int = 0
+
+
 class NvencDevice:
     """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
 
@@ -128,19 +138,13 @@ class NvencDevice:
         self._handles = {name: handle for name, handle in handles.items() if handle}
         self._lock = threading.Lock()
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
-        self._open_sessions = 0
-        self._made_sessions = 0
+        self._counts = EncoderCounts()
         self._abandoned: list[Any] = []
 
     @property
-    def open_sessions(self) -> int:
-        """How many encoders are open now."""
-        return self._open_sessions
-
-    @property
-    def made_sessions(self) -> int:
-        """How many encoders were made since the start."""
-        return self._made_sessions
+    def counts(self) -> EncoderCounts:
+        """How many encoders are open, were made, and were refused."""
+        return self._counts
 
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
         """Return what the device can do with a codec, asking the driver the first time.
@@ -177,12 +181,14 @@ class NvencDevice:
                 with self.watch.opening(_NVENC, "CreateEncoder"):
                     return self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
             except Exception as error:
-                raise self.mapped(error, needed_bytes, opening=True) from error
+                found = self.mapped(error, needed_bytes, opening=True)
+                if isinstance(found, SessionLimit):
+                    self._count_refusal()
+                raise found from error
 
         native = self._budget.spend(needed_bytes, made)
         with self._lock:
-            self._open_sessions += 1
-            self._made_sessions += 1
+            self._counts = replace(self._counts, open=self._counts.open + 1, made=self._counts.made + 1)
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
@@ -195,7 +201,7 @@ class NvencDevice:
             return broken
         evidence = Evidence(
             opening=opening,
-            own_sessions=self._open_sessions,
+            own_sessions=self._counts.open,
             needed_bytes=needed_bytes,
             free_bytes=free_bytes,
             device_sessions=device_sessions,
@@ -206,7 +212,12 @@ class NvencDevice:
         """Count an encoder that is gone, and what it needed."""
         self._budget.give_back(needed_bytes)
         with self._lock:
-            self._open_sessions -= 1
+            self._counts = replace(self._counts, open=self._counts.open - 1)
+
+    def _count_refusal(self) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
 
     def abandon(self, native: Any) -> None:  # noqa: ANN401 - publishes no types
         """Keep an encoder of a lost device: destroying it makes the package end the process before anybody has heard.

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..placement.caps import with_caps
 from ..placement.demand import Demand
 from ..placement.inventory import DeviceState, Inventory
 from ..placement.placement import Placement, Refusal
@@ -47,7 +48,7 @@ def _set_out_seats(state: State) -> None:
 
 
 def _place(state: State, planner: Planner) -> list[Effect]:
-    inventory = Inventory(tuple(effective_nodes(state.nodes, state.seats)))
+    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.seats))), state.caps)
     jobs = state.clients.jobs()
     demands = tuple(job.demand for job in jobs)
     wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)

@@ -9,18 +9,21 @@ The same core runs in the cluster's supervisor actor and inside a process that u
 
 from typing import TYPE_CHECKING
 
+from ..placement.caps import with_caps
 from ..placement.demand import Demand
 from ..placement.inventory import Inventory, processor_name
 from ..placement.prospect import Prospect, prospect_of
 from ..probes.device_report import DeviceKind
 from .clients import ClientBook
 from .closing import close_the_gap
+from .encoding import see_encoding
 from .events import (
     Abandon,
     Asked,
     Departed,
     Died,
     Effect,
+    Encoding,
     Ended,
     Event,
     Found,
@@ -62,7 +65,7 @@ RESTS_S = (0.0, 0.1, 0.2, 0.4)
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """Ticks that lie further apart were not slept through by clients, but by us."""
-_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn, HealthSeen, HealthUnseen)
+_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn, Encoding, HealthSeen, HealthUnseen)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
@@ -95,6 +98,7 @@ class Core:
             Ticked: self._ticked,
             Measured: self._measured,
             Worn: self._worn,
+            Encoding: lambda event, _now_s: see_encoding(self.state, event),
             HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
             HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
             Ended: self._ended,
@@ -117,7 +121,7 @@ class Core:
     def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
         """Return where a demand would be placed beside what is under way."""
         others = [job.demand for job in self.state.clients.jobs()]
-        inventory = Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats)))
+        inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats))), self.state.caps)
         idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
         return prospect_of(demand, others, inventory, self._planner.place, idle=idle)
 

@@ -14,6 +14,7 @@ __all__ = [
     "Departed",
     "Died",
     "Effect",
+    "Encoding",
     "Ended",
     "Event",
     "Found",
@@ -174,6 +175,16 @@ class Worn:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoding:
+    """A worker has so many encoder sessions open; None, or how many it had open when its driver opened no further."""
+
+    seat: str
+    epoch: int
+    sessions: int
+    refused_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HealthSeen:
     """A node's GPUs were polled.
 
@@ -289,6 +300,7 @@ Event: TypeAlias = (
     | Ticked
     | Measured
     | Worn
+    | Encoding
     | HealthSeen
     | HealthUnseen
     | Ended

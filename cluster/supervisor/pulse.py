@@ -24,7 +24,9 @@ class Decoding(Enum):
 class Pulse:
     """How a worker is. ``frames_done`` only grows while the process lives; ``running`` are (job, label) of its work.
 
-    ``decoding`` counts its device's decoder sessions that are in use. ``worn`` says why the process should be replaced
+    ``decoding`` counts its device's decoder sessions that are in use, ``encoding`` its encoder sessions that are open.
+    ``refusals`` counts those that the driver did not open for their number, since the process began, and
+    ``refused_at`` is how many were open at the last of them. ``worn`` says why the process should be replaced
     when it is idle, "" while it should not.
     """
 
@@ -32,6 +34,9 @@ class Pulse:
     running: tuple[tuple[str, str], ...]
     decoding: int = 0
     worn: str = ""
+    encoding: int = 0
+    refusals: int = 0
+    refused_at: int = 0
 
     @property
     def decoded_by(self) -> Decoding:

@@ -111,7 +111,8 @@ class SeatBook:
     ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
     other Ray work has reserved, ``unreserved`` why Ray reserved nothing at the last attempt. ``outgoing`` says that the
     present one gets no more work, and goes when it is idle:
-    it shares cores while others are free now, or it is ``worn``, for the reason that this holds.
+    it shares cores while others are free now, or it is ``worn``, for the reason that this holds. ``encoding`` counts
+    its encoder sessions.
     """
 
     seat: Seat
@@ -130,6 +131,7 @@ class SeatBook:
     unused_since_s: float | None = None
     reason: str = ""
     worn: str = ""
+    encoding: int = 0
     story: list[str] = field(default_factory=list)
 
     def to(self, state: SeatState, now_s: float, reason: str = "") -> None:
@@ -148,6 +150,7 @@ class SeatBook:
             self.unused_since_s = None
             self.outgoing = False
             self.worn = ""
+            self.encoding = 0
 
     def sit_down(self, facts: WorkerFacts) -> None:
         """Note who sits here now."""

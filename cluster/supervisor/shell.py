@@ -25,6 +25,7 @@ from .events import (
     Departed,
     Died,
     Effect,
+    Encoding,
     Ended,
     Event,
     Found,
@@ -388,6 +389,9 @@ class Shell:
             return
         speed = speed_between(before, pulse, now_s - before_s)
         self._fps[worker] = speed.fps
+        refused_at = pulse.refused_at if pulse.refusals > before.refusals else None
+        if pulse.encoding != before.encoding or refused_at is not None:
+            self.feed(Encoding(seat, epoch, pulse.encoding, refused_at))
         if pulse.decoding or before.decoding:
             self._polling.note_speed(worker, speed.fps)
         if speed.job and speed.fps > 0:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..placement.caps import KnownCaps
 from ..placement.demand import Demand, EncoderKind
 from ..placement.inventory import Device, Inventory
 from ..placement.placement import Placement
@@ -77,6 +78,7 @@ class State:
     stranded: "dict[str, Stranded]" = field(default_factory=dict)
     placement: Placement = field(default_factory=lambda: Placement((), ()))
     placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
+    caps: KnownCaps = field(default_factory=KnownCaps)
     capacity_slots: int = 0
     is_settled: bool = False
     end: str = ""

@@ -128,7 +128,7 @@ def run(first, count):
         return told(packets + session.finish()), session.extradata.hex()
 wanted = run(0, 8)
 run(50, 5)
-print(json.dumps([run(0, 8) == wanted, run(0, 1)[1] == wanted[1], device.made_sessions, device.open_sessions]))
+print(json.dumps([run(0, 8) == wanted, run(0, 1)[1] == wanted[1], device.counts.made, device.counts.open]))
 """
 
 RECONFIGURE = """

@@ -36,6 +36,7 @@ from bench.same_bytes import Verdict, earlier_rows, gpu_objection, smallest_firs
 from bench.speed import differences, ratio_lines, ratios, speed_lines  # noqa: E402
 from bench.stack_sampler import StackSampler, add_profiles  # noqa: E402
 from bench.table import save_results, spread, table_lines  # noqa: E402
+from live_health import judge_slots  # noqa: E402
 
 from codecfleet.actors.encoder_profiles import PROFILES  # noqa: E402
 from codecfleet.actors.encoder_settings import Codec  # noqa: E402
@@ -574,3 +575,21 @@ class TestDevices:
         assert (read_video(scaled).width, read_video(scaled).height) == (64, 36)
         assert read_video(scaled).times_s == read_video(clip).times_s
         assert scale_clip(clip, (64, 36), tmp_path).stat().st_mtime_ns == made_at
+
+
+@pytest.mark.parametrize(
+    ("slots", "wrong"),
+    [
+        ({"idle": 14, "ours": 14, "others": 2, "after": 14}, ""),
+        ({"idle": 14, "ours": 14, "others": 14, "after": 14}, "did not shrink"),
+        ({"idle": 14, "ours": 3, "others": 2, "after": 14}, "our own load"),
+        ({"idle": 14, "ours": 14, "others": 2, "after": 2}, "did not come back"),
+    ],
+)
+def test_live_health_judges_slots(slots: dict[str, int], wrong: str) -> None:
+    """Slots that do not follow the other program's load, and that alone, end the program with an error."""
+    if not wrong:
+        judge_slots(slots)
+        return
+    with pytest.raises(CommandFailed, match=wrong):
+        judge_slots(slots)

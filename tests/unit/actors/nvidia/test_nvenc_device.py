@@ -34,10 +34,10 @@ def test_a_segment_gets_an_encoder_of_its_own() -> None:
     device = NvencDevice(package)
     for number in range(3):
         encoder = device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
-        assert (device.open_sessions, device.made_sessions, package.open_sessions) == (1, number + 1, 1)
+        assert (device.counts.open, device.counts.made, package.open_sessions) == (1, number + 1, 1)
         encoder.close()
         encoder.close()
-        assert (device.open_sessions, package.open_sessions) == (0, 0)
+        assert (device.counts.open, package.open_sessions) == (0, 0)
 
 
 def test_the_encoder_is_made_on_the_visible_device_with_the_workers_handles() -> None:
@@ -109,7 +109,7 @@ def test_the_evidence_is_asked_for_when_an_encoder_fails(free_bytes: int, kind: 
     device = NvencDevice(FakeNvenc(sessions_max=0), free_bytes=lambda: free_bytes, device_sessions=lambda: 8)
     with pytest.raises(kind, match="8 encoders"):
         device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
-    assert device.open_sessions == 0
+    assert device.counts.open == 0
 
 
 def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
@@ -141,7 +141,7 @@ def test_encoders_take_of_the_devices_budget() -> None:
     assert 96 << 20 < budget.taken_bytes < 100 << 20
     with pytest.raises(DeviceMemory, match="are in use"):
         device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
-    assert (len(package.made), device.open_sessions) == (1, 1)
+    assert (len(package.made), device.counts.open) == (1, 1)
     encoder.close()
     encoder.close()
     assert budget.taken_bytes == 0

@@ -96,7 +96,7 @@ def test_an_encoder_is_closed_when_the_session_does_not_open() -> None:
     device = NvencDevice(package)
     with pytest.raises(EngineFailed):
         NvencSession(device, settled(package))
-    assert (device.made_sessions, device.open_sessions) == (1, 0)
+    assert (device.counts.made, device.counts.open) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_fault_while_encoding_is_one_of_ours(function: str, code: int, kind: t
         package.faults[function] = code
         with pytest.raises(kind):
             encoded(session, 4)
-    assert device.open_sessions == 0
+    assert device.counts.open == 0
 
 
 @pytest.mark.parametrize(("code", "kind"), [(10, SessionLimit), (2, EngineUnfit), (8, EngineUnfit)])

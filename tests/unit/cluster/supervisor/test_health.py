@@ -9,6 +9,7 @@ import pytest
 
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.placement.build import node_of_report
+from codecfleet.cluster.placement.demand import EncoderChoice
 from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
@@ -16,6 +17,8 @@ from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.health_poll import HealthPoll
 from codecfleet.cluster.supervisor.events import (
     Asked,
+    Encoding,
+    Event,
     HealthSeen,
     HealthUnseen,
     NodesSeen,
@@ -24,14 +27,19 @@ from codecfleet.cluster.supervisor.events import (
     Probed,
 )
 from codecfleet.cluster.supervisor.messages import JobReport, RayNode
+from codecfleet.cluster.supervisor.pulse import Pulse
 from codecfleet.cluster.supervisor.seats import SeatState
 from codecfleet.cluster.supervisor.status import status_of
 from codecfleet.cluster.supervisor.status_lines import status_lines
+from codecfleet.testing.fake_clock import FakeClock
 from codecfleet.testing.fake_nvml import FakeNvml
 from codecfleet.testing.simulated_report import simulated_report
 
 from .test_core import World
 from .test_gpu_workers import _demand
+from .test_shell import MakeShell, clock, make_shell, report, settled, two_nodes
+
+__all__ = ["clock", "make_shell"]
 
 MIB, GIB = 1 << 20, 1 << 30
 NOW = datetime(2023, 1, 1, tzinfo=UTC)
@@ -342,3 +350,52 @@ def test_encoder_sessions_of_others_count_against_the_cap() -> None:
     watched.poll()
     assert watched.device.encoder_sessions_others == 5
     assert "5 encoder sessions (5 others)" in watched.text
+
+
+def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) -> None:
+    watched.sessions()
+    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
+    watched.world.tell(Encoding(seat.seat.seat, seat.epoch, sessions, refused_at))
+
+
+def _encoder_sessions(watched: Watched) -> int:
+    """Return how many sessions a large job that NVENC encodes gets."""
+    demand = replace(_demand(100), encoder=EncoderChoice.NVENC)
+    watched.say(JobReport(demand))
+    return sum(lane.sessions for lane in watched.world.core.state.placement.lanes)
+
+
+def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
+    """What a GeForce driver refuses is the machine's cap, those of others counted; what passes it forgets it."""
+    watched = Watched("rtx-4090")
+    before = _encoder_sessions(watched)
+    assert before > 3
+    _encoding(watched, 3, refused_at=3)
+    assert _encoder_sessions(watched) == 3
+    watched.nvml.device(watched.raw).sessions = [CodecSession(1, 99, "h264", 1920, 1080, 30, 900)]
+    watched.poll()
+    assert _encoder_sessions(watched) == 2
+    watched.nvml.device(watched.raw).sessions = []
+    watched.poll()
+    _encoding(watched, 5)
+    assert _encoder_sessions(watched) == before
+
+
+async def test_a_pulse_tells_of_encoder_sessions(make_shell: MakeShell, clock: FakeClock) -> None:
+    """Sessions, and the refusal of one, reach the core once each."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    worker = min((await settled(shell, report(1, 50))).slots["j"])
+    told: list[Encoding] = []
+    feed = shell.feed
+
+    def listen(event: Event) -> None:
+        told.extend([event] if isinstance(event, Encoding) else [])
+        feed(event)
+
+    shell.feed = listen  # type: ignore[method-assign]
+    for pulse in (Pulse(0, ()), Pulse(0, (), encoding=2), Pulse(0, (), encoding=2, refusals=1, refused_at=2)):
+        hands.pulses[worker] = pulse
+        await clock.advance(4)
+    seat, _, epoch = worker.rpartition(":")
+    assert told == [Encoding(seat, int(epoch), 2), Encoding(seat, int(epoch), 2, 2)]
