@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import hypot
 from typing import TYPE_CHECKING, cast
 
 from ..errors import InputUnreadable
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StreamExtras",
+    "axis_scales",
     "container_side_data",
     "describe_extras",
     "describe_video",
     "frame_side_data",
     "nominal_frame_rate",
+    "stretches",
 ]
 
 _MATRIX = struct.Struct("=9i")
+_STRETCH = 1 / 100
 _IDENTITY = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _VIEW_ID = "29"  # AV_FRAME_DATA_VIEW_ID
 _FALLBACK_FPS = Fraction(25)
@@ -109,11 +113,29 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
         height=height,
         pix_fmt=pix_fmt,
         frame_rate=nominal_frame_rate(stream.average_rate, stream.guessed_rate, stream.base_rate),
-        sample_aspect_ratio=stated.sample_aspect_ratio or Fraction(1),
+        sample_aspect_ratio=_shape(stream, stated.sample_aspect_ratio) or Fraction(1),
         colour=_completed(stated.colour, first_frame),
         hdr=_static_hdr(side_data(stream), frame_side_data(first_frame) if first_frame is not None else {}),
         interlaced=stated.field_order in _FIELD_CODED or (first_frame is not None and first_frame.interlaced_frame),
     )
+
+
+def _shape(stream: "VideoStream", of_bitstream: Fraction | None) -> Fraction | None:
+    """Return the shape of the samples: the bitstream's, except where the container's matrix stretches them."""
+    matrix = _display_matrix(side_data(stream).get("display_matrix"))
+    return stream.sample_aspect_ratio if matrix is not None and stretches(matrix) else of_bitstream
+
+
+def stretches(matrix: tuple[int, ...]) -> bool:
+    """Tell whether a display matrix scales its two axes so differently that FFmpeg takes it for the samples' shape."""
+    across, down = axis_scales(matrix)
+    return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
+
+
+def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
+    """Return by how much a display matrix scales what is across and what is down, in 1/65536."""
+    a, b, _, c, d, *_ = matrix
+    return hypot(a, c), hypot(b, d)
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:

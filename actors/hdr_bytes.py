@@ -67,14 +67,17 @@ def _ratio(numerator: int, denominator: int, grid: int) -> Fraction:
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write the ``AVMasteringDisplayMetadata`` that reads back as ``display``."""
+    """Write the ``AVMasteringDisplayMetadata`` that reads back as ``display``.
+
+    Both halves count as set, an unknown one as zeros: mp4's muxer leaves out a display of which one half is not set.
+    """
     chromaticities = [*display.red, *display.green, *display.blue, *display.white]
     luminances = [display.min_luminance, display.max_luminance]
     terms: list[int] = []
     for value in chromaticities + luminances:
         fitting = value.limit_denominator(_LARGEST_TERM)
         terms += (fitting.numerator, fitting.denominator)
-    return _MASTERING.pack(*terms, any(chromaticities), any(luminances))
+    return _MASTERING.pack(*terms, 1, 1)
 
 
 def content_light_from_bytes(data: bytes) -> ContentLight | None:

@@ -19,7 +19,6 @@ from av.video.stream import VideoStream
 
 from ..actors.audio import EncodedTrack
 from ..actors.av_stream import FieldOrder, add_side_data
-from ..actors.describe import container_side_data
 from ..actors.encoder_tables import codes_interlaced
 from ..actors.encoding import reorder_depth
 from ..errors import ProofFailed, WorkError
@@ -177,8 +176,9 @@ class Gather:
             extradata=extradata,
             reorder_frames=reorder_depth(encoder, extradata),
             field_order=plan.extras.field_order if self._codes_fields else FieldOrder.PROGRESSIVE,
+            states_shape=not plan.stretched_by_matrix,
         )
-        for kind, data in container_side_data(encoder.format, plan.extras).items():
+        for kind, data in plan.header.items():
             if kind != "dovi_conf" or encoder.dolby_vision:
                 add_side_data(stream, kind, data)
         stream.metadata.update(plan.carry.video_tags)

@@ -5,6 +5,7 @@ view, field coding, and what the container has no place for.
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from ..actors.describe import StreamExtras
 from ..actors.encoder_settings import Codec, EncoderSettings
@@ -20,6 +21,7 @@ _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 """Peak luminance of a mastering display, in cd/m², that an SEI message can state."""
 _SECOND_VIEW = "VIEW_ID"
+_LARGEST_SHAPE_TERM = (1 << 16) - 1
 
 
 def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> tuple[Warning_, ...]:
@@ -48,21 +50,14 @@ def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container
         yield "dovi-dropped", message, "metadata.dovi-configuration", "metadata.dovi-rpu"
     if _SECOND_VIEW in extras.frame_kinds:
         yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
-    yield from _container_losses(output, extras, codec, container, boxed=boxed)
+    yield from _container_losses(output, codec, container, boxed=boxed)
 
 
 def _container_losses(
-    output: VideoFormat, extras: StreamExtras, codec: Codec, container: Container, *, boxed: bool
+    output: VideoFormat, codec: Codec, container: Container, *, boxed: bool
 ) -> Iterator[tuple[str, ...]]:
     name = f".{container.name}"
     if not boxed:
-        if extras.display_matrix is not None:
-            yield "rotation-dropped", f"the rotation is lost: {name} has no place for it", "metadata.rotation"
-        if extras.spherical is not None:
-            yield "spherical-dropped", f"spherical metadata is lost: {name} has no place for it", "metadata.spherical"
-        if extras.stereo3d is not None:
-            message = f"the arrangement of the two views is lost: {name} has no place for it"
-            yield "stereo3d-dropped", message, "metadata.stereo3d"
         if _has_hdr(output) and codec not in _WITH_HDR_IN_BITSTREAM:
             message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
             yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
@@ -71,20 +66,36 @@ def _container_losses(
             yield "primaries-dropped", message, "metadata.primaries"
             message = f"the transfer function is lost: neither VP9 nor {name} has a place for it"
             yield "transfer-dropped", message, "metadata.transfer"
-    if container.muxer == "webm" and (output.width * output.sample_aspect_ratio).denominator != 1:
-        message = f"the sample aspect ratio is rounded: {name} states the shape in whole pixels"
-        yield "aspect-rounded", message, "metadata.aspect"
+    if _rounds_shape(output, codec, container):
+        yield "aspect-rounded", f"the samples' shape is rounded: {name} states none so fine", "metadata.aspect"
+    if output.sample_aspect_ratio != 1 and not container.holds_tracks and codec in (Codec.AV1, Codec.VP9):
+        yield "aspect-dropped", f"the samples' shape is lost: neither {codec} nor {name} states it", "metadata.aspect"
     if codec in (Codec.H264, Codec.HEVC) and not _fits_sei(output):
         message = "the mastering display's luminance is outside what HEVC and H.264 can state"
+        yield "bitstream-luminance", message, "hdr.bitstream"
+    if codec is Codec.AV1 and output.hdr.mastering is not None and not output.hdr.mastering.max_luminance:
+        message = (
+            "the mastering display's colours are lost in the bitstream: AV1's encoder writes none without luminance"
+        )
         yield "bitstream-luminance", message, "hdr.bitstream"
     if not container.carries_times:
         yield "times-dropped", f"presentation times are lost: {name} holds pictures in order, and nothing else"
 
 
+def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bool:
+    """Tell whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
+    shape = output.sample_aspect_ratio
+    if container.is_isobmff:
+        return False
+    if codec in (Codec.H264, Codec.HEVC):
+        return max(shape.numerator, shape.denominator) > _LARGEST_SHAPE_TERM
+    return container.is_matroska and (output.width * shape).denominator != 1
+
+
 def _fits_sei(output: VideoFormat) -> bool:
-    """Tell whether the mastering display's peak lies in the range of the SEI message (H.264 D.2.29: 5 to 10,000)."""
-    mastering = output.hdr.mastering
-    return mastering is None or LOWEST_PEAK <= mastering.max_luminance <= HIGHEST_PEAK
+    """Tell whether the mastering display's peak is unknown, or one that an SEI message can state (H.264 D.2.29)."""
+    peak = Fraction(0) if output.hdr.mastering is None else output.hdr.mastering.max_luminance
+    return not peak or LOWEST_PEAK <= peak <= HIGHEST_PEAK
 
 
 def _has_hdr(output: VideoFormat) -> bool:

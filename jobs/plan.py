@@ -4,11 +4,12 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ..actors.describe import StreamExtras
+from ..actors.describe import StreamExtras, stretches
 from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
 from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
@@ -22,6 +23,7 @@ from ..cluster.placement.demand import EncoderKind
 from ..errors import InputDamaged, Unsupported, WouldLose
 from .carry import CarryPlan, plan_carry
 from .containers import Container, container_for
+from .header_trial import settle_header, settle_orientation
 from .index import TrackIndex
 from .losses import picture_losses
 from .picture import settle_picture
@@ -52,6 +54,8 @@ class Plan:
     index: TrackIndex
     source_format: VideoFormat
     extras: StreamExtras
+    header: Mapping[str, bytes]
+    """What the container is told of the pictures beside their format: stream side data, by FFmpeg's kinds."""
     tracks: SourceDescription
     carry: CarryPlan
     filters: FilterSettings
@@ -89,6 +93,12 @@ class Plan:
             return device_conversion(surface, (source.width, source.height), output).name
         same = (source.width, source.height, source.pix_fmt) == (output.width, output.height, output.pix_fmt)
         return "" if same and not self.filters.has_memory else "software-filters"
+
+    @property
+    def stretched_by_matrix(self) -> bool:
+        """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
+        matrix, shape = self.extras.display_matrix, self.encoder.format.sample_aspect_ratio
+        return self.container.is_isobmff and shape == 1 and matrix is not None and stretches(matrix)
 
     @property
     def frames(self) -> int:
@@ -219,6 +229,8 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     source_format, extras = reading.described()
     _check_dolby_vision(extras, spec)
     picture, changes = settle_picture(source_format, spec, codec)
+    picture, extras = settle_orientation(source_format, picture, extras, container)
+    header = settle_header(picture, extras, container)
     carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
     encoder = settle_encoder(
         codec,
@@ -230,7 +242,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         time_base=index.time_base,
         dolby_vision=_keeps_dolby_vision(extras, codec, picture, container),
     )
-    losses = (*carry.losses, *picture_losses(extras, encoder, container))
+    losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
@@ -243,6 +255,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         index=index,
         source_format=source_format,
         extras=extras,
+        header=header.side,
         tracks=tracks,
         carry=carry,
         filters=FilterSettings(picture, spec.deinterlace),

@@ -42,8 +42,11 @@ def add_video_track(
     extradata: bytes,
     reorder_frames: int,
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
+    states_shape: bool = True,
 ) -> VideoStream:
     """Add the stream that the packets of ``settings``'s encoder go into.
+
+    ``states_shape`` False leaves the samples' shape to a display matrix that stretches.
 
     Raises:
         WorkError: PyAV makes none.
@@ -57,7 +60,7 @@ def add_video_track(
         stream,
         pix_fmt=picture.pix_fmt,
         colour=picture.colour,
-        sample_aspect_ratio=picture.sample_aspect_ratio,
+        sample_aspect_ratio=picture.sample_aspect_ratio if states_shape else Fraction(0),
         video_delay=reorder_frames,
         frame_rate=picture.frame_rate,
         field_order=field_order,
