@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Final
 
@@ -10,6 +11,7 @@ from .probes.container import judge_container
 from .probes.cuda_compat import STUCK_MEND, CompatFacts, has_driver, judge
 from .probes.device_report import DeviceReport, MigSlice
 from .probes.engines import Direction, Engine, How, Trial
+from .probes.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
 from .probes.node_report import DeviceTrials, NodeReport
 from .probes.nvml_facts import BRANDS
 from .probes.trial_cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
@@ -31,6 +33,9 @@ _RECOVERY_MENDS: Final = {
 }
 """By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
 _RESETS: Final = ("reset", "drain and reset")
+
+
+_LICENCE_MEND: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 
 
 class Weight(Enum):
@@ -349,13 +354,32 @@ def _vgpu(report: NodeReport) -> Iterator[Finding]:
         if not device.uuid_is_stable:
             cause = "a vGPU's UUID changes with every start of its machine"
             yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
-        guest = report.vgpu_guests.get(known(device.uuid, ""))
-        if device.virtualization == "vgpu" and guest is not None and not isinstance(guest.licences, NotApplicable):
-            features = guest.licences.features
-            if features and not any(feature.is_licensed for feature in features):
-                title = "the vGPU has no licence and will be slowed down"
-                mend = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
-                yield Finding(Weight.BROKEN, title, "its guest driver got none", mend, about)
+        yield from _licence(report, device, about)
+        host = report.vgpu_hosts.get(known(device.uuid, ""))
+        if host is not None:
+            without = sum(known(vgpu.licensed, otherwise=True) is False for vgpu in known(host.active, ()))
+            if without:
+                title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"
+                cause = f"their guests are slowed down to {UNLICENSED_FPS:g} frames a second"
+                yield Finding(Weight.LIMITED, title, cause, _LICENCE_MEND, about)
+
+
+def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[Finding]:
+    """Judge the licence of a device as its guest sees it; a GPU that is passed through loses no speed without one."""
+    guest = report.vgpu_guests.get(known(device.uuid, ""))
+    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
+    licence = None if guest is None else licence_of(guest.licences, taken_at)
+    if licence is None or isinstance(licence, NotApplicable) or licence.is_valid:
+        return
+    state = "has no licence" if licence.state is LicenceState.MISSING else "has a licence that expired"
+    limit = fps_limit(device.kind, licence)
+    if limit is not None:
+        title = f"the vGPU {state} and will be slowed down to {limit:g} frames a second"
+        yield Finding(Weight.BROKEN, title, licence.sentence, _LICENCE_MEND, about)
+    else:
+        title = f"the passed-through GPU {state} for vGPU software"
+        cause = f"{licence.sentence}: only features for graphics workstations need one, and video engines do not"
+        yield Finding(Weight.NOTE, title, cause, "", about)
 
 
 def _software_encoders(report: NodeReport) -> list[Trial]:
