@@ -54,7 +54,8 @@ class Record:
         sample = {
             "t_s": round(time.monotonic() - self.began_s, 1),
             "phase": phase,
-            "slots": fleet.slots,
+            # Not what the pool has: there what still runs on slots that were taken back counts too.
+            "slots": sum(job.granted_slots for job in status.jobs),
             "polled_ago_s": None if device is None else device.seen_s,
             "nvdec_percent": None if not use else use["percent"],
             "others_percent": None if not use else use["others_percent"],
