@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ..gpu_identity import ShownGpus, named, on_node
 from ..hardware import Hardware, load_hardware
-from ..probes.absence import Maybe, NotApplicable, known
+from ..probes.absence import Absence, Maybe, NotApplicable, known
 from ..probes.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ..probes.engines import Engine, EngineCount, Trial
 from ..probes.licence import fps_limit, licence_of
@@ -49,9 +49,14 @@ def node_of_report(
     if not isinstance(report.nvml, NotApplicable):
         devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
-    limits = _licence_limits(report, name)
+    limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
     found = [
-        replace(_with_shared_memory(made, report.tegra), fps_max=limits.get(made.device))
+        replace(
+            _with_shared_memory(made, report.tegra),
+            fps_max=limits.get(made.device),
+            converts=converts,
+            untried="" if made.trials else untried,
+        )
         for each in devices
         for made in _devices_of(each, name, driver, trials, tables)
     ]
@@ -95,6 +100,22 @@ def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
         for each in devices
         if (guest := report.vgpu_guests.get(known(each.uuid, ""))) is not None
     }
+
+
+def _converts(report: NodeReport) -> bool:
+    """Tell whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
+    if isinstance(report.cuda, NotApplicable) or not isinstance(report.cuda.nvrtc, NotApplicable):
+        return True
+    return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
+
+
+def _why_untried(report: NodeReport) -> str:
+    """Return why no codec could be tried on any GPU; "" where they could."""
+    package = report.pynvvideocodec
+    if report.simulated:
+        return ""
+    found = package if isinstance(package, NotApplicable) else package.picked
+    return found.reason if isinstance(found, NotApplicable) else ""
 
 
 def _dla_count(report: NodeReport) -> int:

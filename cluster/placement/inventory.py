@@ -53,6 +53,10 @@ class Device:
     """What its driver limits all its sessions to together, in frames a second: a vGPU without a licence."""
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
+    converts: bool = True
+    """Whether it can scale and convert pictures itself, as far as known: without NVRTC no GPU does."""
+    untried: str = ""
+    """Why none of its codecs could be tried, "" where they could: without trials nothing is known of its engines."""
     hosts_vgpus: bool = False
     """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
 

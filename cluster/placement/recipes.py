@@ -158,13 +158,17 @@ class _Asked:
         return ""
 
     def _decoding_refusal(self) -> str:
-        return self.demand.software_decode or self._engine_refusal(
-            Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height
-        )
+        if self.demand.software_decode:
+            return self.demand.software_decode
+        if self.demand.has_filters and any(kind.is_nvenc for kind in self.kinds) and not self.device.converts:
+            return f"{self.device.name} cannot scale and convert pictures without NVRTC"
+        return self._engine_refusal(Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height)
 
     def _engine_refusal(self, engine: Engine, case: CodecCase, width: int, height: int) -> str:
         if engine not in self.policy.engines:
             return f"the policy does not use {engine.name}"
+        if not self.device.trials:
+            return f"{self.device.name} was not tried" + (f": {self.device.untried}" if self.device.untried else "")
         trials = [trial for trial in self.device.trials if trial.engine is engine and trial.case == case]
         if self.device.engines.get(engine, 0) <= 0:
             return next((trial.reason for trial in trials if trial.reason), f"{self.device.name} has no {engine.name}")

@@ -6,6 +6,7 @@ leaves what came before it.
 """
 
 import ctypes
+import importlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def ask(*, every_device: bool = False) -> Iterator[Item]:
     for name in CODEC_LIBRARIES:
         yield from _ask_codec_library(name)
     if cuda is not None:
+        yield from _ask_nvrtc()
         yield from _ask_devices(cuda)
 
 
@@ -68,6 +70,20 @@ def _ask_codec_library(name: str) -> Iterator[Item]:
     if name == "libnvidia-encode.so.1":
         version = ctypes.c_uint32()
         yield "nvenc", _call(library, "NvEncodeAPIGetMaxSupportedVersion", ctypes.byref(version)), version.value
+
+
+def _ask_nvrtc() -> Iterator[Item]:
+    """Look for NVRTC where ``cuda.core`` does, which compiles our kernels with it."""
+    yield "step", "loading NVRTC"
+    try:
+        finder = importlib.import_module("cuda.pathfinder")
+        library = ctypes.CDLL(finder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+    except (ImportError, OSError, RuntimeError) as error:
+        yield "no nvrtc", str(error).partition("\n")[0]
+        return
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    code = _call(library, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    yield "nvrtc", code, f"{major.value}.{minor.value}"
 
 
 def _ask_devices(cuda: ctypes.CDLL) -> Iterator[Item]:

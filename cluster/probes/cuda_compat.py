@@ -17,7 +17,7 @@ from .cuda_report import CudaDevice, CudaReport
 from .cuda_runtime import judge_runtimes
 from .cuda_tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
 from .pynvvideocodec import PyNvVideoCodecReport
-from .pynvvideocodec_needs import judge_pynvvideocodec
+from .pynvvideocodec_needs import INSTALL_EXTRA, judge_pynvvideocodec
 from .verdict import State, Verdict
 
 __all__ = ["STUCK_MEND", "CompatFacts", "State", "Verdict", "has_driver", "judge"]
@@ -58,6 +58,7 @@ def judge(facts: CompatFacts) -> tuple[Verdict, ...]:
         *judge_forward(report),
         *judge_runtimes(report),
         *_codec_libraries(report, codecs_work=facts.codecs_work),
+        *_nvrtc(report),
     ]
     if facts.pynvvideocodec is not None:
         verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report, codecs_work=facts.codecs_work)
@@ -207,6 +208,17 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Verdict]:
     else:
         because = f"{generation.name} (compute capability {device.compute_capability}) is supported"
         yield Verdict(subject, State.OK, rule, because)
+
+
+def _nvrtc(report: CudaReport) -> Iterator[Verdict]:
+    """Judge whether our kernels can be compiled; a report that did not come so far says nothing."""
+    subject, rule = "NVRTC", "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
+    found = report.nvrtc
+    if not isinstance(found, NotApplicable):
+        yield Verdict(subject, State.OK, rule, f"NVRTC {found} loads")
+    elif found.absence is Absence.NO_LIBRARY:
+        limits = ("scaling and converting pictures on the GPU: the processor does it",)
+        yield Verdict(subject, State.LIMITED, rule, found.reason, INSTALL_EXTRA, limits)
 
 
 def _codec_packages(report: CudaReport) -> str:

@@ -158,6 +158,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         codec_libraries={name: _codec_library(said, name) for name in CODEC_LIBRARIES},
         nvenc_api=said.answer("nvenc", lambda value: f"{value >> 4}.{value & 15}"),
         runtimes=(),
+        nvrtc=_nvrtc(said),
         ended=_ended(said, outcome),
         took_s=outcome.took_s,
     )
@@ -241,6 +242,13 @@ def _codec_library(said: _Said, name: str) -> Maybe[str]:
     if refused is None:
         return _NOT_ASKED
     return NotApplicable(Absence.NO_LIBRARY, f"{name} cannot be loaded: {refused[0]}")
+
+
+def _nvrtc(said: _Said) -> Maybe[str]:
+    refused = said.one("no nvrtc")
+    if refused is not None:
+        return NotApplicable(Absence.NO_LIBRARY, f"NVRTC cannot be loaded: {refused[0]}")
+    return said.answer("nvrtc", str)
 
 
 def _device(said: _Said, item: list[Any]) -> CudaDevice:

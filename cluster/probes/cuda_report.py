@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from .absence import Maybe
+from .absence import Absence, Maybe, NotApplicable
 from .elf_note import ForwardNote
 
 __all__ = ["CudaDevice", "CudaLibrary", "CudaReport", "Deployment", "KernelModule", "RuntimeInUse"]
+
+_NVRTC_NOT_ASKED = NotApplicable(Absence.FAILED, "NVRTC was not asked for")
 
 
 class Deployment(Enum):
@@ -76,7 +78,8 @@ class CudaReport:
     ``library`` is the libcuda that a process of ours loads, ``compat_libraries`` those of compat packages that lie on
     the disk. ``cuda_version`` is what that library says of itself ("13.0"). ``init_code`` is cuInit's.
     ``codec_libraries`` maps the name of each library that codecs and NVML need to the file that loaded.
-    ``nvenc_api`` is the newest NVENC interface of the driver ("13.0"). ``ended`` says how the asking process ended, ""
+    ``nvenc_api`` is the newest NVENC interface of the driver ("13.0"), ``nvrtc`` the version of the compiler of our
+    kernels; with ``Absence.NO_LIBRARY`` there is none. ``ended`` says how the asking process ended, ""
     when it came to its own end; what it had found out until then is kept. ``visible_devices`` is CUDA_VISIBLE_DEVICES,
     None where it is not set.
     """
@@ -92,6 +95,7 @@ class CudaReport:
     codec_libraries: dict[str, Maybe[str]]
     nvenc_api: Maybe[str]
     runtimes: tuple[RuntimeInUse, ...]
+    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED
     visible_devices: str | None = None
     is_tegra: bool = False
     ended: str = ""

@@ -8,8 +8,9 @@ from .cuda_tables import NVENC_API_DRIVERS, PyNvVideoCodecNeeds, version_numbers
 from .pynvvideocodec import PyNvVideoCodecReport
 from .verdict import State, Verdict
 
-__all__ = ["build_for", "judge_pynvvideocodec"]
+__all__ = ["INSTALL_EXTRA", "build_for", "judge_pynvvideocodec"]
 
+INSTALL_EXTRA = 'install the extra: pip install "codecfleet[nvidia]"'
 _SUBJECT = "PyNvVideoCodec"
 _ENCODE_LIBRARY = "libnvidia-encode.so.1"
 _BLACKWELL = (10, 0)
@@ -33,8 +34,9 @@ def judge_pynvvideocodec(
     """
     if isinstance(package.version, NotApplicable):
         limits = ("no hardware decoding or encoding through NVIDIA's engines",)
-        mend = 'install the extra: pip install "codecfleet[nvidia]"'
-        yield Verdict(_SUBJECT, State.LIMITED, "it is an optional package", package.version.reason, mend, limits)
+        yield Verdict(
+            _SUBJECT, State.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
+        )
         return
     imports = () if isinstance(package.picked, str) else (_system, _library, _api)
     sessions = () if codecs_work else (_orin, _blackwell)

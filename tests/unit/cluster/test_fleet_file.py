@@ -12,7 +12,8 @@ from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, bui
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
-from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.cuda_report import CudaReport
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How
 from codecfleet.cluster.probes.node_report import NodeReport, from_json
@@ -208,3 +209,28 @@ def _with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN
     gpu = report.nvml.devices[0]
     changed = replace(gpu, health=replace(gpu.health, **changes))
     return replace(report, nvml=replace(report.nvml, devices=(changed,)))
+
+
+def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
+    """What could not be tried, and that kernels cannot be compiled, is known of each GPU of the machine."""
+    missing = NotApplicable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
+    report = replace(simulated_report(load_fleet("l4-x4").nodes[0]), simulated="", pynvvideocodec=missing, devices=())
+    node = node_of_report(report)
+    assert [device.untried for device in node.devices] == ["PyNvVideoCodec is not installed"] * 4 + [""]
+    assert all(device.converts for device in node.devices)
+    driver = CudaReport(
+        kernel_module=missing,
+        library=missing,
+        deployment=missing,
+        compat_libraries=(),
+        cuda_version="13.0",
+        init_code=0,
+        device_count=4,
+        devices=(),
+        codec_libraries={},
+        nvenc_api="13.0",
+        runtimes=(),
+        nvrtc=NotApplicable(Absence.NO_LIBRARY, "NVRTC cannot be loaded"),
+    )
+    without = node_of_report(replace(report, cuda=driver))
+    assert [device.converts for device in without.devices] == [False] * 4 + [True]

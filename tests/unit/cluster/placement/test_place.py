@@ -300,3 +300,20 @@ def test_a_short_job_does_not_wait_for_a_gpu_to_start() -> None:
     assert Route.HYBRID in {lane.route for lane in never_waits.lanes}
     (reason,) = {refusal.reason for refusal in _place(demand(encoder=SOFTWARE, frames_total=240), h200).refusals}
     assert "its worker takes 4 s to start" in reason
+
+
+def test_a_gpu_without_nvrtc_does_not_keep_pictures_that_are_scaled() -> None:
+    """Its kernels cannot be compiled: what is scaled for NVENC goes through the cores; what is not stays on the GPU."""
+    plain, scaled = demand(segments=100), demand(segments=100, has_filters=True)
+    without = _with_gpu(gpu("L40S", "n", converts=False))
+    assert _routes(_place(plain, without))["n/gpu0"] is Route.GPU
+    assert _routes(_place(scaled, without))["n/gpu0"] is Route.UPLOAD
+    assert _routes(_place(scaled, inventory(node("n", "L40S"))))["n/gpu0"] is Route.GPU
+
+
+def test_a_gpu_that_was_not_tried_is_not_said_to_have_no_engine() -> None:
+    """Where the package is missing nothing is known of NVDEC and NVENC, and that is the reason."""
+    untried = gpu("L4", "n", trials=(), engines={}, untried="PyNvVideoCodec is not installed")
+    placement = _place(demand(), _with_gpu(untried))
+    assert _routes(placement) == {"n/cpu": Route.CPU}
+    assert _reason(placement, "n/gpu0") == "NVIDIA L4 was not tried: PyNvVideoCodec is not installed"

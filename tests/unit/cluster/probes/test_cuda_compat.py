@@ -483,3 +483,14 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
         assert verdict.because
         assert verdict.mend or verdict.state is not State.BROKEN
         assert verdict.limits or verdict.state is not State.LIMITED or verdict.mend
+
+
+def test_a_missing_compiler_is_a_limit_with_its_package() -> None:
+    """Without NVRTC the processor scales pictures, and the extra brings it; where it was not asked nothing is said."""
+    missing = NotApplicable(Absence.NO_LIBRARY, "NVRTC cannot be loaded: it was not found")
+    verdict = verdict_on("NVRTC", report(nvrtc=missing))
+    assert (verdict.state, verdict.because) == (State.LIMITED, missing.reason)
+    assert verdict.mend == 'install the extra: pip install "codecfleet[nvidia]"'
+    assert verdict.limits == ("scaling and converting pictures on the GPU: the processor does it",)
+    assert verdict_on("NVRTC", report(nvrtc="13.5")).state is State.OK
+    assert not [found for found in judge(CompatFacts(report())) if found.subject == "NVRTC"]

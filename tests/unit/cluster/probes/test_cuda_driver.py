@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.probes.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.absence import Absence, Maybe, NotApplicable
 from codecfleet.cluster.probes.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.cuda_compat import CompatFacts, State, judge
 from codecfleet.cluster.probes.cuda_deployment import deployment
@@ -279,3 +279,25 @@ def test_this_machine_is_reported_either_way() -> None:
         assert isinstance(report.init_code, int)
         assert isinstance(report.cuda_version, str)
         assert verdicts
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        (("nvrtc", 0, "13.5"), "13.5"),
+        (
+            ("no nvrtc", 'Failure finding "libnvrtc.so"'),
+            NotApplicable(Absence.NO_LIBRARY, 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'),
+        ),
+    ],
+)
+def test_nvrtc_is_looked_for(item: tuple[object, ...], found: Maybe[str]) -> None:
+    """The compiler of kernels is there with its version, or missing with the loader's reason."""
+    outcome = ChildOutcome(ChildEnd.RETURNED, (["library", "/x/libcuda.so.580.1"], list(item)))
+    assert report_of(outcome).nvrtc == found
+
+
+def test_a_working_driver_is_asked_with_nvrtc(healthy: FakeDriver) -> None:
+    """Beside a driver NVRTC is loaded as cuda.core would load it: it has a version, or there is none."""
+    found = healthy.probe().nvrtc
+    assert isinstance(found, str) or found.absence is Absence.NO_LIBRARY
