@@ -13,7 +13,7 @@ from .probes.engines import Engine
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode, to_json
 from .probes.vgpu_host import VgpuHostReport
 from .probes.vgpu_values import VmId
-from .report_lines import device_head, engine_counts, engine_text, paged, slice_head
+from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 from .text_lines import gigabytes, wrapped
 
 __all__ = [
@@ -99,7 +99,7 @@ def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled and gpu.mig.slices:
         for part in gpu.mig.slices:
             engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
-            yield f"{gpu.name} MIG {part.profile}: {engines}"
+            yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
         return
     engines = engine_text(engine_counts(gpu.engines, trials.get(known(gpu.uuid, str(gpu.index)))))
     mode = known(gpu.virtualization, "none")
@@ -114,7 +114,7 @@ def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]
     if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
         for part in gpu.mig.slices:
             counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
-            yield from wrapped(f"{slice_head(part)}, {counts}", "    ")
+            yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
     else:
         yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(uuid)))}", "    ")
     if use := _use(gpu):
@@ -158,7 +158,7 @@ def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     room = f"; at most {mig.slices_max} instances" if mig.enabled else ""
     yield f"    MIG is {'on' if mig.enabled else 'off'}{after}{room}"
     for part in mig.slices:
-        yield from wrapped(slice_head(part), "    ")
+        yield from wrapped(slice_head(mig, part), "    ")
         yield f"      engines: {engine_text(engine_counts(part.engines, trials.get(part.uuid)))}"
     for profile in mig.profiles:
         yield from wrapped(f"profile {_profile(profile)}", "    ")

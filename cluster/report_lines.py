@@ -6,8 +6,9 @@ from typing import Final
 from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
 from .findings import findings, verdicts
 from .grouping import counted, equal_groups, named_nodes
+from .placement.build import shown_by
 from .probes.absence import Maybe, NotApplicable, known
-from .probes.device_report import DeviceReport, MigSlice
+from .probes.device_report import DeviceReport, MigReport, MigSlice
 from .probes.engines import Codec, Direction, Engine, EngineCount, How, Trial
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode
 from .shared_findings import finding_lines, shared_findings
@@ -123,8 +124,9 @@ def _devices(report: NodeReport) -> Iterator[str]:
             yield from _engines_of(gpu.engines, trials.get(uuid))
             continue
         for part in gpu.mig.slices:
-            yield from wrapped(slice_head(part), "    ")
+            yield from wrapped(slice_head(gpu.mig, part), "    ")
             yield from _engines_of(part.engines, trials.get(part.uuid), "      ")
+    yield from _ray_lines(report)
     seen = {known(gpu.uuid, str(gpu.index)) for gpu in gpus}
     for device in report.devices if not seen else ():
         yield f"  device {device.device}: {device.kind}"
@@ -152,10 +154,25 @@ def device_head(gpu: DeviceReport) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def slice_head(part: MigSlice) -> str:
+def slice_head(mig: MigReport, part: MigSlice) -> str:
     """Return a MIG instance in a line."""
     memory = "" if isinstance(part.memory, NotApplicable) else f", {gigabytes(part.memory.total_bytes)}"
-    return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}"
+    return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}{sharing(mig, part)}"
+
+
+def sharing(mig: MigReport, part: MigSlice) -> str:
+    """Say who shares a slice's engines and memory, "" where they are its own."""
+    count = mig.sharers_of(part)
+    return "" if count == 1 else f", shared by {count} compute instances"
+
+
+def _ray_lines(report: NodeReport) -> Iterator[str]:
+    """Say how to start Ray where it would count slices as one GPU; the line to type is not wrapped."""
+    shown = shown_by(report)
+    for_ray = shown.for_ray
+    if for_ray is not None and for_ray.count(",") + 1 != len(shown.given):
+        yield from wrapped("Ray counts a GPU that is cut as one; to have it count each slice, start it with:", "  ")
+        yield f"    CUDA_VISIBLE_DEVICES={for_ray} ray start --num-gpus={for_ray.count(',') + 1}"
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, tuple[int, How]]:

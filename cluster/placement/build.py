@@ -17,7 +17,7 @@ from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, S
 from ..probes.tegra import TegraReport
 from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
-__all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report"]
+__all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report", "shown_by"]
 
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
@@ -75,12 +75,15 @@ def node_of_report(
         dlas=dlas_of(name, _dla_count(report)),
         memory_bytes=report.host.memory_bytes,
         system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
-        shown=ShownGpus(tuple(map(named, devices)), cuda_visible, _container_visible(report)),
+        shown=shown_by(report, cuda_visible),
     )
 
 
-def _container_visible(report: NodeReport) -> str | None:
-    return None if isinstance(report.container, NotApplicable) else report.container.visible_devices
+def shown_by(report: NodeReport, cuda_visible: str | None = None) -> ShownGpus:
+    """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
+    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    container = None if isinstance(report.container, NotApplicable) else report.container.visible_devices
+    return ShownGpus(tuple(map(named, devices)), cuda_visible, container)
 
 
 def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
@@ -178,10 +181,12 @@ def _devices_of(
         yield whole
         return
     for part in report.mig.slices:
-        yield _slice_of(whole, part, trials.get(part.uuid, ()))
+        yield _slice_of(whole, part, trials.get(part.uuid, ()), report.mig.sharers_of(part))
 
 
-def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...]) -> Device:
+def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...], sharers: int) -> Device:
+    """Return a slice; compute instances of one GPU instance share its engines and its memory evenly."""
+    free_bytes = _free_bytes(part.memory)
     return replace(
         whole,
         device=part.uuid,
@@ -189,7 +194,8 @@ def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...]) -> Devic
         name=f"{whole.name} MIG {part.profile}",
         engines={entry.engine: entry.count for entry in part.engines},
         trials=trials,
-        free_memory_bytes=_free_bytes(part.memory),
+        free_memory_bytes=None if free_bytes is None else free_bytes // sharers,
+        share=whole.share / sharers,
         parent=whole.device,
     )
 
@@ -282,17 +288,19 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
     if not device.mig_enabled:
         yield whole
         return
+    instances = [part.gpu_instance for part in device.slices]
     for part in device.slices:
-        yield _simulated_slice(whole, part)
+        yield _simulated_slice(whole, part, instances.count(part.gpu_instance))
 
 
-def _simulated_slice(whole: Device, part: SimulatedSlice) -> Device:
+def _simulated_slice(whole: Device, part: SimulatedSlice, sharers: int) -> Device:
     return replace(
         whole,
         device=part.uuid,
         kind=DeviceKind.MIG,
         name=f"{whole.name} MIG {part.profile}",
         engines=part.engines,
-        free_memory_bytes=part.memory_bytes or None,
+        free_memory_bytes=part.memory_bytes // sharers or None,
+        share=whole.share / sharers,
         parent=whole.device,
     )

@@ -148,6 +148,10 @@ class MigReport:
     profiles: tuple[MigProfile, ...]
     slices_refused: NotApplicable | None = None
 
+    def sharers_of(self, part: MigSlice) -> int:
+        """Return how many compute instances share the engines and the memory of a slice's GPU instance, itself too."""
+        return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:

@@ -16,9 +16,11 @@ from codecfleet.cluster.inventory_lines import (
     nodes_document,
     vgpu_lines,
 )
+from codecfleet.cluster.probes.absence import NotApplicable
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.node_report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.nvml import NvmlReport
+from codecfleet.cluster.report_lines import machine_page
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.simulated_report import simulated_report
 
@@ -33,13 +35,18 @@ def reports(name: str) -> list[NodeReport | SilentNode]:
     return [simulated_report(node, fleet.name) for node in fleet.nodes[:12]]
 
 
+def width(line: str) -> int:
+    """Return how wide a line is; one that is to be copied into a shell is one line, however wide."""
+    return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.__name__)
 @pytest.mark.parametrize("name", [path.stem for path in FLEETS])
 def test_every_page_is_narrow_and_marked(name: str, page: object) -> None:
     """No line is wider than a terminal, and machines that do not exist are never shown without saying so."""
     assert callable(page)
     lines = list(page(reports(name)))
-    assert max(len(line) for line in lines) <= WIDTH
+    assert max(map(width, lines)) <= WIDTH
     assert lines[0].startswith(f"SIMULATED ({name}): ")
     assert lines[0].endswith(
         "this machine does not exist" if len(reports(name)) == 1 else "these machines do not exist"
@@ -53,7 +60,7 @@ def test_every_page_of_each_machine_is_narrow_and_marked(name: str) -> None:
     found = reports(name)
     for page in PAGES_OF_EACH:
         lines = list(page(found, every=True))
-        assert max(len(line) for line in lines) <= WIDTH
+        assert max(map(width, lines)) <= WIDTH
         assert all(line.isprintable() for line in lines)
     named = [line.split()[0] for line in node_lines(found, every=True)]
     assert [report.host.name for report in found if isinstance(report, NodeReport)] == [
@@ -160,3 +167,18 @@ def test_long_words_stand_alone() -> None:
     """A file name longer than a line is not cut, so that it can be copied."""
     name = "x" * 150
     assert name in [line.strip() for line in wrapped(f"cause: {name}", "  ")]
+
+
+def test_doctor_prints_what_to_start_ray_with() -> None:
+    """Where GPUs are cut, Ray would count each as one: the line names every slice and whole GPU, and is not wrapped."""
+    (node,) = load_fleet("a100-mig").nodes
+    report = simulated_report(node)
+    (line,) = [line for line in machine_page(report) if "ray start" in line]
+    assert not isinstance(report.nvml, NotApplicable)
+    names = []
+    for gpu in report.nvml.devices:
+        assert not isinstance(gpu.mig, NotApplicable)
+        names += [part.uuid for part in gpu.mig.slices] or [gpu.uuid]
+    assert line.strip() == f"CUDA_VISIBLE_DEVICES={','.join(map(str, names))} ray start --num-gpus={len(names)}"
+    (whole,) = load_fleet("rtx-4090").nodes
+    assert "ray start" not in "\n".join(machine_page(simulated_report(whole)))
