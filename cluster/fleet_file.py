@@ -7,18 +7,18 @@ model's name. The same files feed ``codecfleet plan --fleet``, the tests, and th
 import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from ..errors import UsageError
+from .fleet_parts import Gibibytes, Parts, Strict, VgpuEntry, made_uuid
 from .hardware import MIB, GpuModel, Hardware, load_hardware
 from .probes.device_report import DeviceKind
 from .probes.engines import Engine, Trial
-from .probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from .probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode
 
 __all__ = ["built_in_fleets", "load_fleet"]
 
@@ -27,7 +27,6 @@ _HELP = "configs/fleets/README.md lists the keys of a fleet file."
 _FOLDER = "fleets"
 
 Count = Annotated[int, Field(ge=1, le=10_000)]
-Gibibytes = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Virtualization(StrEnum):
@@ -44,23 +43,7 @@ class Virtualization(StrEnum):
         return list(Virtualization).index(self)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class VgpuEntry(_Strict):
-    """One vGPU that runs on a host's GPU."""
-
-    instance: Annotated[int, Field(ge=0)]
-    type_id: int
-    type_name: str
-    framebuffer_gib: Gibibytes
-    vm: str
-    licensed: bool = True
-    frame_rate_limit: int | None = None
-
-
-class DeviceEntry(_Strict):
+class DeviceEntry(Strict):
     """``count`` GPUs of one model."""
 
     model: str
@@ -69,9 +52,11 @@ class DeviceEntry(_Strict):
     engines: dict[Engine, Annotated[int, Field(ge=0)]] | None = None
     memory_gib: Gibibytes | None = None
     video_clock_mhz: Annotated[int, Field(gt=0)] | None = None
-    mig: tuple[str, ...] | None = None
+    mig: tuple[str | tuple[str, ...], ...] | None = None
     virtualization: Virtualization = Virtualization.NONE
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    licensed: bool | None = None
+    licence_expires: AwareDatetime | None = None
     vgpus: tuple[VgpuEntry, ...] = ()
     vgpu_scheduler: str = "best effort"
     encoder_sessions_max: Annotated[int, Field(ge=0)] | None = None
@@ -79,7 +64,7 @@ class DeviceEntry(_Strict):
     xids: tuple[int, ...] = ()
 
 
-class NodeEntry(_Strict):
+class NodeEntry(Strict):
     """``count`` machines that are alike; ``{n}`` in the name is counted from ``first``."""
 
     name: str
@@ -98,7 +83,7 @@ class NodeEntry(_Strict):
     devices: tuple[DeviceEntry, ...] = ()
 
 
-class FleetDocument(_Strict):
+class FleetDocument(Strict):
     """A whole file."""
 
     schema_version: Annotated[int, Field(alias="schema", ge=1, le=1)]
@@ -186,8 +171,9 @@ class _Resolver:
             raise UsageError(message, f"Known are {', '.join(self._hardware.gpus)}.")
         engines = {**model.engines, **(entry.engines or {})}
         guest = entry.virtualization is Virtualization.GUEST
-        uuid = _uuid("GPU", self._fleet, node, index)
+        uuid = made_uuid("GPU", self._fleet, node, index)
         architecture = self._hardware.architectures[model.architecture]
+        parts = self._parts_of(entry, model, uuid)
         clock = entry.video_clock_mhz or model.video_clock_mhz
         return SimulatedDevice(
             kind=DeviceKind.VGPU if guest else DeviceKind.IGPU if model.igpu or tegra else DeviceKind.GPU,
@@ -202,14 +188,28 @@ class _Resolver:
             trials=self._trials_of(entry.name or model.names[0], model, engines),
             mig_enabled=entry.mig is not None,
             mig_capable=bool(model.mig),
-            slices=self._slices(entry, model, uuid),
+            slices=parts.slices(entry.mig or ()),
             virtualization=entry.virtualization.number,
-            vgpus=tuple(_vgpu(vgpu, uuid) for vgpu in entry.vgpus),
+            vgpus=parts.vgpus(entry.vgpus),
             vgpu_scheduler=entry.vgpu_scheduler,
             share=entry.share,
+            licensed=guest if entry.licensed is None and guest else entry.licensed,
+            licence_expires=entry.licence_expires,
             encoder_sessions_max=entry.encoder_sessions_max,
             faults=entry.faults,
             xids=entry.xids,
+        )
+
+    def _parts_of(self, entry: DeviceEntry, model: GpuModel, uuid: str) -> Parts:
+        name = entry.name or model.names[0]
+        return Parts(
+            where=f"the fleet {self._path}: {entry.model}",
+            uuid=uuid,
+            memory_mib=model.memory_mib,
+            profiles=self._hardware.mig.get(model.mig, {}),
+            vgpu_types={
+                found.name: found for found in self._hardware.vgpu_types_of(name, mig_enabled=entry.mig is not None)
+            },
         )
 
     def _trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
@@ -217,37 +217,6 @@ class _Resolver:
         if key not in self._trials:
             self._trials[key] = self._hardware.trials_of(name, model, engines)
         return self._trials[key]
-
-    def _slices(self, entry: DeviceEntry, model: GpuModel, uuid: str) -> tuple[SimulatedSlice, ...]:
-        if entry.mig is None:
-            return ()
-        profiles = self._hardware.mig.get(model.mig, {})
-        for profile in entry.mig:
-            if profile not in profiles:
-                message = f"the fleet {self._path}: {entry.model} has no MIG profile {profile}"
-                raise UsageError(message, f"It has {', '.join(profiles) or 'none'}.")
-            if entry.mig.count(profile) > profiles[profile].most:
-                message = f"the fleet {self._path}: {entry.model} holds {profiles[profile].most} of {profile} at most"
-                raise UsageError(message, "Take some away.")
-        taken, whole = sum(map(_compute_slices, entry.mig)), max(map(_compute_slices, profiles), default=0)
-        if taken > whole:
-            message = f"the fleet {self._path}: {entry.model} has {whole} compute slices, and its MIG takes {taken}"
-            raise UsageError(message, "Take some away.")
-        return tuple(
-            SimulatedSlice(
-                uuid=_uuid("MIG", uuid, profile, number),
-                gpu_instance=number + 1,
-                profile=profile,
-                memory_bytes=profiles[profile].memory_mib * MIB,
-                engines=profiles[profile].engine_counts(),
-            )
-            for number, profile in enumerate(entry.mig)
-        )
-
-
-def _compute_slices(profile: str) -> int:
-    """Return how much of a GPU an instance takes, by its profile's name: 3 for "3g.20gb"."""
-    return int(profile.partition("g.")[0])
 
 
 def _processor(entry: NodeEntry, node: str) -> SimulatedDevice:
@@ -262,22 +231,3 @@ def _processor(entry: NodeEntry, node: str) -> SimulatedDevice:
         max_video_clock_mhz=None,
         engines={Engine.CPU: entry.cores},
     )
-
-
-def _vgpu(entry: VgpuEntry, gpu: str) -> SimulatedVgpu:
-    return SimulatedVgpu(
-        instance=entry.instance,
-        type_id=entry.type_id,
-        type_name=entry.type_name,
-        uuid=_uuid("", gpu, entry.vm, entry.instance).removeprefix("-"),
-        vm_id=entry.vm,
-        framebuffer_bytes=int(entry.framebuffer_gib * GIB),
-        licensed=entry.licensed,
-        frame_rate_limit=entry.frame_rate_limit,
-    )
-
-
-def _uuid(prefix: str, *parts: object) -> str:
-    """Return a UUID that is the same whenever the file is read."""
-    text = sha256("/".join(str(part) for part in parts).encode()).hexdigest()
-    return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

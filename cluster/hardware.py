@@ -3,9 +3,12 @@
 Everything here is a start value. Probes replace counts and capabilities, workers' measurements replace rates.
 """
 
+import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import count
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,9 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from .probes.cuda_tables import is_geforce
 from .probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 
-__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "load_hardware"]
+__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuType", "load_hardware"]
 
 MIB = 1 << 20
+_MOST_VGPUS = 32
+"""The guide gives no type of these GPUs more than 32 to a GPU, however little memory it has."""
+_TIME_SHARED_MOST = 50
+"""Where the made-up ids of types of GPU instances begin after those of types that share a GPU by time."""
 
 
 class _Frozen(BaseModel):
@@ -59,6 +66,54 @@ class Architecture(_Frozen):
     nvenc: str
     nvml: str
     compute_capability: str
+
+
+class VgpuType(_Frozen):
+    """A type of vGPU that a GPU can host; ``most`` is how many run at once. ``mig_profile`` is "" outside MIG mode."""
+
+    number: int
+    name: str
+    framebuffer_mib: int
+    most: int
+    mig_profile: str = ""
+
+    @property
+    def series(self) -> str:
+        """Return what kind of type it is, by the letter in its name: "Q", "B", "A" or "C"."""
+        return self.name.removesuffix("ME")[-1:]
+
+
+class VgpuBoard(_Frozen):
+    """The types of vGPU of one GPU: what their names begin with, the memory they share, and sizes (GiB) by series."""
+
+    prefix: str
+    memory_gib: int
+    unlisted_id: int
+    series: dict[str, tuple[int, ...]]
+    first_id: dict[str, int] = {}
+    fewer: dict[str, int] = {}
+
+    def shared(self) -> Iterator[VgpuType]:
+        """Yield the types that share the GPU by time."""
+        unlisted = count(self.unlisted_id)
+        for series, sizes in self.series.items():
+            numbers = count(self.first_id[series]) if series in self.first_id else unlisted
+            for gib, number in zip(sizes, numbers, strict=False):
+                most = self.fewer.get(f"{gib}{series}", min(_MOST_VGPUS, self.memory_gib // gib))
+                yield VgpuType(number=number, name=f"{self.prefix}-{gib}{series}", framebuffer_mib=gib << 10, most=most)
+
+    def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuType]:
+        """Yield the types that have a whole GPU instance each: "A100-1-5C" a 1g.5gb, "A100-1-5CME" a 1g.5gb+me."""
+        named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
+        for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
+            if parts is not None:
+                yield VgpuType(
+                    number=number,
+                    name=f"{self.prefix}-{parts[1]}-{parts[2]}C{'ME' if parts[3] else ''}",
+                    framebuffer_mib=int(parts[2]) << 10,
+                    most=profiles[profile].most,
+                    mig_profile=profile,
+                )
 
 
 class GpuModel(_Frozen):
@@ -143,6 +198,20 @@ class Hardware(_Frozen):
     measured: tuple[Measured, ...]
     gpus: dict[str, GpuModel]
     mig: dict[str, dict[str, MigProfileFacts]]
+    vgpu: dict[str, VgpuBoard]
+
+    def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
+        """Return the MIG profiles of the GPU with this NVML name; none where we know none."""
+        model = self.model_of(name)
+        return self.mig.get(model[1].mig, {}) if model is not None else {}
+
+    def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
+        """Return the types of vGPU that the GPU with this NVML name hosts; none where we know none."""
+        named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
+        if not named:
+            return ()
+        board = self.vgpu[max(named, key=len)]
+        return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
         """Return the model with this NVML name and what we call it; None for one we do not know.

@@ -298,7 +298,7 @@ def _simulated_slice(whole: Device, part: SimulatedSlice, sharers: int) -> Devic
         whole,
         device=part.uuid,
         kind=DeviceKind.MIG,
-        name=f"{whole.name} MIG {part.profile}",
+        name=f"{whole.name} MIG {part.name}",
         engines=part.engines,
         free_memory_bytes=part.memory_bytes // sharers or None,
         share=whole.share / sharers,

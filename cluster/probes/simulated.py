@@ -5,6 +5,7 @@ NVML's calls from them, so that the real probes report on machines that nobody h
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from .device_report import DeviceKind
 from .engines import Engine, Trial
@@ -14,13 +15,29 @@ __all__ = ["SimulatedDevice", "SimulatedFleet", "SimulatedNode", "SimulatedSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSlice:
-    """One MIG instance of a simulated GPU."""
+    """One MIG device of a simulated GPU: a compute instance in a GPU instance.
+
+    ``profile``, ``memory_bytes`` and ``engines`` are the GPU instance's, which its compute instances share.
+    ``compute_slices`` is what the compute instance has of the GPU instance's slices, None where it has them all.
+    """
 
     uuid: str
     gpu_instance: int
     profile: str
     memory_bytes: int
     engines: dict[Engine, int]
+    compute_instance: int = 0
+    compute_slices: int | None = None
+
+    @property
+    def gpu_slices(self) -> int:
+        """Return how many of the GPU's slices its GPU instance takes: 3 of "3g.20gb"."""
+        return int(self.profile.partition("g.")[0] or 1)
+
+    @property
+    def name(self) -> str:
+        """Return what NVML calls it: "3g.20gb", or "1c.3g.20gb" where it has one of the three slices."""
+        return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +51,7 @@ class SimulatedVgpu:
     vm_id: str
     framebuffer_bytes: int
     licensed: bool = True
+    licence_expires: datetime | None = None
     frame_rate_limit: int | None = None
 
 
@@ -44,7 +62,8 @@ class SimulatedDevice:
     ``engines`` are its own engine counts; ``trials`` what its engines would do with every codec case.
     ``faults`` maps an NVML function's name to the NVML return code that it answers with ("nvmlDeviceGetUUID": 15), and
     ``xids`` are events that are waiting to be told. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
-    3 host of vGPUs. ``share`` is the part of its engines that a vGPU with a fixed or equal share has.
+    3 host of vGPUs. ``share`` is the part of its engines that a vGPU with a fixed or equal share has. ``licensed`` says
+    whether it has a vGPU software licence, None where none applies to it.
     """
 
     kind: DeviceKind
@@ -64,6 +83,8 @@ class SimulatedDevice:
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
     share: float = 1.0
+    licensed: bool | None = None
+    licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
     faults: dict[str, int] = field(default_factory=dict)
     xids: tuple[int, ...] = ()

@@ -20,7 +20,8 @@ import pynvml
 
 from ..cluster.probes.device_report import DeviceKind
 from ..cluster.probes.simulated import SimulatedNode
-from .fake_nvml_device import DEVICE_ANSWERS, refusal
+from .fake_nvml_device import DEVICE_ANSWERS, check
+from .fake_nvml_instances import FakeInstances
 from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
 from .fake_nvml_state import FakeDevice, FakeSlice, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
@@ -152,14 +153,10 @@ class FakeNvml:
         subject = self._subjects.get(_address(handle))
         if subject is None:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        device = subject.device if isinstance(subject, FakeSlice) else subject
-        if device.lost_code:
-            refuse(device.lost_code)
-        if name in device.faults:
-            refuse(device.faults[name])
-        refused = 0 if isinstance(subject, FakeSlice) else refusal(device, name)
-        if refused:
-            refuse(refused)
+        if isinstance(subject, FakeSlice):
+            check(subject.device, name, of_a_part=True)
+        else:
+            check(subject, name)
         return subject
 
     def _device_of(self, handle: object, name: str) -> FakeDevice:
@@ -196,6 +193,7 @@ class FakeNvml:
             "nvmlEventSetWait_v2": self._wait,
             "nvmlEventSetFree": self._free_event_set,
             "nvmlGetVgpuCompatibility": compatibility,
+            **FakeInstances(self._device_of, self._device_handle).answers(),
         }
 
     # What answers functions that have no device as their subject, or that hand out handles.
@@ -225,6 +223,9 @@ class FakeNvml:
         for device in self.devices:
             if device.simulated.uuid == uuid:
                 return self._device_handle(device.index)
+            for place, piece in enumerate(device.slices):
+                if piece.simulated.uuid == uuid:
+                    return self._mig_handle(self._device_handle(device.index), place)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _device_handle_by_bus(self, bus_id: str) -> Any:  # noqa: ANN401 - pynvml's pointer

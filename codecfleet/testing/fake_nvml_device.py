@@ -7,7 +7,7 @@ import pynvml
 from ..cluster.probes.engines import Engine
 from .fake_nvml_state import Answer, FakeDevice, refuse
 
-__all__ = ["DEVICE_ANSWERS", "refusal"]
+__all__ = ["DEVICE_ANSWERS", "check"]
 
 AMPERE, ADA, HOPPER = 7, 8, 9
 SAMPLING_PERIOD_US = 167_000
@@ -127,6 +127,17 @@ def refusal(device: FakeDevice, function: str) -> int:
         (True, function in NOBODY_ANSWERS),
     )
     return pynvml.NVML_ERROR_NOT_SUPPORTED if any(applies and refused for applies, refused in refuses) else 0
+
+
+def check(device: FakeDevice, function: str, *, of_a_part: bool = False) -> None:
+    """Refuse a question to a device that is lost, has a fault there, or (asked as a whole) does not answer it."""
+    if device.lost_code:
+        refuse(device.lost_code)
+    if function in device.faults:
+        refuse(device.faults[function])
+    refused = 0 if of_a_part else refusal(device, function)
+    if refused:
+        refuse(refused)
 
 
 def _value(value: object) -> Answer:

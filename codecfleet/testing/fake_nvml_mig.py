@@ -1,7 +1,6 @@
 """How a faked device answers about MIG and per-engine metrics (GPM)."""
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
@@ -9,63 +8,27 @@ import pynvml
 from ..cluster.probes.engines import Engine
 from ..cluster.probes.gpm import METRICS
 from .fake_nvml_state import Answer, FakeDevice, FakeSlice, refuse
+from .mig_profiles import FakeProfile, placements_of, profiles_of_gpu
 
-__all__ = ["MIG_ANSWERS", "SLICE_ANSWERS", "GpmSamples", "profiles_of"]
+__all__ = ["MIG_ANSWERS", "SLICE_ANSWERS", "GpmSamples", "profile_with_id", "profiles_of"]
 
 MIB = 1024 * 1024
-GIB = 1024 * MIB
 HOPPER = 9
-SLICES_OF_A30 = 4
-SLICES = 7
-
-
-@dataclass(frozen=True, slots=True)
-class FakeProfile:
-    """A kind of GPU instance: NVML's number of the kind, the slices it takes and its eighths of the memory."""
-
-    kind: int
-    slices: int
-    eighths: int
-    suffix: str = ""
-
-    def name(self, device: FakeDevice) -> str:
-        """Return it as NVIDIA names it, for this device's memory."""
-        gib = device.simulated.memory_bytes / GIB * self.eighths / 8
-        return f"{self.slices}g.{int(gib + 0.5)}gb{self.suffix}"
-
-
-_SEVENTHS = (
-    FakeProfile(0, 1, 1),
-    FakeProfile(1, 2, 2),
-    FakeProfile(2, 3, 4),
-    FakeProfile(3, 4, 4),
-    FakeProfile(4, 7, 8),
-    FakeProfile(7, 1, 1, "+me"),
-    FakeProfile(9, 1, 2),
-)
-_QUARTERS = (FakeProfile(0, 1, 2), FakeProfile(1, 2, 4), FakeProfile(3, 4, 8), FakeProfile(7, 1, 2, "+me"))
-
-# Decoders by kind of profile (NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles"); where a product is not
-# here, a profile gets its share of what the whole GPU has.
-_DECODERS = {"A100": {0: 0, 1: 1, 2: 2, 3: 2, 4: 5, 7: 1, 9: 1}, "A30": {0: 0, 1: 2, 3: 4, 7: 1}}
 
 
 def profiles_of(device: FakeDevice) -> tuple[FakeProfile, ...]:
     """Return the kinds of GPU instance that a device can be cut into; none where it cannot."""
-    if not device.simulated.mig_capable:
-        return ()
-    return _QUARTERS if device.model == "A30" else _SEVENTHS
+    return profiles_of_gpu(device.simulated.name) if device.simulated.mig_capable else ()
+
+
+def profile_with_id(device: FakeDevice, profile_id: int) -> FakeProfile:
+    """Return the profile with this id; refuses one that the device does not have."""
+    found = next((profile for profile in profiles_of(device) if profile.profile_id == profile_id), None)
+    return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
 
 def _slices_of(device: FakeDevice) -> int:
-    return SLICES_OF_A30 if device.model == "A30" else SLICES
-
-
-def _engines(device: FakeDevice, profile: FakeProfile) -> dict[Engine, int]:
-    total = _slices_of(device)
-    shares = {engine: count * profile.slices // total for engine, count in device.simulated.engines.items()}
-    decoders = _DECODERS.get(device.model, {}).get(profile.kind)
-    return shares if decoders is None else {**shares, Engine.NVDEC: decoders}
+    return max((profile.slices for profile in profiles_of(device)), default=0)
 
 
 def _mode(device: FakeDevice) -> list[int]:
@@ -75,7 +38,7 @@ def _mode(device: FakeDevice) -> list[int]:
 
 
 def _slices_max(device: FakeDevice) -> int:
-    return _slices_of(device) if device.simulated.mig_capable else 0
+    return _slices_of(device) if device.simulated.mig_enabled else 0  # measured with MIG off, on an H200
 
 
 def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:  # noqa: ANN401 - pynvml's structure
@@ -85,33 +48,29 @@ def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:  # no
     if found is None:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     info = pynvml.c_nvmlGpuInstanceProfileInfo_t() if version == 1 else pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
-    engines = _engines(device, found)
-    info.id = found.kind
+    info.id = found.profile_id
     info.sliceCount = found.slices
-    info.instanceCount = _instances_max(device, found)
-    info.decoderCount = engines.get(Engine.NVDEC, 0)
-    info.encoderCount = engines.get(Engine.NVENC, 0)
-    info.jpegCount = engines.get(Engine.NVJPG, 0)
-    info.ofaCount = engines.get(Engine.OFA, 0)
-    info.memorySizeMB = device.simulated.memory_bytes * found.eighths // 8 // MIB
+    info.instanceCount = found.most
+    info.decoderCount = found.engines.get(Engine.NVDEC, 0)
+    info.encoderCount = found.engines.get(Engine.NVENC, 0)
+    info.jpegCount = found.engines.get(Engine.NVJPG, 0)
+    info.ofaCount = found.engines.get(Engine.OFA, 0)
+    info.memorySizeMB = found.memory_bytes // MIB
     if version != 1:
-        info.name = f"MIG {found.name(device)}".encode()
+        info.name = f"MIG {found.name}".encode()
     return info
 
 
 def _remaining(device: FakeDevice, profile_id: int) -> int:
-    if not device.simulated.mig_enabled:
-        refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    found = next((profile for profile in profiles_of(device) if profile.kind == profile_id), None)
-    if found is None:
-        refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    free = _slices_of(device) - sum(piece.gpu_slices for piece in device.slices)
-    return min(max(free, 0) // found.slices, _instances_max(device, found))
-
-
-def _instances_max(device: FakeDevice, profile: FakeProfile) -> int:
-    by_slices = 1 if profile.suffix else _slices_of(device) // profile.slices
-    return min(by_slices, 8 // profile.eighths)
+    wanted = profile_with_id(device, profile_id)
+    pieces = [piece.simulated for piece in device.slices]
+    instances = {piece.gpu_instance: piece for piece in pieces}.values()
+    lain = placements_of(profiles_of(device), pieces).values()
+    taken = {each for start, size in lain for each in range(start, start + size)}
+    places = sum(not taken & set(range(start, start + wanted.size)) for start in wanted.starts)
+    slices = _slices_of(device) - sum(piece.gpu_slices for piece in instances)
+    more = wanted.most - sum(piece.profile == wanted.name for piece in instances)
+    return max(min(places, slices // wanted.slices, more), 0)
 
 
 def _attributes(piece: FakeSlice) -> Any:  # noqa: ANN401 - pynvml's structure
@@ -121,8 +80,8 @@ def _attributes(piece: FakeSlice) -> Any:  # noqa: ANN401 - pynvml's structure
         sharedEncoderCount=engines.get(Engine.NVENC, 0),
         sharedJpegCount=engines.get(Engine.NVJPG, 0),
         sharedOfaCount=engines.get(Engine.OFA, 0),
-        gpuInstanceSliceCount=piece.gpu_slices,
-        computeInstanceSliceCount=piece.gpu_slices,
+        gpuInstanceSliceCount=piece.simulated.gpu_slices,
+        computeInstanceSliceCount=piece.simulated.compute_slices or piece.simulated.gpu_slices,
         memorySizeMB=piece.simulated.memory_bytes // MIB,
     )
 
@@ -147,9 +106,9 @@ MIG_ANSWERS: dict[str, Answer] = {
 
 SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": lambda piece: piece.simulated.uuid,
-    "nvmlDeviceGetName": lambda piece: f"{piece.device.simulated.name} MIG {piece.simulated.profile}",
+    "nvmlDeviceGetName": lambda piece: f"{piece.device.simulated.name} MIG {piece.simulated.name}",
     "nvmlDeviceGetGpuInstanceId": lambda piece: piece.simulated.gpu_instance,
-    "nvmlDeviceGetComputeInstanceId": lambda _: 0,
+    "nvmlDeviceGetComputeInstanceId": lambda piece: piece.simulated.compute_instance,
     "nvmlDeviceGetAttributes": _attributes,
     "nvmlDeviceGetAttributes_v2": _attributes,
     "nvmlDeviceGetMemoryInfo": _memory,

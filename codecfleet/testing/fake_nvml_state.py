@@ -1,8 +1,8 @@
 """What a faked NVML device remembers, and what may be set on it while a test runs."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NoReturn
 
 import pynvml
@@ -10,7 +10,7 @@ import pynvml
 from ..cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
 from ..cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
-__all__ = ["Answer", "FakeDevice", "FakeFbcSession", "FakeSlice", "FakeVgpu", "refuse"]
+__all__ = ["Answer", "FakeDevice", "FakeFbcSession", "FakeGpuInstance", "FakeSlice", "FakeVgpu", "refuse"]
 
 Answer = Callable[..., Any]
 """What answers one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
@@ -65,6 +65,8 @@ class FakeVgpu:
     captures: list[FakeFbcSession] = field(default_factory=list)
     processes: list[DeviceProcess] = field(default_factory=list)
     accounting: bool = False
+    licensed: bool = True
+    licence_expires: datetime | None = None
 
     @property
     def instance(self) -> int:
@@ -74,17 +76,21 @@ class FakeVgpu:
 
 @dataclass(slots=True)
 class FakeSlice:
-    """A MIG instance; ``gpm_percent`` maps an engine's name to its use."""
+    """A MIG device; ``gpm_percent`` maps an engine's name to its use."""
 
     simulated: SimulatedSlice
     device: "FakeDevice"
     used_bytes: int = 0
     gpm_percent: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def gpu_slices(self) -> int:
-        """Return how many of the GPU's slices it takes: 3 of "3g.20gb"."""
-        return int(self.simulated.profile.partition("g.")[0] or 1)
+
+@dataclass(frozen=True, slots=True)
+class FakeGpuInstance:
+    """A MIG GPU instance, with the MIG devices that are its compute instances."""
+
+    device: "FakeDevice"
+    number: int
+    slices: tuple[FakeSlice, ...]
 
 
 @dataclass(slots=True)
@@ -109,6 +115,8 @@ class FakeDevice:
     remapping_pending: int = 0
     clock_reasons: int = int(pynvml.nvmlClocksEventReasonGpuIdle)
     lost_code: int = 0
+    licensed: bool | None = None
+    licence_expires: datetime | None = None
     faults: dict[str, int] = field(default_factory=dict)
     slices: list[FakeSlice] = field(default_factory=list)
     vgpus: list[FakeVgpu] = field(default_factory=list)
@@ -119,10 +127,23 @@ class FakeDevice:
     def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeDevice":
         """Start a device as its simulation describes it."""
         device = cls(simulated, node, index, faults=dict(simulated.faults))
+        device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
         device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
-        device.vgpus = [FakeVgpu(vgpu, guest_driver=node.driver) for vgpu in simulated.vgpus]
+        device.vgpus = [
+            FakeVgpu(vgpu, guest_driver=node.driver, licensed=vgpu.licensed, licence_expires=vgpu.licence_expires)
+            for vgpu in simulated.vgpus
+        ]
         device.events = [(int(pynvml.nvmlEventTypeXidCriticalError), xid) for xid in simulated.xids]
         return device
+
+    @property
+    def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
+        """Return the GPU instances that it is cut into, by their number."""
+        numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
+        return tuple(
+            FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
+            for number in numbers
+        )
 
     @property
     def is_guest(self) -> bool:
@@ -155,9 +176,3 @@ class FakeDevice:
         """Return its compute capability."""
         major, _, minor = self.simulated.compute_capability.partition(".")
         return int(major or 0), int(minor or 0)
-
-    @property
-    def model(self) -> str:
-        """Return the part of its name that vGPU types are named by: "A100" of "NVIDIA A100-SXM4-40GB"."""
-        found = re.search(r"\b[A-Z]+\d+[A-Z]*", self.simulated.name)
-        return found.group() if found else "GPU"

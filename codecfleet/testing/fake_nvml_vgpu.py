@@ -1,14 +1,14 @@
 """How a faked device answers as a host of vGPUs: vGPU Management SDK guide, chapter 2."""
 
 import ctypes
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pynvml
 
-from ..cluster.probes.simulated import SimulatedVgpu
+from ..cluster.hardware import MIB, VgpuType, load_hardware
 from .fake_nvml_device import SAMPLED_AT_US, encoder_sessions, encoder_stats
 from .fake_nvml_mig import profiles_of
 from .fake_nvml_state import Answer, FakeDevice, FakeVgpu, refuse
@@ -17,117 +17,108 @@ __all__ = [
     "HOST_ANSWERS",
     "INSTANCE_ANSWERS",
     "TYPE_ANSWERS",
-    "FakeVgpuType",
     "compatibility",
     "find_type",
     "find_vgpu",
+    "gpu_instance_of",
+    "profile_id_of",
+    "series_of",
     "types_of",
 ]
 
-GIB = 1024**3
-INVALID_PROFILE = 0xFFFFFFFF
+INVALID_PROFILE = NO_INSTANCE = 0xFFFFFFFF
+EXPIRY_NOT_AVAILABLE, EXPIRY_VALID = 0, 2
 NVIDIA_VENDOR = 0x10DE
 FRAME_RATE_LIMIT_FPS = 60
-SHARES = (8, 4, 2, 1)
 SCHEDULERS = {"best effort": 1, "equal share": 2, "fixed share": 3, "fixed": 3}
 VM_STATES_ALL = 0xF
 METADATA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class FakeVgpuType:
-    """A kind of vGPU that a device can host. ``mig_profile`` is "" where it shares the GPU by time."""
+class Series:
+    """What all types of a series have: NVML's class, displays and their size, frames a second, and licences."""
 
-    type_id: int
-    name: str
-    framebuffer_bytes: int
-    instances_max: int
-    mig_profile: str = ""
-    profile_id: int = INVALID_PROFILE
-
-    @property
-    def vgpu_class(self) -> str:
-        """Return the class that the last letter of its name stands for."""
-        return {"Q": "Quadro", "B": "NVS", "A": "NVS"}.get(self.name[-1:], "Compute")
+    vgpu_class: str
+    displays: int
+    width: int
+    height: int
+    fps: int
+    licences: str
 
 
-def types_of(device: FakeDevice) -> tuple[FakeVgpuType, ...]:
-    """Return every type that a host's device supports: those that run on it, and the usual shares of its memory.
+_SERIES = {
+    "Q": Series("Quadro", 4, 7680, 4320, 60, "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0;GRID-Virtual-WS-Ext,2.0"),
+    "B": Series("NVS", 4, 5120, 2880, 45, "GRID-Virtual-PC,2.0;Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0"),
+    "A": Series("NVS", 1, 1280, 1024, 60, "GRID-Virtual-Apps,3.0"),
+    "C": Series("Compute", 1, 4096, 2160, 60, "NVIDIA-vComputeServer,9.0;Quadro-Virtual-DWS,5.0"),
+}
+"""By the last letter of a type's name (vGPU User Guide, "Virtual GPU Types")."""
 
-    In MIG mode a type is a whole GPU instance, and is named by it: A100-1-5C is a 1g.5gb.
-    """
+
+def series_of(found: VgpuType) -> Series:
+    """Return what a type has as one of its series; that of compute types where its name tells none."""
+    return _SERIES.get(found.series, _SERIES["C"])
+
+
+def profile_id_of(device: FakeDevice, found: VgpuType) -> int:
+    """Return the GPU instance profile that a type takes whole, or NVML's number for none."""
+    ids = (profile.profile_id for profile in profiles_of(device) if profile.name == found.mig_profile)
+    return next(ids, INVALID_PROFILE) if device.simulated.mig_enabled else INVALID_PROFILE
+
+
+def types_of(device: FakeDevice) -> tuple[VgpuType, ...]:
+    """Return every type that a host's device supports: NVIDIA's, and what runs on it that the tables do not have."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    running = {vgpu.simulated.type_id: _running_type(device, vgpu.simulated) for vgpu in device.vgpus}
-    usual = _mig_types(device) if device.simulated.mig_enabled else _shared_types(device)
-    named = {found.name for found in running.values()}
-    return (*running.values(), *(found for found in usual if found.name not in named))
-
-
-def _running_type(device: FakeDevice, vgpu: SimulatedVgpu) -> FakeVgpuType:
-    profile = _profile_of(vgpu.type_name) if device.simulated.mig_enabled else ""
-    fits = max(device.simulated.memory_bytes // max(vgpu.framebuffer_bytes, 1), 1)
-    return FakeVgpuType(
-        vgpu.type_id, vgpu.type_name, vgpu.framebuffer_bytes, fits, profile, _profile_id(device, profile)
-    )
-
-
-def _shared_types(device: FakeDevice) -> tuple[FakeVgpuType, ...]:
-    gib = round(device.simulated.memory_bytes / GIB)
-    return tuple(
-        FakeVgpuType(
-            2000 + share, f"NVIDIA {device.model}-{gib // share}Q", device.simulated.memory_bytes // share, share
+    simulated = device.simulated
+    listed = load_hardware().vgpu_types_of(simulated.name, mig_enabled=simulated.mig_enabled)
+    named = {found.name for found in listed}
+    unlisted = {
+        vgpu.simulated.type_id: VgpuType(
+            number=vgpu.simulated.type_id,
+            name=vgpu.simulated.type_name,
+            framebuffer_mib=vgpu.simulated.framebuffer_bytes // MIB,
+            most=max(simulated.memory_bytes // max(vgpu.simulated.framebuffer_bytes, 1), 1),
         )
-        for share in SHARES
-        if gib >= share
-    )
+        for vgpu in device.vgpus
+        if vgpu.simulated.type_name not in named
+    }
+    return (*listed, *unlisted.values())
 
 
-def _mig_types(device: FakeDevice) -> tuple[FakeVgpuType, ...]:
-    types = []
-    for profile in profiles_of(device):
-        name = profile.name(device)
-        slices, _, gib = name.removesuffix(profile.suffix).removesuffix("gb").partition("g.")
-        type_name = f"NVIDIA {device.model}-{slices}-{gib}C{'ME' if profile.suffix else ''}"
-        memory_bytes = device.simulated.memory_bytes * profile.eighths // 8
-        types.append(
-            FakeVgpuType(3000 + profile.kind, type_name, memory_bytes, 7 // profile.slices, name, profile.kind)
-        )
-    return tuple(types)
-
-
-def _profile_of(type_name: str) -> str:
-    found = re.search(r"-(\d+)-(\d+)C(ME)?$", type_name)
-    return f"{found[1]}g.{found[2]}gb{'+me' if found[3] else ''}" if found else ""
-
-
-def _profile_id(device: FakeDevice, profile: str) -> int:
-    return next((each.kind for each in profiles_of(device) if each.name(device) == profile), INVALID_PROFILE)
+def gpu_instance_of(device: FakeDevice, vgpu: FakeVgpu) -> int:
+    """Return the GPU instance that a vGPU runs on, or NVML's number for none: they are taken in order."""
+    if not device.simulated.mig_enabled:
+        return NO_INSTANCE
+    profiles = {found.number: found.mig_profile for found in types_of(device)}
+    wanted = profiles.get(vgpu.simulated.type_id)
+    fitting = [each.number for each in device.gpu_instances if each.slices[0].simulated.profile == wanted]
+    alike = [each for each in device.vgpus if profiles.get(each.simulated.type_id) == wanted]
+    place = next(position for position, each in enumerate(alike) if each is vgpu)
+    return fitting[place] if place < len(fitting) else NO_INSTANCE
 
 
 def _creatable(device: FakeDevice) -> list[int]:
     """Apply the rules of 2.2, with and without MIG."""
     types = types_of(device)
     if device.simulated.mig_enabled:
-        free = [piece.simulated.profile for piece in device.slices]
-        for vgpu in device.vgpus:
-            profile = _profile_of(vgpu.simulated.type_name)
-            if profile in free:
-                free.remove(profile)
-        return [found.type_id for found in types if found.mig_profile in free]
+        taken = {gpu_instance_of(device, vgpu) for vgpu in device.vgpus}
+        free = {each.slices[0].simulated.profile for each in device.gpu_instances if each.number not in taken}
+        return [found.number for found in types if found.mig_profile in free]
     if not device.vgpus:
-        return [found.type_id for found in types]
-    size = device.vgpus[0].simulated.framebuffer_bytes
-    same = [found for found in types if found.framebuffer_bytes == size]
-    is_full = len(device.vgpus) >= max(found.instances_max for found in same)
-    return [] if is_full else [found.type_id for found in same]
+        return [found.number for found in types]
+    size = device.vgpus[0].simulated.framebuffer_bytes // MIB
+    same = [found for found in types if found.framebuffer_mib == size]
+    is_full = len(device.vgpus) >= max(found.most for found in same)
+    return [] if is_full else [found.number for found in same]
 
 
-def find_type(devices: Iterable[FakeDevice], number: int) -> tuple[FakeDevice, FakeVgpuType]:
+def find_type(devices: Iterable[FakeDevice], number: int) -> tuple[FakeDevice, VgpuType]:
     """Return a vGPU type by its id, with a device that supports it; refuses what no device of the node supports."""
     for device in devices:
         for found in types_of(device) if device.is_host else ():
-            if found.type_id == number:
+            if found.number == number:
                 return device, found
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
@@ -148,8 +139,8 @@ def compatibility(_vgpu: object, _gpu: object) -> Any:  # noqa: ANN401 - pynvml'
 
 def _types_max(device: FakeDevice, number: int) -> int:
     for found in types_of(device):
-        if found.type_id == number:
-            return found.instances_max
+        if found.number == number:
+            return found.most
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
@@ -189,15 +180,25 @@ def _process_utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
 
 def _features(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
     found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
-    if device.is_geforce or not (device.is_guest or device.is_host):
+    licensed = device.is_host if device.licensed is None else device.licensed
+    if device.is_geforce or not (device.is_guest or device.is_host or device.licensed is not None):
         return found  # licensing does not apply here
     found.isGridLicenseSupported, found.licensableFeaturesCount = 1, 1
     feature = found.gridLicensableFeatures[0]
     feature.featureCode = pynvml.NVML_GRID_LICENSE_FEATURE_CODE_VWORKSTATION
-    feature.featureState = feature.featureEnabled = 1
+    feature.featureState = feature.featureEnabled = int(licensed)
     feature.productName = b"NVIDIA RTX Virtual Workstation"
     feature.licenseInfo = b"Quadro-Virtual-DWS,5.0"
+    feature.licenseExpiry = _expiry(pynvml.c_nvmlGridLicenseExpiry_t, device.licence_expires)
     return found
+
+
+def _expiry(structure: Any, when: datetime | None) -> Any:  # noqa: ANN401 - pynvml's structures
+    if when is None:
+        return structure(status=EXPIRY_NOT_AVAILABLE)
+    utc = when.astimezone(UTC)
+    day = {"year": utc.year, "month": utc.month, "day": utc.day}
+    return structure(**day, hour=utc.hour, min=utc.minute, sec=utc.second, status=EXPIRY_VALID)
 
 
 def _device_metadata(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
@@ -227,7 +228,7 @@ def _scheduler_capabilities(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml
 
 
 HOST_ANSWERS: dict[str, Answer] = {
-    "nvmlDeviceGetSupportedVgpus": lambda device: [found.type_id for found in types_of(device)],
+    "nvmlDeviceGetSupportedVgpus": lambda device: [found.number for found in types_of(device)],
     "nvmlDeviceGetCreatableVgpus": _creatable,
     "nvmlDeviceGetActiveVgpus": _active,
     "nvmlDeviceGetVgpuMetadata": _device_metadata,
@@ -243,25 +244,29 @@ HOST_ANSWERS: dict[str, Answer] = {
 """Function to what answers it; the subject is a ``FakeDevice``."""
 
 
-def _type_value(attribute: str) -> Answer:
-    return lambda _device, found: getattr(found, attribute)
+def _of_series(attribute: str) -> Answer:
+    return lambda _device, found, *_: getattr(series_of(found), attribute)
+
+
+def _resolution(_device: FakeDevice, found: VgpuType) -> tuple[int, int]:
+    return series_of(found).width, series_of(found).height
 
 
 TYPE_ANSWERS: dict[str, Answer] = {
-    "nvmlVgpuTypeGetClass": _type_value("vgpu_class"),
-    "nvmlVgpuTypeGetName": _type_value("name"),
+    "nvmlVgpuTypeGetClass": _of_series("vgpu_class"),
+    "nvmlVgpuTypeGetName": lambda _device, found: found.name,
     "nvmlVgpuTypeGetDeviceID": lambda _device, _found: (0x2235 << 16 | NVIDIA_VENDOR, 0x14A0 << 16 | NVIDIA_VENDOR),
-    "nvmlVgpuTypeGetFramebufferSize": _type_value("framebuffer_bytes"),
-    "nvmlVgpuTypeGetNumDisplayHeads": lambda _device, found: 4 if found.vgpu_class == "Quadro" else 1,
-    "nvmlVgpuTypeGetResolution": lambda _device, _found: (4096, 2160),
-    "nvmlVgpuTypeGetLicense": lambda _device, _found: "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0",
-    "nvmlVgpuTypeGetFrameRateLimit": lambda _device, _found: FRAME_RATE_LIMIT_FPS,
-    "nvmlVgpuTypeGetGpuInstanceProfileId": _type_value("profile_id"),
+    "nvmlVgpuTypeGetFramebufferSize": lambda _device, found: found.framebuffer_mib * MIB,
+    "nvmlVgpuTypeGetNumDisplayHeads": _of_series("displays"),
+    "nvmlVgpuTypeGetResolution": _resolution,
+    "nvmlVgpuTypeGetLicense": _of_series("licences"),
+    "nvmlVgpuTypeGetFrameRateLimit": _of_series("fps"),
+    "nvmlVgpuTypeGetGpuInstanceProfileId": profile_id_of,
     "nvmlVgpuTypeGetCapabilities": lambda _device, _found, capability: int(
         capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
     ),
 }
-"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``FakeVgpuType``."""
+"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``VgpuType``."""
 
 
 def _vm_id(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
@@ -327,9 +332,12 @@ def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynv
 
 
 def _licence_info(_device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
-    licensed = vgpu.simulated.licensed
-    state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
-    return pynvml.c_nvmlVgpuLicenseInfo_t(isLicensed=int(licensed), currentState=state)
+    state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if vgpu.licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
+    return pynvml.c_nvmlVgpuLicenseInfo_t(
+        isLicensed=int(vgpu.licensed),
+        licenseExpiry=_expiry(pynvml.c_nvmlVgpuLicenseExpiry_t, vgpu.licence_expires),
+        currentState=state,
+    )
 
 
 INSTANCE_ANSWERS: dict[str, Answer] = {
@@ -340,7 +348,7 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetFbUsage": lambda _device, vgpu: vgpu.used_bytes,
     "nvmlVgpuInstanceGetFBCStats": _capture_stats,
     "nvmlVgpuInstanceGetFBCSessions": _captures,
-    "nvmlVgpuInstanceGetLicenseStatus": lambda _device, vgpu: int(vgpu.simulated.licensed),
+    "nvmlVgpuInstanceGetLicenseStatus": lambda _device, vgpu: int(vgpu.licensed),
     "nvmlVgpuInstanceGetLicenseInfo": _licence_info,
     "nvmlVgpuInstanceGetLicenseInfo_v2": _licence_info,
     "nvmlVgpuInstanceGetType": lambda _device, vgpu: vgpu.simulated.type_id,
@@ -352,5 +360,6 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetAccountingPids": _accounting_pids,
     "nvmlVgpuInstanceGetAccountingStats": _accounting_stats,
     "nvmlVgpuInstanceGetMetadata": _metadata,
+    "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
 }
 """Function to what answers it; the subjects are a ``FakeDevice`` and a ``FakeVgpu``."""

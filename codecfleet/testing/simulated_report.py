@@ -58,7 +58,7 @@ def _device_trials(device: SimulatedDevice) -> Iterator[DeviceTrials]:
     if device.mig_enabled:
         for part in device.slices:
             trials = tuple(_on_slice(trial, part) for trial in device.trials)
-            yield DeviceTrials(device=part.uuid, kind=f"{device.name} MIG {part.profile}", trials=trials)
+            yield DeviceTrials(device=part.uuid, kind=f"{device.name} MIG {part.name}", trials=trials)
     else:
         yield DeviceTrials(device=device.uuid, kind=device.name, trials=device.trials)
 
@@ -67,7 +67,7 @@ def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
     count = part.engines.get(trial.engine, 0)
     if count or not trial.works:
         return replace(trial, engines=count)
-    return replace(trial, works=False, engines=0, reason=f"a slice {part.profile} has no {trial.engine.name}")
+    return replace(trial, works=False, engines=0, reason=f"a slice {part.name} has no {trial.engine.name}")
 
 
 def documented_software_trials() -> tuple[Trial, ...]:

@@ -92,7 +92,7 @@ ORIN = replace(
 )
 VGPU = SimulatedVgpu(
     instance=11,
-    type_id=556,
+    type_id=562,
     type_name="NVIDIA A40-8Q",
     uuid="vgpu-1",
     vm_id="7d3c0c8e-0001-4c1e-9d55-0123456789ab",
@@ -549,19 +549,19 @@ def test_a_function_that_the_binding_lacks_is_absent() -> None:
     ("host", "creatable"),
     [
         pytest.param(replace(HOST, vgpus=()), "all", id="no vGPU runs: every supported type"),
-        pytest.param(HOST, {556}, id="one runs: only types of its size"),
+        pytest.param(HOST, {562, 572, 583}, id="one runs: only types of its size"),
         pytest.param(
             replace(HOST, vgpus=tuple(replace(VGPU, instance=number) for number in range(6))), set(), id="full: none"
         ),
         pytest.param(replace(A100, virtualization=3, slices=()), set(), id="MIG without GPU instances: none"),
-        pytest.param(replace(A100, virtualization=3), {3000, 3002}, id="MIG: types of the free GPU instances"),
+        pytest.param(replace(A100, virtualization=3), {90750, 90754}, id="MIG: types of the free GPU instances"),
         pytest.param(
             replace(
                 A100,
                 virtualization=3,
                 vgpus=tuple(
                     replace(VGPU, instance=number, type_id=number, type_name=name)
-                    for number, name in ((1, "NVIDIA A100-1-5C"), (2, "NVIDIA A100-3-20C"))
+                    for number, name in ((90750, "GRID A100X-1-5C"), (90754, "GRID A100X-3-20C"))
                 ),
             ),
             set(),

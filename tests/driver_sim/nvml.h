@@ -11,7 +11,8 @@
  * nvml.c             the library, handles, what each kind of device refuses
  * nvml_board.c       identity, clocks, power, temperature, health
  * nvml_use.c         memory, processes, sessions, use by engine (GPM)
- * nvml_mig.c         MIG
+ * nvml_mig.c         MIG: profiles and MIG devices
+ * nvml_instances.c   GPU instances and compute instances
  * nvml_events.c      Xid events
  * nvml_vgpu_types.c  kinds of vGPUs
  * nvml_vgpu.c        hosts of vGPUs, and vGPUs that run
@@ -62,19 +63,11 @@ int put_list(const void *elements, size_t element_bytes, unsigned count, unsigne
 uint64_t monotonic_us(void);
 unsigned least(unsigned one, unsigned other);
 
-/* A kind of GPU instance: NVML's number of the kind, the slices it takes, and its eighths of the memory. */
-typedef struct profile {
-    unsigned kind;
-    unsigned slices;
-    unsigned eighths;
-    const char *suffix;
-} profile;
+/* The profile of a GPU with this id, or NULL. */
+const sim_profile *profile_with_id(const sim_device *gpu, unsigned id);
 
-int profiles_of(const sim_device *gpu, const profile **profiles);
-void name_profile(const sim_device *gpu, const profile *kind, char *name, size_t bytes);
-
-/* The part of a name by which vGPU types are named: "A100" of "NVIDIA A100-SXM4-40GB"; "GPU" where there is none. */
-void model_of(const sim_device *gpu, char *model, size_t bytes);
+/* Tells whether a MIG device is the first of its GPU instance, for which it then stands. */
+bool is_gpu_instance(const sim_device *gpu, int slice);
 
 /* A function of a device that gives one number. `asked` is the subject in `value`. */
 #define ANSWER_NUMBER(function, type, value)                                                                           \

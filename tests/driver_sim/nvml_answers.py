@@ -25,6 +25,7 @@ SYSTEM = (
     "nvmlSystemGetCudaDriverVersion_v2",
     "nvmlDeviceGetCount",
 )
+PROFILE_IDS = (0, 5, 6, 9, 14, 15, 19, 20, 21, 32, 65, 67, 99)
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "nvmlDeviceGetApplicationsClock": ((0,),),
     "nvmlDeviceGetClockInfo": ((0,), (3,)),
@@ -33,7 +34,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "nvmlDeviceGetFieldValues": (([230, 1],),),
     "nvmlDeviceGetGpuInstanceProfileInfo": tuple((kind, version) for kind in range(19) for version in (1, 2)),
     "nvmlDeviceGetGpuInstanceProfileInfoV": tuple((kind,) for kind in range(19)),
-    "nvmlDeviceGetGpuInstanceRemainingCapacity": tuple((kind,) for kind in range(10)),
+    "nvmlDeviceGetGpuInstanceRemainingCapacity": tuple((number,) for number in PROFILE_IDS),
     "nvmlDeviceGetInforomVersion": ((0,), (1,), (2,)),
     "nvmlDeviceGetMaxClockInfo": ((0,), (3,)),
     "nvmlDeviceGetMemoryErrorCounter": ((0, 0, 2), (1, 0, 7), (1, 0, 0)),
@@ -82,9 +83,44 @@ def _of_device(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - as ab
         said[f"gpu {index} slice {place} has rates"] = _said(nvml.nvmlDeviceGetUtilizationRates, piece)
         parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(piece)
         said[f"gpu {index} slice {place} is part of"] = _said(nvml.nvmlDeviceGetUUID, parent)
+    said |= _of_instances(nvml, handle, f"gpu {index}")
     for number in _supported(nvml):
         said[f"gpu {index} holds of {number}"] = _said(nvml.nvmlVgpuTypeGetMaxInstances, handle, number)
     return said
+
+
+def _of_instances(nvml: Any, gpu: object, called: str) -> dict[str, Any]:  # noqa: ANN401 - as above
+    placed = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
+    said = {f"{called} could hold {number}": _said(_listed, placed, gpu, number) for number in PROFILE_IDS}
+    for number in range(1, 9):
+        name = f"{called} instance {number}"
+        try:
+            instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, number)
+        except pynvml.NVMLError as error:
+            said[name] = error.value
+            continue
+        said[name] = _said(nvml.nvmlGpuInstanceGetInfo, instance)
+        for kind in range(10):
+            profile = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
+            said[f"{name} kind {kind}"] = [_said(profile, instance, kind, 0, version) for version in (1, 2)]
+            left = nvml.nvmlGpuInstanceGetComputeInstanceRemainingCapacity
+            said[f"{name} has left of {kind}"] = _said(left, instance, kind)
+            could = nvml.nvmlGpuInstanceGetComputeInstancePossiblePlacements
+            said[f"{name} could hold {kind}"] = _said(_listed, could, instance, kind)
+            said[f"{name} part {kind}"] = _said(_compute_info, nvml, instance, kind)
+    return said
+
+
+def _compute_info(nvml: Any, instance: object, number: int) -> Any:  # noqa: ANN401 - as above
+    return nvml.nvmlComputeInstanceGetInfo(nvml.nvmlGpuInstanceGetComputeInstanceById(instance, number))
+
+
+def _listed(function: Callable[..., Any], subject: object, number: int) -> Any:  # noqa: ANN401 - a ctypes array
+    count = ctypes.c_uint()
+    function(subject, number, None, ctypes.byref(count))
+    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    function(subject, number, found, ctypes.byref(count))
+    return found
 
 
 def _asked(nvml: Any, name: str, subject: object, called: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
@@ -111,6 +147,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - plain values
         return {name: _plain(getattr(value, name)) for name in fields if name not in PADDING}
     if isinstance(value, (list, tuple, ctypes.Array)):
         return [_plain(each) for each in value]
+    if isinstance(value, ctypes._Pointer):
+        return "a handle"
     if isinstance(value, ctypes._SimpleCData):
         return value.value
     return value

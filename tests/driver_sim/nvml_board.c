@@ -24,7 +24,7 @@ static void name_slice(const subject *asked, char *name, size_t bytes) {
     const char *suffix = strstr(asked->gpu->name, " (simulated)");
     int plain = suffix ? (int)(suffix - asked->gpu->name) : (int)strlen(asked->gpu->name);
     snprintf(name, bytes, "%.*s MIG %.24s (simulated)", plain < 48 ? plain : 48, asked->gpu->name,
-             asked->slice->profile);
+             asked->slice->name);
 }
 
 SIM_EXPORT int nvmlDeviceGetName(nvmlDevice_t handle, char *out, unsigned bytes) {

@@ -3,101 +3,38 @@
  */
 #include "nvml.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const profile in_sevenths[] = {{0, 1, 1, ""}, {1, 2, 2, ""},    {2, 3, 4, ""}, {3, 4, 4, ""},
-                                      {4, 7, 8, ""}, {7, 1, 1, "+me"}, {9, 1, 2, ""}};
-static const profile in_quarters[] = {{0, 1, 2, ""}, {1, 2, 4, ""}, {3, 4, 8, ""}, {7, 1, 2, "+me"}};
-
-/* Decoders by kind of profile (Multi-Instance GPU User Guide, supported profiles); others get their share. */
-static const struct {
-    const char *model;
-    unsigned kind;
-    int decoders;
-} documented_decoders[] = {{"A100", 0, 0}, {"A100", 1, 1}, {"A100", 2, 2}, {"A100", 3, 2},
-                           {"A100", 4, 5}, {"A100", 7, 1}, {"A100", 9, 1}, {"A30", 0, 0},
-                           {"A30", 1, 2},  {"A30", 3, 4},  {"A30", 7, 1}};
-
-static bool is_word(char letter) {
-    return isalnum((unsigned char)letter) || letter == '_';
-}
-
-static size_t span(const char *text, int (*is_kind)(int)) {
-    size_t length = 0;
-    while (is_kind((unsigned char)text[length])) {
-        length++;
-    }
-    return length;
-}
-
-void model_of(const sim_device *gpu, char *model, size_t bytes) {
-    for (const char *at = gpu->name; *at; at++) {
-        size_t letters = span(at, isupper);
-        size_t digits = span(at + letters, isdigit);
-        if ((at > gpu->name && is_word(at[-1])) || !letters || !digits) {
-            continue;
-        }
-        size_t length = letters + digits + span(at + letters + digits, isupper);
-        snprintf(model, bytes, "%.*s", (int)length, at);
-        return;
-    }
-    snprintf(model, bytes, "GPU");
-}
-
-static bool is_model(const sim_device *gpu, const char *model) {
-    char own[SIM_TEXT_BYTES];
-    model_of(gpu, own, sizeof own);
-    return !strcmp(own, model);
-}
-
-int profiles_of(const sim_device *gpu, const profile **profiles) {
-    bool quarters = is_model(gpu, "A30");
-    *profiles = quarters ? in_quarters : in_sevenths;
-    if (!gpu->mig_capable) {
-        return 0;
-    }
-    return (int)(quarters ? sizeof in_quarters / sizeof(profile) : sizeof in_sevenths / sizeof(profile));
-}
-
-static const profile *profile_of(const sim_device *gpu, unsigned kind) {
-    const profile *profiles;
-    int count = profiles_of(gpu, &profiles);
-    for (int i = 0; i < count; i++) {
-        if (profiles[i].kind == kind) {
-            return &profiles[i];
+static const sim_profile *profile_of_kind(const sim_device *gpu, unsigned kind) {
+    for (int i = 0; i < gpu->profile_count; i++) {
+        if (gpu->profiles[i].kind == kind) {
+            return &gpu->profiles[i];
         }
     }
     return NULL;
 }
 
-static unsigned slices_of(const sim_device *gpu) {
-    return is_model(gpu, "A30") ? 4 : 7;
-}
-
-void name_profile(const sim_device *gpu, const profile *kind, char *name, size_t bytes) {
-    double gib = (double)gpu->memory_bytes / (double)GIB * kind->eighths / 8;
-    snprintf(name, bytes, "%ug.%ugb%s", kind->slices, (unsigned)(gib + 0.5), kind->suffix);
-}
-
-static unsigned engines_of(const sim_device *gpu, const profile *kind, sim_engine engine) {
-    for (size_t i = 0; engine == SIM_NVDEC && i < sizeof documented_decoders / sizeof *documented_decoders; i++) {
-        if (documented_decoders[i].kind == kind->kind && is_model(gpu, documented_decoders[i].model)) {
-            return (unsigned)documented_decoders[i].decoders;
+const sim_profile *profile_with_id(const sim_device *gpu, unsigned id) {
+    for (int i = 0; i < gpu->profile_count; i++) {
+        if (gpu->profiles[i].id == id) {
+            return &gpu->profiles[i];
         }
     }
-    return (unsigned)gpu->engines[engine] * kind->slices / slices_of(gpu);
+    return NULL;
 }
 
-static unsigned instances_most(const sim_device *gpu, const profile *kind) {
-    return least(*kind->suffix ? 1 : slices_of(gpu) / kind->slices, 8 / kind->eighths);
+bool is_gpu_instance(const sim_device *gpu, int slice) {
+    return sim_slice_account(gpu, slice) == SIM_DEVICES_MOST + gpu->index * SIM_SLICES_MOST + slice;
 }
 
-static unsigned slices_taken(const sim_slice *slice) {
-    unsigned slices = (unsigned)strtoul(slice->profile, NULL, 10);
-    return slices ? slices : 1;
+static unsigned slices_of(const sim_device *gpu) {
+    unsigned most = 0;
+    for (int i = 0; i < gpu->profile_count; i++) {
+        most = gpu->profiles[i].slices > most ? gpu->profiles[i].slices : most;
+    }
+    return most;
 }
 
 SIM_EXPORT int nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned *current, unsigned *pending) {
@@ -110,10 +47,10 @@ SIM_EXPORT int nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned *current, unsi
     return asked.gpu->mig_capable ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-ANSWER_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, asked.gpu->mig_capable ? slices_of(asked.gpu) : 0)
+ANSWER_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, asked.gpu->mig_enabled ? slices_of(asked.gpu) : 0)
 
 static int find_profile(const char *function, nvmlDevice_t handle, unsigned kind, subject *asked,
-                        const profile **found) {
+                        const sim_profile **found) {
     int status = ask_gpu(function, handle, asked);
     if (status != NVML_SUCCESS) {
         return status;
@@ -121,47 +58,72 @@ static int find_profile(const char *function, nvmlDevice_t handle, unsigned kind
     if (kind >= NVML_GPU_INSTANCE_PROFILE_COUNT) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    *found = profile_of(asked->gpu, kind);
+    *found = asked->gpu->mig_capable ? profile_of_kind(asked->gpu, kind) : NULL;
     return *found ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-static nvmlProfileCounts counts_of(const sim_device *gpu, const profile *kind) {
-    return (nvmlProfileCounts){.id = kind->kind,
-                               .sliceCount = kind->slices,
-                               .instanceCount = instances_most(gpu, kind),
-                               .decoderCount = engines_of(gpu, kind, SIM_NVDEC),
-                               .encoderCount = engines_of(gpu, kind, SIM_NVENC),
-                               .jpegCount = engines_of(gpu, kind, SIM_NVJPG),
-                               .ofaCount = engines_of(gpu, kind, SIM_OFA)};
+static nvmlProfileCounts counts_of(const sim_profile *profile) {
+    return (nvmlProfileCounts){.id = profile->id,
+                               .sliceCount = profile->slices,
+                               .instanceCount = profile->most,
+                               .decoderCount = (unsigned)profile->engines[SIM_NVDEC],
+                               .encoderCount = (unsigned)profile->engines[SIM_NVENC],
+                               .jpegCount = (unsigned)profile->engines[SIM_NVJPG],
+                               .ofaCount = (unsigned)profile->engines[SIM_OFA]};
 }
 
 SIM_EXPORT int nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t handle, unsigned kind,
                                                    nvmlGpuInstanceProfileInfo_t *out) {
     subject asked;
-    const profile *found;
+    const sim_profile *found;
     int status = find_profile(__func__, handle, kind, &asked, &found);
     if (status != NVML_SUCCESS) {
         return status;
     }
-    out->counts = counts_of(asked.gpu, found);
-    out->memorySizeMB = asked.gpu->memory_bytes * found->eighths / 8 / MIB;
+    out->counts = counts_of(found);
+    out->memorySizeMB = found->memory_bytes / MIB;
     return NVML_SUCCESS;
 }
 
 SIM_EXPORT int nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t handle, unsigned kind,
                                                     nvmlGpuInstanceProfileInfo_v2_t *out) {
     subject asked;
-    const profile *found;
-    char name[48];
+    const sim_profile *found;
     int status = find_profile(__func__, handle, kind, &asked, &found);
     if (status != NVML_SUCCESS) {
         return status;
     }
-    name_profile(asked.gpu, found, name, sizeof name);
-    out->counts = counts_of(asked.gpu, found);
-    out->memorySizeMB = asked.gpu->memory_bytes * found->eighths / 8 / MIB;
-    snprintf(out->name, sizeof out->name, "MIG %s", name);
+    out->counts = counts_of(found);
+    out->memorySizeMB = found->memory_bytes / MIB;
+    snprintf(out->name, sizeof out->name, "MIG %.90s", found->name);
     return NVML_SUCCESS;
+}
+
+static bool overlaps(const sim_slice *slice, unsigned start, unsigned size) {
+    return slice->start < start + size && start < slice->start + slice->size;
+}
+
+static bool is_place_free(const sim_device *gpu, unsigned start, unsigned size) {
+    for (int i = 0; i < gpu->slice_count; i++) {
+        if (overlaps(&gpu->slices[i], start, size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* How many more instances of a profile there could be: by its places, by compute slices, and by what it may have. */
+static unsigned capacity_left(const sim_device *gpu, const sim_profile *wanted) {
+    unsigned places = 0, slices = slices_of(gpu), alike = 0;
+    for (unsigned i = 0; i < wanted->start_count; i++) {
+        places += is_place_free(gpu, wanted->starts[i], wanted->size);
+    }
+    for (int i = 0; i < gpu->slice_count; i++) {
+        unsigned taken = is_gpu_instance(gpu, i) ? (unsigned)strtoul(gpu->slices[i].profile, NULL, 10) : 0;
+        slices -= least(slices, taken);
+        alike += is_gpu_instance(gpu, i) && !strcmp(gpu->slices[i].profile, wanted->name);
+    }
+    return least(least(places, slices / wanted->slices), wanted->most - least(wanted->most, alike));
 }
 
 SIM_EXPORT int nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t handle, unsigned profile_id, unsigned *out) {
@@ -170,19 +132,11 @@ SIM_EXPORT int nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t handle, un
     if (status != NVML_SUCCESS) {
         return status;
     }
-    const profile *found = profile_of(asked.gpu, profile_id);
-    if (!asked.gpu->mig_enabled) {
-        return NVML_ERROR_NOT_SUPPORTED;
-    }
+    const sim_profile *found = asked.gpu->mig_capable ? profile_with_id(asked.gpu, profile_id) : NULL;
     if (!found) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    unsigned taken = 0;
-    for (int i = 0; i < asked.gpu->slice_count; i++) {
-        taken += slices_taken(&asked.gpu->slices[i]);
-    }
-    unsigned left = taken < slices_of(asked.gpu) ? slices_of(asked.gpu) - taken : 0;
-    *out = least(left / found->slices, instances_most(asked.gpu, found));
+    *out = capacity_left(asked.gpu, found);
     return NVML_SUCCESS;
 }
 
@@ -230,7 +184,7 @@ SIM_EXPORT int nvmlDeviceGetComputeInstanceId(nvmlDevice_t handle, unsigned *out
     subject asked;
     int status = ask_slice(__func__, handle, &asked);
     if (status == NVML_SUCCESS) {
-        *out = 0;
+        *out = (unsigned)asked.slice->compute_instance;
     }
     return status;
 }
@@ -246,8 +200,8 @@ SIM_EXPORT int nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceAttribu
                                     .sharedEncoderCount = (unsigned)engines[SIM_NVENC],
                                     .sharedJpegCount = (unsigned)engines[SIM_NVJPG],
                                     .sharedOfaCount = (unsigned)engines[SIM_OFA],
-                                    .gpuInstanceSliceCount = slices_taken(asked.slice),
-                                    .computeInstanceSliceCount = slices_taken(asked.slice),
+                                    .gpuInstanceSliceCount = (unsigned)strtoul(asked.slice->profile, NULL, 10),
+                                    .computeInstanceSliceCount = asked.slice->compute_slices,
                                     .memorySizeMB = asked.slice->memory_bytes / MIB};
     return NVML_SUCCESS;
 }

@@ -15,9 +15,7 @@
  */
 
 static uint64_t used_bytes(const subject *asked) {
-    int number = slice_number(asked);
-    int of_slice = SIM_DEVICES_MOST + asked->gpu->index * SIM_SLICES_MOST + number; /* as sim_device_at counts */
-    return sim_memory_used(asked->slice ? of_slice : asked->gpu->account);
+    return sim_memory_used(asked->slice ? sim_slice_account(asked->gpu, slice_number(asked)) : asked->gpu->account);
 }
 
 static int ask_memory(const char *function, nvmlDevice_t handle, nvmlMemory_t *memory) {

@@ -47,7 +47,17 @@ SIM_EXPORT int nvmlDeviceGetHostVgpuMode(nvmlDevice_t handle, unsigned *out) {
     return status;
 }
 
-/* Licensing does not apply to a GPU that neither is a vGPU nor hosts any. */
+static nvmlLicenseExpiry_t expiry_of(const sim_moment *when) {
+    return (nvmlLicenseExpiry_t){.year = when->year,
+                                 .month = (uint16_t)when->month,
+                                 .day = (uint16_t)when->day,
+                                 .hour = (uint16_t)when->hour,
+                                 .min = (uint16_t)when->minute,
+                                 .sec = (uint16_t)when->second,
+                                 .status = when->year ? NVML_GRID_LICENSE_EXPIRY_VALID : 0};
+}
+
+/* Licensing does not apply to a GPU that neither is a vGPU nor hosts any, unless the scenario says that it does. */
 SIM_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t handle, nvmlGridLicensableFeatures_t *out) {
     subject asked;
     int status = ask_gpu(__func__, handle, &asked);
@@ -55,17 +65,19 @@ SIM_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t handle, nvmlG
         return status;
     }
     memset(out, 0, sizeof *out);
-    if (is_geforce(asked.gpu) || !(is_guest(asked.gpu) || is_host(asked.gpu))) {
+    if (is_geforce(asked.gpu) || !(asked.gpu->licence_applies || is_host(asked.gpu))) {
         return NVML_SUCCESS;
     }
+    bool licensed = asked.gpu->licence_applies ? asked.gpu->licensed : is_host(asked.gpu);
     out->isGridLicenseSupported = 1;
     out->licensableFeaturesCount = 1;
     out->gridLicensableFeatures[0] =
         (nvmlGridLicensableFeature_t){.featureCode = NVML_GRID_LICENSE_FEATURE_CODE_VWORKSTATION,
-                                      .featureState = 1,
-                                      .featureEnabled = 1,
+                                      .featureState = licensed,
+                                      .featureEnabled = licensed,
                                       .productName = "NVIDIA RTX Virtual Workstation",
-                                      .licenseInfo = "Quadro-Virtual-DWS,5.0"};
+                                      .licenseInfo = "Quadro-Virtual-DWS,5.0",
+                                      .licenseExpiry = expiry_of(&asked.gpu->licence_expires)};
     return NVML_SUCCESS;
 }
 
@@ -167,7 +179,8 @@ static unsigned frame_rate_limit_of(const sim_vgpu *vgpu) {
 
 static nvmlVgpuLicenseInfo_t license_of(const sim_vgpu *vgpu) {
     unsigned state = vgpu->licensed ? NVML_GRID_LICENSE_STATE_LICENSED : NVML_GRID_LICENSE_STATE_UNLICENSED;
-    return (nvmlVgpuLicenseInfo_t){.isLicensed = vgpu->licensed, .currentState = state};
+    return (nvmlVgpuLicenseInfo_t){
+        .isLicensed = vgpu->licensed, .licenseExpiry = expiry_of(&vgpu->licence_expires), .currentState = state};
 }
 
 ANSWER_TEXT_OF_VGPU(nvmlVgpuInstanceGetUUID, found->uuid)
@@ -180,6 +193,7 @@ ANSWER_OF_VGPU(nvmlVgpuInstanceGetLicenseInfo_v2, nvmlVgpuLicenseInfo_t, license
 ANSWER_OF_VGPU(nvmlVgpuInstanceGetType, unsigned, found->type_id)
 ANSWER_OF_VGPU(nvmlVgpuInstanceGetFrameRateLimit, unsigned, frame_rate_limit_of(found))
 ANSWER_OF_VGPU(nvmlVgpuInstanceGetEncoderCapacity, unsigned, 100)
+ANSWER_OF_VGPU(nvmlVgpuInstanceGetGpuInstanceId, unsigned, found->gpu_instance)
 ANSWER_OF_VGPU(nvmlVgpuInstanceGetAccountingMode, unsigned, 0)
 
 SIM_EXPORT int nvmlVgpuInstanceGetVmID(unsigned instance, char *out, unsigned bytes, unsigned *kind) {

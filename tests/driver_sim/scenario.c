@@ -58,11 +58,6 @@ static struct {
 } scenario; /* written once, under scenario_once */
 
 static struct {
-    int count;
-    sim_device devices[SIM_DEVICES_MOST];
-} visible; /* written once, under visible_once */
-
-static struct {
     int file;
     pthread_mutex_t lock;
     struct {
@@ -72,7 +67,6 @@ static struct {
 } trace = {.file = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t scenario_once = PTHREAD_ONCE_INIT;
-static pthread_once_t visible_once = PTHREAD_ONCE_INIT;
 
 /*
  * Reading
@@ -231,9 +225,47 @@ static bool read_slice(const char *value) {
         return false;
     }
     sim_slice *each = &device->slices[device->slice_count++];
-    return sscanf(value, "%95s %95s %d %" SCNu64 " %d %d %d %d %d", each->uuid, each->profile, &each->gpu_instance,
-                  &each->memory_bytes, &each->engines[SIM_NVDEC], &each->engines[SIM_NVENC],
-                  &each->engines[SIM_NVJPG], &each->engines[SIM_OFA], &each->engines[SIM_DLA]) == 9;
+    int end = 0;
+    int got = sscanf(value, "%95s %95s %95s %d %d %u %u %u %" SCNu64 " %n", each->uuid, each->profile, each->name,
+                     &each->gpu_instance, &each->compute_instance, &each->compute_slices, &each->start, &each->size,
+                     &each->memory_bytes, &end);
+    return got == 9 && read_counts(value + end, each->engines);
+}
+
+static bool read_profile(const char *value) {
+    sim_device *device = last_device(value);
+    if (device->profile_count == SIM_PROFILES_MOST) {
+        return false;
+    }
+    sim_profile *each = &device->profiles[device->profile_count++];
+    int end = 0;
+    int got = sscanf(value, "%95s %u %u %u %u %" SCNu64 " %u %u %n", each->name, &each->kind, &each->id, &each->slices,
+                     &each->most, &each->memory_bytes, &each->size, &each->start_count, &end);
+    if (got != 8 || each->start_count > SIM_SLICES_MOST) {
+        return false;
+    }
+    for (unsigned i = 0; i < each->start_count; i++) {
+        int used = 0;
+        if (sscanf(value + end, "%u %n", &each->starts[i], &used) != 1) {
+            return false;
+        }
+        end += used;
+    }
+    return read_counts(value + end, each->engines);
+}
+
+static bool read_moment(const char *value, sim_moment *when) {
+    return sscanf(value, "%u-%u-%uT%u:%u:%u", &when->year, &when->month, &when->day, &when->hour, &when->minute,
+                  &when->second) == 6;
+}
+
+static bool read_licensed(const char *value) {
+    last_device(value)->licence_applies = true;
+    return read_flag(value, &last_device(value)->licensed);
+}
+
+static bool read_licence_expires(const char *value) {
+    return read_moment(value, &last_device(value)->licence_expires);
 }
 
 static bool read_vgpu(const char *value) {
@@ -243,10 +275,10 @@ static bool read_vgpu(const char *value) {
     }
     sim_vgpu *each = &device->vgpus[device->vgpu_count++];
     int licensed = 0;
-    int got = sscanf(value, "%u %u %" SCNu64 " %d %d %95s", &each->instance, &each->type_id, &each->framebuffer_bytes,
-                     &licensed, &each->frame_rate_limit, each->uuid);
+    int got = sscanf(value, "%u %u %" SCNu64 " %d %d %u %95s", &each->instance, &each->type_id,
+                     &each->framebuffer_bytes, &licensed, &each->frame_rate_limit, &each->gpu_instance, each->uuid);
     each->licensed = licensed != 0;
-    return got == 6;
+    return got == 7;
 }
 
 static sim_vgpu *last_vgpu(const char *value) {
@@ -265,6 +297,24 @@ static bool read_vgpu_vm(const char *value) {
 static bool read_vgpu_type(const char *value) {
     copy_text(last_vgpu(value)->type_name, value);
     return true;
+}
+
+static bool read_vgpu_expires(const char *value) {
+    return read_moment(value, &last_vgpu(value)->licence_expires);
+}
+
+static bool read_supported_vgpu(const char *value) {
+    sim_device *device = last_device(value);
+    if (device->vgpu_type_count == SIM_VGPU_TYPES_MOST) {
+        return false;
+    }
+    sim_vgpu_type *each = &device->vgpu_types[device->vgpu_type_count++];
+    int end = 0;
+    int got = sscanf(value, "%u %u %" SCNu64 " %u %u %u %u %u %95s %95s %n", &each->id, &each->most,
+                     &each->framebuffer_bytes, &each->displays, &each->width, &each->height, &each->frame_rate_limit,
+                     &each->profile_id, each->vgpu_class, each->licences, &end);
+    copy_text(each->name, value + end);
+    return got == 10 && end > 0;
 }
 
 static bool read_xid(const char *value) {
@@ -348,9 +398,14 @@ static const struct {
     {"encode_picture_us", read_encode_picture_us},
     {"capability", read_capability},
     {"slice", read_slice},
+    {"profile", read_profile},
+    {"licensed", read_licensed},
+    {"licence_expires", read_licence_expires},
+    {"supported_vgpu", read_supported_vgpu},
     {"vgpu", read_vgpu},
     {"vgpu_vm", read_vgpu_vm},
     {"vgpu_type", read_vgpu_type},
+    {"vgpu_expires", read_vgpu_expires},
     {"xid", read_xid},
     {"fault", read_fault},
 };
@@ -417,101 +472,6 @@ const sim_node *sim_machine(void) {
 const sim_device *sim_gpu_at(int index) {
     load();
     return index >= 0 && index < scenario.node.device_count ? &scenario.gpus[index] : NULL;
-}
-
-static sim_device slice_of(const sim_device *gpu, int number) {
-    const sim_slice *slice = &gpu->slices[number];
-    sim_device device = *gpu;
-    device.slice = number;
-    device.account = SIM_DEVICES_MOST + gpu->index * SIM_SLICES_MOST + number;
-    device.memory_bytes = slice->memory_bytes;
-    memcpy(device.engines, slice->engines, sizeof device.engines);
-    copy_text(device.uuid, slice->uuid);
-    int plain = (int)(strstr(gpu->name, " (simulated)") - gpu->name);
-    snprintf(device.name, sizeof device.name, "%.*s MIG %.24s (simulated)", plain < 48 ? plain : 48, gpu->name,
-             slice->profile);
-    return device;
-}
-
-/* Adds a whole GPU, or the first slice of one that is cut; nothing where it is cut into nothing. */
-static void show_gpu(const sim_device *gpu) {
-    if (!gpu->mig_enabled) {
-        visible.devices[visible.count++] = *gpu;
-    } else if (gpu->slice_count > 0) {
-        visible.devices[visible.count++] = slice_of(gpu, 0);
-    }
-}
-
-static bool show_slice(const char *token) {
-    for (int index = 0; index < scenario.node.device_count; index++) {
-        for (int number = 0; number < scenario.gpus[index].slice_count; number++) {
-            if (strcmp(scenario.gpus[index].slices[number].uuid, token) == 0) {
-                visible.devices[visible.count++] = slice_of(&scenario.gpus[index], number);
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Adds what one entry of CUDA_VISIBLE_DEVICES names; false where it names nothing: the list ends before it. */
-static bool show_token(const char *token) {
-    if (strncmp(token, "MIG-", 4) == 0) {
-        return show_slice(token);
-    }
-    char *end = NULL;
-    long index = strtol(token, &end, 10);
-    bool is_number = isdigit((unsigned char)token[0]) && *end == '\0';
-    for (int each = 0; each < scenario.node.device_count; each++) {
-        bool is_named = strncmp(token, "GPU-", 4) == 0 && strncmp(scenario.gpus[each].uuid, token, strlen(token)) == 0;
-        if (is_named || (is_number && index == each)) {
-            show_gpu(&scenario.gpus[each]);
-            return true;
-        }
-    }
-    return false;
-}
-
-static void show_list(const char *list) {
-    char copy[LINE_BYTES * 2];
-    snprintf(copy, sizeof copy, "%s", list);
-    char *rest = NULL;
-    for (char *token = strtok_r(copy, ", ", &rest); token != NULL; token = strtok_r(NULL, ", ", &rest)) {
-        if (visible.count == SIM_DEVICES_MOST || !show_token(token)) {
-            return;
-        }
-    }
-}
-
-/* CUDA shows one MIG instance at most, and no whole GPU beside it (MIG User Guide, CUDA device enumeration). */
-static void keep_one_slice(void) {
-    for (int number = 0; number < visible.count; number++) {
-        if (visible.devices[number].slice != SIM_UNKNOWN) {
-            visible.devices[0] = visible.devices[number];
-            visible.count = 1;
-        }
-    }
-}
-
-static void load_visible(void) {
-    load();
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    for (int index = 0; list == NULL && index < scenario.node.device_count; index++) {
-        show_gpu(&scenario.gpus[index]);
-    }
-    if (list != NULL) {
-        show_list(list);
-    }
-    keep_one_slice();
-}
-
-int sim_visible_count(void) {
-    pthread_once(&visible_once, load_visible);
-    return visible.count;
-}
-
-const sim_device *sim_device_at(int visible_ordinal) {
-    return visible_ordinal >= 0 && visible_ordinal < sim_visible_count() ? &visible.devices[visible_ordinal] : NULL;
 }
 
 const sim_capability *sim_find_capability(const sim_device *device, bool encode, const char *codec, int chroma,

@@ -28,7 +28,9 @@
 #define SIM_TEXT_BYTES 96
 #define SIM_DEVICES_MOST 32
 #define SIM_SLICES_MOST 8
+#define SIM_PROFILES_MOST 24
 #define SIM_VGPUS_MOST 16
+#define SIM_VGPU_TYPES_MOST 64
 #define SIM_CAPABILITIES_MOST 96
 #define SIM_SESSIONS_MOST 256
 #define SIM_PROCESSES_MOST 128
@@ -52,21 +54,52 @@ typedef struct sim_capability {
     unsigned height_max;
 } sim_capability;
 
-/* One MIG instance of a GPU. */
+/* One MIG device of a GPU: a compute instance. Memory and engines are its GPU instance's, and shared within it. */
 typedef struct sim_slice {
     char uuid[SIM_TEXT_BYTES];
-    char profile[SIM_TEXT_BYTES]; /* "1g.18gb" */
+    char profile[SIM_TEXT_BYTES]; /* of the GPU instance: "1g.18gb" */
+    char name[SIM_TEXT_BYTES];    /* of the MIG device: "1c.3g.71gb", or as the profile where it has all of it */
     int gpu_instance;
+    int compute_instance;
+    unsigned compute_slices;
+    unsigned start, size; /* where the GPU instance lies, in slices of the GPU's memory */
     uint64_t memory_bytes;
     int engines[SIM_ENGINES];
 } sim_slice;
+
+/* A kind of GPU instance that a GPU can be cut into. Placements are in slices of its memory. */
+typedef struct sim_profile {
+    char name[SIM_TEXT_BYTES];
+    unsigned kind, id, slices, most;
+    unsigned size, start_count, starts[SIM_SLICES_MOST];
+    uint64_t memory_bytes;
+    int engines[SIM_ENGINES];
+} sim_profile;
+
+/* A moment of UTC; year 0: none. */
+typedef struct sim_moment {
+    unsigned year, month, day, hour, minute, second;
+} sim_moment;
+
+/* A type of vGPU that a host's GPU supports. */
+typedef struct sim_vgpu_type {
+    unsigned id, most;
+    unsigned displays, width, height, frame_rate_limit;
+    unsigned profile_id; /* of the GPU instance that it takes; 0xffffffff: it shares the GPU by time */
+    uint64_t framebuffer_bytes;
+    char name[SIM_TEXT_BYTES];
+    char vgpu_class[SIM_TEXT_BYTES];
+    char licences[SIM_TEXT_BYTES];
+} sim_vgpu_type;
 
 /* One vGPU that runs on a host's GPU. */
 typedef struct sim_vgpu {
     unsigned instance;
     unsigned type_id;
     uint64_t framebuffer_bytes;
+    unsigned gpu_instance; /* that it runs on; 0xffffffff: none */
     bool licensed;
+    sim_moment licence_expires;
     int frame_rate_limit; /* SIM_UNKNOWN: none */
     char uuid[SIM_TEXT_BYTES];
     char vm[SIM_TEXT_BYTES];
@@ -74,8 +107,8 @@ typedef struct sim_vgpu {
 } sim_vgpu;
 
 /*
- * A device. Of a MIG instance (only sim_device_at gives these) `slice` is its number in the GPU, and name, uuid,
- * memory and engines are the instance's; of a whole GPU `slice` is SIM_UNKNOWN.
+ * A device. Of a MIG device (only sim_device_at gives these) `slice` is its number in the GPU, and name, uuid, memory
+ * and engines are its own; of a whole GPU `slice` is SIM_UNKNOWN.
  */
 typedef struct sim_device {
     int index;
@@ -100,8 +133,15 @@ typedef struct sim_device {
     unsigned encode_picture_us;
     int slice_count;
     sim_slice slices[SIM_SLICES_MOST];
+    int profile_count;
+    sim_profile profiles[SIM_PROFILES_MOST];
     int vgpu_count;
     sim_vgpu vgpus[SIM_VGPUS_MOST];
+    int vgpu_type_count;
+    sim_vgpu_type vgpu_types[SIM_VGPU_TYPES_MOST];
+    bool licence_applies; /* a vGPU software licence */
+    bool licensed;
+    sim_moment licence_expires;
     int capability_count;
     sim_capability capabilities[SIM_CAPABILITIES_MOST];
 } sim_device;
@@ -120,7 +160,10 @@ SIM_EXPORT const sim_node *sim_machine(void);
 /* A whole GPU by its NVML index, whatever is visible to CUDA; NULL where there is none. */
 SIM_EXPORT const sim_device *sim_gpu_at(int index);
 
-/* What CUDA sees: CUDA_VISIBLE_DEVICES with indices, GPU UUIDs (or their beginnings) and MIG UUIDs. */
+/* By which the memory of a GPU instance is counted; `slice` is a MIG device of it. */
+SIM_EXPORT int sim_slice_account(const sim_device *gpu, int slice);
+
+/* What CUDA sees by CUDA_VISIBLE_DEVICES: see scenario_visible.c. */
 SIM_EXPORT int sim_visible_count(void);
 SIM_EXPORT const sim_device *sim_device_at(int visible_ordinal);
 

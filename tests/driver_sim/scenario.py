@@ -3,15 +3,20 @@
 ``scenario.h`` says what the libraries make of it. Every device's name ends in "(simulated)".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Direction, Engine, Trial
-from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from codecfleet.cluster.probes.simulated import SimulatedNode
+from codecfleet.testing.fake_nvml_mig import profiles_of
+from codecfleet.testing.fake_nvml_state import FakeDevice
+from codecfleet.testing.fake_nvml_vgpu import gpu_instance_of, profile_id_of, series_of, types_of
+from codecfleet.testing.mig_profiles import placements_of
 
 __all__ = ["SIMULATED", "Action", "Fault", "Scenario", "machine"]
 
@@ -115,7 +120,7 @@ class Scenario:
         gpus = [device for device in self.machine.devices if device.kind is not DeviceKind.CPU]
         for index, device in enumerate(gpus):
             yield f"device {index}"
-            yield from _device_lines(device)
+            yield from _device_lines(FakeDevice.of(device, self.machine, index))
             yield f"decode_picture_us {self.decode_picture_us}"
             yield f"encode_picture_us {self.encode_picture_us}"
         for index, device in enumerate(gpus):
@@ -144,7 +149,8 @@ def _cuda_of(driver: str) -> int:
     return next(version for least, version in sorted(_CUDA_OF_BRANCH.items(), reverse=True) if branch >= least)
 
 
-def _device_lines(device: SimulatedDevice) -> Iterator[str]:
+def _device_lines(fake: FakeDevice) -> Iterator[str]:
+    device = fake.simulated
     yield f"name {device.name.removesuffix(SIMULATED)}{SIMULATED}"
     yield f"uuid {device.uuid}"
     yield f"pci_bus_id {device.pci_bus_id}"
@@ -161,14 +167,17 @@ def _device_lines(device: SimulatedDevice) -> Iterator[str]:
     yield f"vgpu_scheduler {device.vgpu_scheduler}"
     if device.encoder_sessions_max is not None:
         yield f"encoder_sessions_max {device.encoder_sessions_max}"
+    if device.licensed is not None:
+        yield f"licensed {int(device.licensed)}"
+    if device.licence_expires is not None:
+        yield f"licence_expires {_moment(device.licence_expires)}"
     yield from (_capability_line(trial) for trial in device.trials if trial.works)
-    yield from (_slice_line(each) for each in device.slices)
-    for vgpu in device.vgpus:
-        yield from _vgpu_lines(vgpu)
+    yield from _mig_lines(fake)
+    yield from _vgpu_lines(fake)
     yield from (f"xid {xid}" for xid in device.xids)
 
 
-def _counts(engines: dict[Engine, int]) -> str:
+def _counts(engines: Mapping[Engine, int]) -> str:
     return " ".join(str(engines.get(engine, 0)) for engine in _ENGINES)
 
 
@@ -179,13 +188,37 @@ def _capability_line(trial: Trial) -> str:
     return f"capability {direction} {case.codec.value} {case.chroma.replace(':', '')} {case.bit_depth} {size}"
 
 
-def _slice_line(each: SimulatedSlice) -> str:
-    return f"slice {each.uuid} {each.profile} {each.gpu_instance} {each.memory_bytes} {_counts(each.engines)}"
+def _mig_lines(fake: FakeDevice) -> Iterator[str]:
+    slices = fake.simulated.slices
+    profiles = profiles_of(fake)
+    for each in profiles:
+        places = f"{each.size} {len(each.starts)} {' '.join(map(str, each.starts))}"
+        numbers = f"{each.kind} {each.profile_id} {each.slices} {each.most} {each.memory_bytes} {places}"
+        yield f"profile {each.name} {numbers} {_counts(each.engines)}"
+    lain = placements_of(profiles, slices)
+    for part in slices:
+        start, size = lain[part.gpu_instance]
+        compute = f"{part.compute_instance} {part.compute_slices or part.gpu_slices}"
+        numbers = f"{part.gpu_instance} {compute} {start} {size} {part.memory_bytes}"
+        yield f"slice {part.uuid} {part.profile} {part.name} {numbers} {_counts(part.engines)}"
 
 
-def _vgpu_lines(vgpu: SimulatedVgpu) -> Iterator[str]:
-    limit = -1 if vgpu.frame_rate_limit is None else vgpu.frame_rate_limit
-    numbers = f"{vgpu.instance} {vgpu.type_id} {vgpu.framebuffer_bytes} {int(vgpu.licensed)} {limit}"
-    yield f"vgpu {numbers} {vgpu.uuid}"
-    yield f"vgpu_vm {vgpu.vm_id}"
-    yield f"vgpu_type {vgpu.type_name}"
+def _vgpu_lines(fake: FakeDevice) -> Iterator[str]:
+    for each in types_of(fake) if fake.is_host else ():
+        series = series_of(each)
+        shown = f"{series.displays} {series.width} {series.height} {series.fps} {profile_id_of(fake, each)}"
+        words = f"{series.vgpu_class} {series.licences} {each.name}"
+        yield f"supported_vgpu {each.number} {each.most} {each.framebuffer_mib << 20} {shown} {words}"
+    for running in fake.vgpus:
+        vgpu = running.simulated
+        limit = -1 if vgpu.frame_rate_limit is None else vgpu.frame_rate_limit
+        numbers = f"{vgpu.instance} {vgpu.type_id} {vgpu.framebuffer_bytes} {int(vgpu.licensed)} {limit}"
+        yield f"vgpu {numbers} {gpu_instance_of(fake, running)} {vgpu.uuid}"
+        yield f"vgpu_vm {vgpu.vm_id}"
+        yield f"vgpu_type {vgpu.type_name}"
+        if vgpu.licence_expires is not None:
+            yield f"vgpu_expires {_moment(vgpu.licence_expires)}"
+
+
+def _moment(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")

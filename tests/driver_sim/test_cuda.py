@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -165,6 +166,33 @@ def test_a_mig_instance_is_a_device_of_its_own() -> None:
     _, by_default = run(DEVICES, Scenario(machine=node))
     assert by_uuid == [0, [f"{cut.name} MIG {second.profile} (simulated)"], [bare(second.uuid)], [second.memory_bytes]]
     assert by_default[2] == [bare(cut.slices[0].uuid)]
+
+
+def test_a_compute_instance_has_the_memory_of_its_gpu_instance() -> None:
+    """One is named by its UUID, or by its GPU's UUID and two numbers; what both allocate is counted together."""
+    node = machine(Path(__file__).with_name("parts.toml"), "cut")
+    gpu = node.devices[0]
+    first, second, *_, last = gpu.slices
+    expected = [0, [f"{gpu.name} MIG 1c.3g.20gb (simulated)"], [bare(second.uuid)], [second.memory_bytes]]
+    for named in (second.uuid, f"MIG-{gpu.uuid}/1/1", f"{second.uuid},{last.uuid},0"):
+        _, printed = run(DEVICES, Scenario(machine=node), named)
+        assert printed == expected
+    used = f"""{START}
+import pynvml
+must(cuda.cuMemAlloc, 64 << 20)
+pynvml.nvmlInit()
+handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in {[first.uuid, second.uuid, last.uuid]!r}]
+print(json.dumps([pynvml.nvmlDeviceGetMemoryInfo(handle).used >= 64 << 20 for handle in handles]))
+"""
+    _, printed = run(used, Scenario(machine=node), second.uuid)
+    assert printed == [True, True, False]
+
+
+def test_the_beginning_of_a_uuid_must_tell_gpus_apart() -> None:
+    """A beginning that several GPUs share names none of them, and ends the list."""
+    gpus = [device for device in machine("l4-x4").devices if device.uuid.startswith("GPU-")]
+    _, shared = run(DEVICES, visible_devices=f"1,{gpus[0].uuid[:4]},2")
+    assert shared[2] == [bare(gpus[1].uuid)]
 
 
 @pytest.mark.parametrize(("driver", "version"), [("535.183.01", 12020), ("580.126.20", 13000), ("590.10", 13010)])

@@ -35,10 +35,6 @@ BESIDE: Final = {
     ),
     "the simulator's memory has a whole number of stacks": r"\.facts\.memory_bus_bits",
     "the simulator names two more reasons to slow down": r"\.facts\.clocks_throttle_reasons_supported",
-    "the simulator cuts memory into even slices, and cuts nothing while it runs": (
-        r"\.mig\.slices_max|\.mig\.profiles\[\d\]\.(profile_id|name|memory_bytes|instances_free)"
-        r"|\.mig\.profiles\[5\]\.engines\[3\]\.count"
-    ),
 }
 """Fields of a device's report that differ, by why."""
 

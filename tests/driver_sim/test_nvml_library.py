@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +23,14 @@ MACHINES = {
     for fleet in ("rtx-4090", "l4-x4", "a100-mig", "vgpu", "h200-l40s")
     for node in load_fleet(fleet).nodes
     if any(not each.uuid.endswith("/cpu") for each in node.devices)
-}
+} | {node.name: node for node in load_fleet(Path(__file__).with_name("parts.toml")).nodes}
+PARTS = ("cut", "mig-host", "expired")
 CONTRACT = """
 import sys
 import pynvml, pytest
 pynvml.nvmlInit()  # now: the tests' own conftest takes the simulator's variables away
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/contract/test_nvml.py", "-k", "real"]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "real",
+                      "tests/contract/test_nvml.py", "tests/contract/test_nvml_instances.py"]))
 """
 REPORT = """
 import sys
@@ -71,7 +74,7 @@ def test_the_library_answers_what_the_fake_does(name: str) -> None:
     assert {key: pair for key, pair in differing.items() if pair[0] != pair[1]} == {}
 
 
-@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1"])
+@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1", *PARTS])
 def test_a_probe_makes_the_same_report_of_either(name: str) -> None:
     """A machine's whole report is the same through the simulated library as through the fake, but for the names."""
     node = MACHINES[name]
@@ -82,7 +85,7 @@ def test_a_probe_makes_the_same_report_of_either(name: str) -> None:
     assert told == expected
 
 
-@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1"])
+@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1", *PARTS])
 def test_the_contract_of_the_real_driver_holds(name: str) -> None:
     """The contract tests that run on a real driver pass, none of them skipped, on the simulated one."""
     ran = run_simulated(CONTRACT, Scenario(machine=MACHINES[name]))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
+from codecfleet.cluster.fleet_file import DeviceEntry, NodeEntry, built_in_fleets, load_fleet
+from codecfleet.cluster.fleet_parts import VgpuEntry
 from codecfleet.cluster.hardware import load_hardware
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
@@ -25,6 +26,8 @@ README = (Path(__file__).parents[3] / "configs" / "fleets" / "README.md").read_t
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
 NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
+HOST = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L40S"\nvirtualization = "host"\n'
+VGPU = '[[nodes.devices.vgpus]]\ninstance = 1\ntype_name = "{}"\nvm = "a"\n'
 
 
 def _fleet(folder: Path, text: str) -> SimulatedFleet:
@@ -90,6 +93,14 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
         (f"{HEAD}{NODE.replace('8', 'inf')}", "memory_gib: input should be a finite number"),
         (f"{HEAD}{NODE.replace('8', '1e300')}", "memory_gib: input should be less than"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
+        (
+            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
+            "has 40960 MiB of memory, and its MIG takes 44800",
+        ),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n', "of several profiles"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "take 3"),
+        (f"{HOST}{VGPU.format('NVIDIA L40S-9Q')}", "has no vGPU type NVIDIA L40S-9Q"),
+        (f"{HOST}{VGPU.format('NVIDIA L40S-24Q') * 3}", "holds 2 of NVIDIA L40S-24Q at most"),
     ],
 )
 def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -104,6 +115,45 @@ def test_a_fleet_that_is_not_there_is_refused() -> None:
     """A name that is no file and none of ours: the answer lists ours."""
     with pytest.raises(UsageError, match="h200-l40s"):
         load_fleet("nowhere")
+
+
+def test_compute_instances_share_their_gpu_instance(tmp_path: Path) -> None:
+    """A list within ``mig`` is one GPU instance: its compute instances have its memory and engines, and own names."""
+    text = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
+    parts = _fleet(tmp_path, text).nodes[0].devices[0].slices
+    assert [(part.name, part.gpu_instance, part.compute_instance) for part in parts] == [
+        ("1c.3g.20gb", 1, 0),
+        ("2c.3g.20gb", 1, 1),
+        ("3g.20gb", 2, 0),
+    ]
+    assert {part.engines[Engine.NVDEC] for part in parts} == {2}
+    assert len({part.uuid for part in parts}) == 3
+
+
+def test_vgpu_types_are_nvidias() -> None:
+    """A GPU holds as many vGPUs of a type as fit its memory, and a fleet takes a type's id and size from the tables."""
+    (host, *_), *_ = [node.devices for node in load_fleet("vgpu").nodes]
+    assert [(vgpu.type_id, vgpu.framebuffer_bytes) for vgpu in host.vgpus] == [(1153, 12 << 30)] * 2
+    hardware = load_hardware()
+    assert set(hardware.vgpu) <= {name for model in hardware.gpus.values() for name in model.names}
+    for name, board in hardware.vgpu.items():
+        types = hardware.vgpu_types_of(name, mig_enabled=False)
+        assert all(found.most * found.framebuffer_mib <= board.memory_gib << 10 for found in types)
+        full = {found.name: found for found in types if found.most == 1}
+        assert full[f"{board.prefix}-{board.memory_gib}C"].framebuffer_mib == board.memory_gib << 10
+        assert len({found.number for found in types}) == len(types)
+    numbers = {found.name: found.most for found in hardware.vgpu_types_of("NVIDIA L40S", mig_enabled=False)}
+    assert (numbers["NVIDIA L40S-12Q"], numbers["NVIDIA L40S-1Q"], numbers["NVIDIA L40S-16C"]) == (4, 32, 3)
+
+
+def test_vgpus_of_gpu_instances_are_named_by_them() -> None:
+    """In MIG mode a type takes a whole GPU instance; where a GPU cannot be cut there are none."""
+    hardware = load_hardware()
+    types = hardware.vgpu_types_of("NVIDIA A100-PCIE-40GB", mig_enabled=True)
+    found = {each.name: (each.mig_profile, each.framebuffer_mib, each.most) for each in types}
+    assert found["GRID A100-1-5CME"] == ("1g.5gb+me", 5120, 1)
+    assert found["GRID A100-3-20C"] == ("3g.20gb", 20480, 2)
+    assert hardware.vgpu_types_of("NVIDIA L40S", mig_enabled=True) == ()
 
 
 def test_slices_are_devices_of_their_own() -> None:

@@ -28,11 +28,11 @@ GIB = 1 << 30
 VM_UUID = "12345678-1234-1234-1234-123456789abc"
 VGPU = SimulatedVgpu(
     instance=3251634213,
-    type_id=558,
+    type_id=562,
     type_name="NVIDIA A40-8Q",
     uuid="aaaaaaaa-0000-0000-0000-000000000001",
     vm_id=VM_UUID,
-    framebuffer_bytes=6 * GIB,
+    framebuffer_bytes=8 * GIB,
     licensed=False,
     frame_rate_limit=30,
 )
@@ -133,7 +133,7 @@ def test_every_property_of_a_running_vgpu_is_read() -> None:
     report = _report(*_busy_host())
     assert not isinstance(report.active, NotApplicable)
     (found,) = report.active
-    assert found.type_id == 558
+    assert found.type_id == 562
     assert found.vm_id == VmId(VM_UUID, "uuid")
     assert found.uuid == found.mdev_uuid == VGPU.uuid
     assert found.vm_driver_version == "580.95.02"
@@ -162,16 +162,16 @@ def test_every_property_of_a_running_vgpu_is_read() -> None:
 def test_every_property_of_a_vgpu_type_is_read() -> None:
     """What NVML tells of a vGPU type is in the report, its PCI numbers taken apart."""
     report = _report(*_busy_host())
-    found = next(each for each in report.types if each.type_id == 558)
+    found = next(each for each in report.types if each.type_id == 562)
     assert found.vgpu_class == "Quadro"
     assert found.name == "NVIDIA A40-8Q"
     assert found.device_id == VgpuDeviceId(vendor=0x10DE, device=0x2235, subvendor=0x10DE, subsystem=0x14A0)
-    assert found.framebuffer_bytes == 6 * GIB
+    assert found.framebuffer_bytes == 8 * GIB
     assert found.display_heads == 4
-    assert found.resolution_max == (4096, 2160)
-    assert found.licence == "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0"
+    assert found.resolution_max == (7680, 4320)
+    assert found.licence == "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0;GRID-Virtual-WS-Ext,2.0"
     assert found.frame_rate_limit_fps == 60
-    assert found.instances_max == 8
+    assert found.instances_max == 6
     assert (found.nvlink_peer_to_peer, found.gpudirect) == (False, True)
     assert isinstance(found.gpu_instance_profile, NotApplicable)
     assert found.gpu_instance_profile.absence is Absence.DOES_NOT_APPLY
@@ -213,12 +213,14 @@ def test_drivers_list_wins_over_the_rules() -> None:
     assert all(each.creatable for each in report.why_creatable.values())
 
 
-def test_mig_host_explains_types_without_a_listing_of_gpu_instances() -> None:
-    """In MIG mode a type without a free GPU instance is refused with a reason, also where nobody lists instances."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """In MIG mode a type takes a free GPU instance of its profile; also where an old driver lists no instances."""
     pieces = tuple(
         SimulatedSlice(uuid=f"MIG-{number}", gpu_instance=number, profile="1g.5gb", memory_bytes=5 * GIB, engines={})
         for number in (7, 8)
     )
+    running = replace(VGPU, type_name="GRID A100-1-5C", type_id=90650)
     device = replace(
         HOST,
         name="NVIDIA A100-PCIE-40GB",
@@ -226,12 +228,21 @@ def test_mig_host_explains_types_without_a_listing_of_gpu_instances() -> None:
         mig_capable=True,
         mig_enabled=True,
         slices=pieces,
-        vgpus=(),
+        vgpus=(running,),
     )
-    report = _report(*_nvml(device))
-    assert not isinstance(report.creatable, NotApplicable)
-    assert {int(type_id) for type_id, each in report.why_creatable.items() if each.creatable} == set(report.creatable)
-    assert all("MIG" in each.reason for each in report.why_creatable.values())
+    nvml, handle = _nvml(device)
+    if not listed:
+        nvml.faults["nvmlDeviceGetGpuInstances"] = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    report = _report(nvml, handle)
+    assert not isinstance(report.active, NotApplicable)
+    assert report.active[0].gpu_instance == 7
+    assert report.creatable == (running.type_id,)
+    reasons = {number: each.reason for number, each in report.why_creatable.items()}
+    if listed:
+        assert reasons.pop(str(running.type_id)) == "GPU instance 8 has its profile and is free"
+        assert set(reasons.values()) == {"no free GPU instance has the profile that the type takes"}
+    else:
+        assert all("its GPU instances cannot be listed" in reason for reason in reasons.values())
 
 
 def test_every_function_of_the_guides_host_tables_is_called() -> None:
