@@ -240,6 +240,12 @@ def _virtualization(device: FakeDevice) -> int:
     return 2 if device.is_guest else device.simulated.virtualization
 
 
+def _brand(device: FakeDevice) -> int:
+    if device.is_guest:
+        return int(pynvml.NVML_BRAND_NVIDIA_VWS)
+    return int(pynvml.NVML_BRAND_GEFORCE if device.is_geforce else pynvml.NVML_BRAND_NVIDIA)
+
+
 def _vbios(device: FakeDevice) -> str:
     return "00.00.00.00.00" if device.is_guest else "96.00.AF.00.01"
 
@@ -311,6 +317,7 @@ def _event_types(device: FakeDevice) -> int:
 DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": _uuid,
     "nvmlDeviceGetName": lambda device: device.simulated.name,
+    "nvmlDeviceGetBrand": _brand,
     "nvmlDeviceGetIndex": lambda device: device.index,
     "nvmlDeviceGetMinorNumber": lambda device: device.index,
     "nvmlDeviceGetPciInfo": _pci,

@@ -58,6 +58,11 @@ static const char *vbios_of(const sim_device *gpu) {
     return is_guest(gpu) ? "00.00.00.00.00" : "96.00.AF.00.01";
 }
 
+static unsigned brand_of(const sim_device *gpu) {
+    return is_guest(gpu) ? NVML_BRAND_NVIDIA_VWS : is_geforce(gpu) ? NVML_BRAND_GEFORCE : NVML_BRAND_NVIDIA;
+}
+
+ANSWER_NUMBER(nvmlDeviceGetBrand, unsigned, brand_of(asked.gpu))
 ANSWER_NUMBER(nvmlDeviceGetIndex, unsigned, asked.gpu->index)
 ANSWER_NUMBER(nvmlDeviceGetMinorNumber, unsigned, asked.gpu->index)
 ANSWER_NUMBER(nvmlDeviceGetArchitecture, unsigned, architecture_of(asked.gpu))
