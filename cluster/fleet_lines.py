@@ -99,7 +99,7 @@ def _table(reports: Reports, *, every: bool) -> Iterator[str]:
 
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
     """Return a machine's row without its name: what equal machines have in common."""
-    kinds = [kind for _, kind in device_units(report)]
+    kinds = [kind for _, kind, _ in device_units(report)]
     hypervisors = [f"{name} (hosts vGPUs)" for name in hypervisor_gpus(report)]
     shown = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
     shown += [f"{hypervisors.count(name)} x {name}" for name in dict.fromkeys(hypervisors)]

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from .capability_matrix import all_trials, capability_matrix
+from .device_values import device_condition
 from .findings import findings, needs_mending, verdicts
 from .grouping import counted, equal_groups
 from .probes.absence import Maybe, NotApplicable, known
@@ -39,20 +40,20 @@ def _driver(report: NodeReport) -> str:
     return "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
 
 
-def device_units(report: NodeReport) -> list[tuple[str, str]]:
-    """Return (device, kind) of all that work can be pinned to on a machine, its processor aside.
+def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
+    """Return (device, kind, GPU) of all that work can be pinned to on a machine, its processor aside.
 
     A GPU that hosts vGPUs is none: its engines belong to its guests.
     """
-    units: list[tuple[str, str]] = []
+    units: list[tuple[str, str, DeviceReport | None]] = []
     for gpu in _gpus(report):
         if hosts_vgpus(gpu):
             continue
         if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
-            units += [(part.uuid, f"{gpu.name} MIG {part.profile}") for part in gpu.mig.slices]
+            units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.mig.slices]
         else:
-            units.append((known(gpu.uuid, str(gpu.index)), gpu.name))
-    return units or [(device.device, device.kind) for device in report.devices if not _gpus(report)]
+            units.append((known(gpu.uuid, str(gpu.index)), gpu.name, gpu))
+    return units or [(device.device, device.kind, None) for device in report.devices if not _gpus(report)]
 
 
 def hypervisor_gpus(report: NodeReport) -> list[str]:
@@ -226,7 +227,10 @@ def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
         "cores": report.host.cores,
         "memory_bytes": report.host.memory_bytes,
         "driver": _driver(report),
-        "devices": [{"device": device, "kind": kind} for device, kind in device_units(report)],
+        "devices": [
+            {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report))
+            for device, kind, gpu in device_units(report)
+        ],
     }
 
 

@@ -1,19 +1,20 @@
 """How a device is, for ``codecfleet status``: plain values, each with its reason where there is none."""
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from ..device_values import Said, health_values, licence_values
 from ..placement.inventory import Device
-from ..probes.absence import Maybe, NotApplicable
-from ..probes.device_report import Health, MemoryUse
 from ..probes.engines import Engine
 from ..probes.live_health import DeviceHealth, VgpuLoad
 from .conditions import Condition, use_of
 from .node_book import NodeBook
 
+if TYPE_CHECKING:
+    from ..probes.device_report import MemoryUse
+
 __all__ = ["DeviceStatus", "device_status"]
 
-T = TypeVar("T")
 FULL_PERCENT = 100
 NOT_POLLED = "it has not been polled yet"
 _ENGINES = (Engine.NVDEC, Engine.NVENC)
@@ -52,7 +53,7 @@ class DeviceStatus:
 def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> DeviceStatus:
     """Return how a device is; ``node`` is what people call its node."""
     condition = book.conditions.get(device.device)
-    said = _Said()
+    said = Said()
     seen = None if condition is None else condition.seen
     if seen is None or book.unseen_reason:
         said.unknown["poll"] = book.unseen_reason or NOT_POLLED
@@ -68,33 +69,20 @@ def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> De
         memory={} if condition is None else _memory(said, condition),
         encoder_sessions={} if condition is None else _sessions(said, condition),
         throttle=None if seen is None else said.value("throttle", seen.throttle),
-        health={} if condition is None else _health(said, condition.seen.health, condition.xids),
+        health={} if condition is None else health_values(said, condition.seen.health, condition.xids),
         **_virtual(said, seen),
         unknown=said.unknown,
     )
 
 
-class _Said:
-    """Turns absences into None, and keeps their reasons."""
-
-    def __init__(self) -> None:
-        self.unknown: dict[str, str] = {}
-
-    def value(self, name: str, value: Maybe[T]) -> T | None:
-        if isinstance(value, NotApplicable):
-            self.unknown[name] = value.reason
-            return None
-        return value
-
-
-def _use(said: _Said, condition: Condition, engine: Engine) -> dict[str, int | None]:
+def _use(said: Said, condition: Condition, engine: Engine) -> dict[str, int | None]:
     percent = said.value(engine.value, use_of(condition.seen, engine))
     level = condition.others.get(engine)
     others = None if percent is None or level is None else round(level.part * FULL_PERCENT)
     return {"percent": percent, "others_percent": others}
 
 
-def _memory(said: _Said, condition: Condition) -> dict[str, int | None]:
+def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
     memory: MemoryUse | None = said.value("memory", condition.seen.memory)
     if memory is None:
         return {}
@@ -104,29 +92,16 @@ def _memory(said: _Said, condition: Condition) -> dict[str, int | None]:
     return {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes, "others_bytes": others}
 
 
-def _sessions(said: _Said, condition: Condition) -> dict[str, int | None]:
+def _sessions(said: Said, condition: Condition) -> dict[str, int | None]:
     count = said.value("encoder_sessions", condition.seen.encoder_sessions)
     return {"open": count, "others": None if count is None else condition.encoder_sessions_others}
 
 
-def _health(said: _Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
-    return {
-        "lost": health.lost,
-        "recovery_action": said.value("recovery_action", health.recovery_action),
-        "ecc_uncorrected": said.value("ecc_uncorrected", health.ecc_uncorrected),
-        "retirement_pending": said.value("retirement_pending", health.retirement_pending),
-        "remapped_rows_pending": said.value("remapped_rows_pending", health.remapped_rows_pending),
-        "xids": list(xids),
-    }
-
-
-def _virtual(said: _Said, seen: DeviceHealth | None) -> dict[str, Any]:
+def _virtual(said: Said, seen: DeviceHealth | None) -> dict[str, Any]:
     if seen is None:
         return {"licence": None, "is_licensed": None, "scheduler": None, "accounting": None, "vgpus": ()}
-    licence = said.value("licence", seen.licence)
     return {
-        "licence": None if licence is None else licence.sentence,
-        "is_licensed": None if licence is None else licence.is_valid,
+        **licence_values(said, seen.licence),
         "scheduler": said.value("scheduler", seen.scheduler),
         "accounting": said.value("accounting", seen.accounting),
         "vgpus": tuple(map(_vgpu, seen.vgpus)),
@@ -134,7 +109,7 @@ def _virtual(said: _Said, seen: DeviceHealth | None) -> dict[str, Any]:
 
 
 def _vgpu(vgpu: VgpuLoad) -> dict[str, Any]:
-    said = _Said()
+    said = Said()
     return {
         "instance": vgpu.instance,
         "decoder_percent": said.value("decoder_percent", vgpu.decoder_percent),

@@ -41,6 +41,7 @@ class FakeHands(Hands):
         self.start_errors: list[Exception] = []
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
+        self.let_go: set[str] = set()
         self.ended = ""
 
     @property
@@ -146,7 +147,8 @@ class FakeHands(Hands):
         return self.healths[node](frozenset(pids))
 
     async def stop_polling(self, node: str) -> None:
-        """Do nothing: nothing was opened."""
+        """Note it: nothing was opened."""
+        self.let_go.add(node)
 
     def handle(self, worker: str) -> FakeWorker:
         """Return a worker that runs work in threads of this process.

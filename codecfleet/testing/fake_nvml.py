@@ -47,13 +47,16 @@ _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
 class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
-    ``faults`` maps a function's name to the return code that it gives on every device, before anything else is looked
-    at; ``SimulatedDevice.faults`` and ``device(...).faults`` do so on one device. What goes on on a device is set on
-    what ``device`` returns. ``calls`` names every function that was called, in order.
+    ``clock`` is what ``at`` goes by: a ``FakeClock``, say. ``faults`` maps a function's name to the return code that it
+    gives on every device, before anything else is looked at; ``SimulatedDevice.faults`` and ``device(...).faults`` do
+    so on one device. What goes on on a device is set on what ``device`` returns. ``calls`` names every function that
+    was called, in order.
     """
 
-    def __init__(self, node: SimulatedNode) -> None:
+    def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.node = node
+        self._clock = clock
+        self._plan: list[tuple[float, Callable[[], object]]] = []
         self.faults: dict[str, int] = {}
         self.calls: list[str] = []
         self.devices = tuple(
@@ -78,6 +81,13 @@ class FakeNvml:
             if device.simulated.uuid == uuid:
                 return device
         raise KeyError(uuid)
+
+    def at(self, at_s: float, change: Callable[[], object]) -> None:
+        """Have something happen at a time of the clock: the first question asked from then on finds it so.
+
+        nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
+        """
+        self._plan.append((at_s, change))
 
     def lose_gpu(self, uuid: str) -> None:
         """Let a GPU fall off the bus: Xid 79, and every question about it answers GPU_IS_LOST."""
@@ -129,6 +139,10 @@ class FakeNvml:
 
     def _call(self, name: str, answer: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - pynvml's shapes
         self.calls.append(name)
+        due = [entry for entry in self._plan if entry[0] <= self._clock()]
+        self._plan = [entry for entry in self._plan if entry not in due]
+        for _, change in sorted(due, key=lambda entry: entry[0]):
+            change()
         if name in self.faults:
             refuse(self.faults[name])
         if name == "nvmlInit":

@@ -16,7 +16,7 @@ from codecfleet.cluster.inventory_lines import (
     nodes_document,
     vgpu_lines,
 )
-from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.node_report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.nvml import NvmlReport
@@ -182,3 +182,19 @@ def test_doctor_prints_what_to_start_ray_with() -> None:
     assert line.strip() == f"CUDA_VISIBLE_DEVICES={','.join(map(str, names))} ray start --num-gpus={len(names)}"
     (whole,) = load_fleet("rtx-4090").nodes
     assert "ray start" not in "\n".join(machine_page(simulated_report(whole)))
+
+
+def test_nodes_say_how_each_gpu_is() -> None:
+    """What keeps work away from a GPU, and what its driver does not tell, are in the document with their reasons."""
+    (found,) = reports("h200-l40s")[:1]
+    assert isinstance(found, NodeReport)
+    assert isinstance(found.nvml, NvmlReport)
+    refused = NotApplicable(Absence.NO_PERMISSION, "the driver tells only privileged users")
+    gpu = found.nvml.devices[0]
+    sick = replace(gpu, health=replace(gpu.health, ecc_uncorrected=3), use=replace(gpu.use, decoder_percent=refused))
+    nvml = replace(found.nvml, devices=(sick, *found.nvml.devices[1:]))
+    devices = nodes_document([replace(found, nvml=nvml)])["nodes"][0]["devices"]
+    assert devices[0]["unplaceable"] == "its memory is damaged: 3 errors could not be corrected"
+    assert devices[0]["nvdec_percent"] is None
+    assert devices[0]["unknown"]["nvdec_percent"] == "the driver tells only privileged users"
+    assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
