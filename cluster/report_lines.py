@@ -12,6 +12,7 @@ from .probes.device_report import DeviceReport, MigReport, MigSlice
 from .probes.engines import Codec, Direction, Engine, EngineCount, How, Trial
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode
 from .shared_findings import finding_lines, shared_findings
+from .tegra_lines import tegra_lines
 from .text_lines import gigabytes, wrapped
 
 __all__ = [
@@ -131,7 +132,8 @@ def _devices(report: NodeReport) -> Iterator[str]:
     for device in report.devices if not seen else ():
         yield f"  device {device.device}: {device.kind}"
         yield from _engines_of((), device)
-    yield from _tegra(report)
+    if not isinstance(report.tegra, NotApplicable):
+        yield from tegra_lines(report.tegra)
     names = ", ".join(dict.fromkeys(t.implementation for t in report.software if t.works and _encodes(t)))
     yield from wrapped(f"CPU: {report.host.cores} software engines; encoders: {names or 'none'}", "  ")
 
@@ -230,17 +232,6 @@ def _cases(works: Sequence[Trial]) -> str:
 def _format(trial: Trial) -> str:
     chroma = "" if trial.case.chroma == "4:2:0" else f"/{trial.case.chroma}"
     return f"{trial.case.bit_depth}{chroma}"
-
-
-def _tegra(report: NodeReport) -> Iterator[str]:
-    if isinstance(report.tegra, NotApplicable):
-        return
-    found = report.tegra
-    yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}", "  ")
-    if not isinstance(found.allocatable, NotApplicable):
-        yield f"    allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
-    for feature, why in known(found.unsupported, {}).items():
-        yield from wrapped(f"not supported: {feature}: {why}", "    ")
 
 
 def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:

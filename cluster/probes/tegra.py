@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from .absence import Absence, Maybe, NotApplicable, known
 from .dla import DlaReport, probe_dla
@@ -48,6 +49,8 @@ _RELEASE = re.compile(r"^#\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9.]+
 _TEGRA = re.compile(r"^nvidia,tegra[0-9]+")
 _NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "nobody has asked CUDA")
 _ROOT = Path("/")
+_OLDEST: Final[Version] = (0, 0)
+_NEWEST: Final[Version] = (999, 0)
 
 
 class Soc(Enum):
@@ -108,7 +111,8 @@ class CodecInterface(Enum):
 class TegraReport:
     """What a Tegra can do. ``capability`` is what CUDA said, or the SoC's documented one.
 
-    ``unsupported`` maps each CUDA feature that is not there to the reason. ``engines`` are those that tegrastats names.
+    ``unsupported`` maps each CUDA feature that is not there to the reason, ``undecided`` names those that depend on the
+    CUDA version, where that is not known. ``engines`` are those that tegrastats names.
     """
 
     identity: TegraIdentity
@@ -122,6 +126,7 @@ class TegraReport:
     engines: tuple[EngineCount, ...]
     dla: Maybe[DlaReport]
     unsupported: Maybe[dict[str, str]]
+    undecided: tuple[str, ...] = ()
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
@@ -216,6 +221,7 @@ def probe_tegra(
         return identity
     capability = _capability(identity.soc, cuda.capability)
     stats = ask_stats(limit_s)
+    unsupported, undecided = _features(identity, capability, cuda)
     return TegraReport(
         identity=identity,
         capability=capability,
@@ -231,11 +237,8 @@ def probe_tegra(
         stats=stats,
         engines=() if isinstance(stats, NotApplicable) else engine_counts(stats),
         dla=ask_dla(limit_s),
-        unsupported=(
-            capability
-            if isinstance(capability, NotApplicable)
-            else unsupported_features(_facts(identity, capability, cuda))
-        ),
+        unsupported=unsupported,
+        undecided=undecided,
     )
 
 
@@ -245,11 +248,22 @@ def _capability(soc: Soc, asked: Maybe[Capability]) -> Maybe[Capability]:
     return CAPABILITIES.get(soc, asked)
 
 
-def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid) -> TegraFacts:
+def _features(
+    identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
+) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
+    """Return the features that are not there, with the reasons, and those that an unknown CUDA version decides."""
+    if isinstance(capability, NotApplicable):
+        return capability, ()
+    oldest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _OLDEST)))
+    newest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _NEWEST)))
+    return newest, tuple(name for name in oldest if name not in newest)
+
+
+def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid, version: Version) -> TegraFacts:
     return TegraFacts(
         capability=capability,
         system=System.EMBEDDED_LINUX if isinstance(identity.l4t, NotApplicable) else System.L4T,
-        cuda=known(cuda.version, (0, 0)),  # a version that nobody knows counts as old: nothing is promised on a guess
+        cuda=version,
         concurrent_managed_access=cuda.concurrent_managed_access,
         host_register_supported=cuda.host_register_supported,
     )
