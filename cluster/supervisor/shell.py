@@ -121,10 +121,8 @@ class Shell:
 
     async def open(self) -> None:
         """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
-        self.feed(NodesSeen(await self._hands.look()))
-        self._conclude_now()
-        self.feed(Found(await self._hands.find()))
-        self._conclude_now()
+        self._decide(NodesSeen(await self._hands.look()))
+        self._decide(Found(await self._hands.find()))
         for node, order in (await self._hands.recall()).items():
             self.feed(Asked(order, node, is_recalled=True))
         for book in list(self._core.state.seats.values()):
@@ -150,10 +148,9 @@ class Shell:
             rest_s = max(0.0, self._rest_until_s - time.monotonic())
             self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
 
-    def _conclude_now(self) -> None:
-        if self._conclusion is not None:
-            self._conclusion.cancel()
-            self._conclude()
+    def _decide(self, event: Event) -> None:
+        """Tell the core what happened, and do at once all that follows."""
+        self._carry_out(self._decided(partial(self._core.decide, event)))
 
     def _conclude(self) -> None:
         """Draw the conclusions of all events since the last time; more seldom where that takes long."""
