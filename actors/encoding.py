@@ -6,8 +6,9 @@ an encoder that returns anything but one packet per picture is an error at once,
 """
 
 import os
-from collections import deque
-from typing import TYPE_CHECKING, cast
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, Final, cast
 
 import av
 import av.error
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from av.stream import Stream
     from av.video.codeccontext import VideoCodecContext
 
-__all__ = ["EncodedPacket", "SoftwareEncoder", "reorder_depth"]
+__all__ = ["EncodedPacket", "SoftwareEncoder", "encoder_time_base", "reorder_depth"]
 
 # SVT-AV1 writes to standard error by itself, unless told before it starts; its errors come back as errors anyway.
 os.environ.setdefault("SVT_LOG", "0")
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
+_VPX_TICK_S: Final = Fraction(1, 10_000_000)
+"""libvpx counts in these (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), rounds to them down, and back to the nearest."""
+_VPX_LARGEST_TERM: Final = 1_000_000_000
+"""The largest numerator and denominator of a time base that libvpx takes (``g_timebase``, the same file)."""
 _RETRY_ADVICE = "Try another --preset or --codec, and please report it with the input."
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
@@ -40,8 +45,8 @@ _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of
 class SoftwareEncoder(EncoderSession[VideoFrame]):
     """One encoder session of FFmpeg's software encoders, for one segment.
 
-    The caller keeps ownership of the frames, but their ``pict_type`` and ``duration`` are changed. The encoder's own
-    threads are the settings'.
+    The caller keeps ownership of the frames, but their times, ``pict_type`` and ``duration`` are changed. The encoder's
+    own threads are the settings'.
 
     Raises:
         EncoderFailed: the encoder does not open with these settings.
@@ -53,11 +58,14 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._context: VideoCodecContext | None = _opened(settings)
         self._extradata = bytes(self._context.extradata or b"")
         self._last_pts_ticks: int | None = None
-        self._awaited: deque[int] = deque()
+        self._time_base = encoder_time_base(settings.codec, settings.time_base)
+        # The pts that the encoder was given, and that of the picture.
+        self._awaited: dict[int, int] = {}
+        self._last_encoder_pts: int | None = None
         self._given = False
         self._dovi: dict[int, bytes] = {}
         rate = settings.format.frame_rate
-        self._nominal_ticks = max(1, round(1 / (rate * settings.time_base)))
+        self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     @property
     def extradata(self) -> bytes:
@@ -86,10 +94,20 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         picture.pict_type = PictureType.NONE  # what the decoder left here would force the encoder's choice
         picture.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
         pts = picture.pts or 0
-        self._awaited.append(pts)
         if self._settings.dolby_vision:
             self._dovi[pts] = frame_side_data(picture).get("DOVI_RPU_BUFFER", b"")
+        picture.pts, picture.time_base = self._encoder_pts(pts), self._time_base
+        self._awaited[picture.pts] = pts
         return self._packets(picture)
+
+    def _encoder_pts(self, pts: int) -> int:
+        """Return the pts that the encoder sees: the picture's own, or the nearest that is later than the last one."""
+        if self._time_base == self._settings.time_base:
+            return pts
+        own = floor(pts * self._settings.time_base / self._time_base)
+        last = self._last_encoder_pts
+        self._last_encoder_pts = own if last is None else max(own, last + 1)
+        return self._last_encoder_pts
 
     def finish(self) -> list[EncodedPacket]:
         """Return the packets the encoder still held, and check that every picture came out.
@@ -101,7 +119,8 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         packets = self._packets(None) if self._last_pts_ticks is not None else []
         self._state = SessionState.FINISHED
         if self._awaited:
-            message = f"{self.name} swallowed {len(self._awaited)} pictures, the first at {self._awaited[0]}"
+            first = next(iter(self._awaited.values()))
+            message = f"{self.name} swallowed {len(self._awaited)} pictures, the first at {first}"
             raise EncoderFailed(message, _RETRY_ADVICE)
         return packets
 
@@ -132,11 +151,10 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return [self._packet(packet) for packet in found]
 
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
-        pts = packet.pts
-        if pts is None or pts not in self._awaited:
-            message = f"{self.name} returned a packet at {pts}, where no picture was waiting"
+        pts = None if packet.pts is None else self._awaited.pop(packet.pts, None)
+        if pts is None:
+            message = f"{self.name} returned a packet at {packet.pts}, where no picture was waiting"
             raise EncoderFailed(message, _RETRY_ADVICE)
-        self._awaited.remove(pts)
         if not self._given and not packet.is_keyframe:
             message = f"{self.name} began with a picture that is no keyframe"
             raise EncoderFailed(message, _RETRY_ADVICE)
@@ -154,7 +172,8 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
     try:
         context = cast("VideoCodecContext", av.CodecContext.create(settings.implementation, "w"))
         context.width, context.height, context.pix_fmt = picture.width, picture.height, picture.pix_fmt
-        context.time_base, context.framerate = settings.time_base, picture.frame_rate
+        context.time_base = encoder_time_base(settings.codec, settings.time_base)
+        context.framerate = picture.frame_rate
         context.sample_aspect_ratio = picture.sample_aspect_ratio
         context.color_range, context.color_primaries = colour.range, colour.primaries
         context.color_trc, context.colorspace = colour.transfer, colour.matrix
@@ -173,6 +192,17 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
         message = f"{settings.implementation} has no option {', '.join(sorted(context.options))}"
         raise EncoderFailed(message)
     return context
+
+
+def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
+    """Return the tick in which an encoder is told when pictures are shown: the pictures' own where it keeps it exactly.
+
+    Only libvpx does not keep every tick. Where it would round or refuse one it is given its own, in which two pictures
+    still differ by one at least. It steers rate control; what is written has the pictures' own times.
+    """
+    exact = time_base % _VPX_TICK_S == 0 or time_base > 2 * _VPX_TICK_S
+    taken = max(time_base.numerator, time_base.denominator) <= _VPX_LARGEST_TERM
+    return time_base if codec is not Codec.VP9 or (exact and taken) else _VPX_TICK_S
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes) -> int:

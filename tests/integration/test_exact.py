@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -104,15 +105,46 @@ def test_any_structure_comes_out_picture_by_picture(structure: dict[str, object]
         assert report.proof.seams_equal == report.proof.seams
 
 
-@given(st.integers(0, 2**32), st.integers(1, 12))
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-def test_damage_is_kept_as_a_sequential_decode_shows_it(seed: int, hits: int) -> None:
+TIME_BASES = {
+    "nanoseconds.mp4": Clip(
+        times=tuple(n * 1_001_000_000 // 30 + n % 3 for n in range(36)),
+        time_base=Fraction(1, 1_000_000_000),
+        muxer_options=(("video_track_timescale", "1000000000"),),
+    ),
+    "1200000ths.mp4": Clip(
+        times=tuple(n * 40_040 + n % 4 for n in range(36)),
+        time_base=Fraction(1, 1_200_000),
+        muxer_options=(("video_track_timescale", "1200000"),),
+    ),
+    "1001sts.avi": Clip(times=constant_times(36, 1), time_base=Fraction(1001, 30_000), options=(("bf", "0"),)),
+    "wrapping.ts": Clip(times=constant_times(36, 3003, 2**33 - 60_000), time_base=Fraction(1, 90_000)),
+}
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+@pytest.mark.parametrize("name", TIME_BASES)
+def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str) -> None:
+    """Whatever tick a source counts in, and where its clock runs through its 33 bits, each picture keeps its time."""
+    source = make_clip(tmp_path / name, replace(TIME_BASES[name], keyframes=frozenset(range(0, 36, 12))))
+    report = transcode(source, tmp_path / "output.mp4", codec=codec, quality=40)
+    assert len(report.segments) > 1
+    assert report.proof.times_equal
+    expected, found = read_source(str(source)).index, read_source(str(tmp_path / "output.mp4")).index
+    times_s = [(ticks - expected.first_ticks) * expected.time_base for ticks in expected.times.tolist()]
+    assert [(ticks - found.first_ticks) * found.time_base for ticks in found.times.tolist()] == times_s
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libx265"])
+@given(seed=st.integers(0, 2**32), hits=st.integers(1, 12))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_damage_is_kept_as_a_sequential_decode_shows_it(encoder: str, seed: int, hits: int) -> None:
     """Bytes flipped anywhere in the pictures: the output shows exactly what one sequential decode shows."""
     with tempfile.TemporaryDirectory() as folder:
         clip = Clip(
             times=constant_times(100),
             keyframes=frozenset(range(0, 100, 12)),
-            options=(("bf", "2"), ("preset", "veryfast"), ("x264-params", "open-gop=1")),
+            encoder=encoder,
+            options=(("bf", "2"), ("preset", "veryfast"), (encoder[3:] + "-params", "open-gop=1")),
             width=128,
             height=96,
         )
