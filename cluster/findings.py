@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from .hardware import load_hardware
+from .placement.guest_share import guest_share
 from .probes.absence import Absence, NotApplicable, known
 from .probes.container import judge_container
 from .probes.cuda_compat import STUCK_MEND, CompatFacts, has_driver, judge
@@ -354,6 +356,10 @@ def _vgpu(report: NodeReport) -> Iterator[Finding]:
         if not device.uuid_is_stable:
             cause = "a vGPU's UUID changes with every start of its machine"
             yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
+        if device.virtualization == "vgpu" and guest_share(device.name, load_hardware()) is None:
+            cause = f"no table has its type, {device.name}; its speed is taken for that of the whole GPU"
+            mend = "set vgpu_share in the policy, such as 0.25 where four share the GPU"
+            yield Finding(Weight.LIMITED, "which part of its GPU this vGPU has is not known", cause, mend, about)
         yield from _licence(report, device, about)
         host = report.vgpu_hosts.get(known(device.uuid, ""))
         if host is not None:

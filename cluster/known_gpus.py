@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass, replace
 
-from .gpu_identity import ShownGpus, named
+from .gpu_identity import ShownGpus, named, on_node
 from .placement.build import documented_devices
-from .placement.inventory import Device
+from .placement.inventory import Device, cordoned
 from .probes.absence import NotApplicable
 from .probes.nvml_child import probe_nvml_in_child
 from .visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
@@ -13,6 +13,8 @@ from .visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
 __all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
 
 NVML_LIMIT_S = 10.0
+EVERY_GPU = 1 << 10
+"""More than a machine has: whatever is not among them is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +35,10 @@ def known_gpus(node: str) -> KnownGpus:
         return NO_GPUS
     gpus = tuple(map(named, nvml.devices))
     shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))
-    return KnownGpus(documented_devices(nvml, node), replace(shown, cuda=shown.for_ray or shown.cuda))
+    hidden = {on_node(node, name): reason for name, reason in shown.units(EVERY_GPU).hidden.items()}
+    devices = (_as_shown(device, hidden.get(device.device)) for device in documented_devices(nvml, node))
+    return KnownGpus(tuple(devices), replace(shown, cuda=shown.for_ray or shown.cuda))
+
+
+def _as_shown(device: Device, hidden: str | None) -> Device:
+    return device if hidden is None else cordoned(device, hidden)

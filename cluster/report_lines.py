@@ -6,7 +6,9 @@ from typing import Final
 from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
 from .findings import findings, verdicts
 from .grouping import counted, equal_groups, named_nodes
+from .hardware import load_hardware
 from .placement.build import shown_by
+from .placement.guest_share import guest_share
 from .probes.absence import Maybe, NotApplicable, known
 from .probes.device_report import DeviceReport, MigReport, MigSlice
 from .probes.engines import Codec, Direction, Engine, EngineCount, How, Trial
@@ -151,6 +153,8 @@ def device_head(gpu: DeviceReport) -> str:
         parts.append(f"{gigabytes(gpu.memory.total_bytes)} ({gigabytes(gpu.memory.free_bytes)} free)")
     mode = known(gpu.virtualization, "none")
     parts.append("" if mode == "none" else mode)
+    share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
+    parts.append("" if share is None else f"{share:.0%} of its GPU")
     if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
         parts.append(f"MIG: {len(gpu.mig.slices)} instances")
     return ", ".join(part for part in parts if part)

@@ -123,7 +123,9 @@ def _this_machine() -> "Inventory":
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
+    from .cluster.placement.guest_share import shared_by_policy  # noqa: PLC0415
     from .cluster.placement.rates import start_rates  # noqa: PLC0415
     from .jobs.placing import demand_of, place_plan  # noqa: PLC0415
 
-    return place_plan(demand_of(plan), inventory, start_rates(), policy, where=where, note=note)
+    shared = shared_by_policy(inventory, policy)
+    return place_plan(demand_of(plan), shared, start_rates(), policy, where=where, note=note)

@@ -15,6 +15,7 @@ from ..probes.nvml import NvmlReport
 from ..probes.placeable import broken_by_xid, why_unplaceable
 from ..probes.simulated import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from ..probes.tegra import TegraReport
+from .guest_share import SHARE_UNKNOWN, guest_share
 from .inventory import Device, DeviceState, Inventory, Node, dlas_of
 
 __all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report", "shown_by"]
@@ -159,6 +160,7 @@ def _devices_of(
     own = trials.get(uuid) or trials.get(str(report.index), ())
     architecture = known(report.architecture, "")
     state, reason = _state(report)
+    share = guest_share(report.name, hardware) if report.kind is DeviceKind.VGPU else 1.0
     whole = Device(
         device=on_node(node, named(report).identity),
         node=node,
@@ -173,6 +175,8 @@ def _devices_of(
         if isinstance(report.max_video_clock_mhz, NotApplicable)
         else report.max_video_clock_mhz,
         free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
+        share=share or 1.0,
+        share_unknown=SHARE_UNKNOWN if share is None else "",
         state=state,
         state_reason=reason,
         hosts_vgpus=known(report.virtualization, "") == "host vgpu",

@@ -1,13 +1,13 @@
 """What there is to place work on: frozen values, made from node reports or from a simulated fleet."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ..gpu_identity import ShownGpus
 from ..probes.device_report import DeviceKind
 from ..probes.engines import CodecCase, Engine, Trial
 
-__all__ = ["Device", "DeviceState", "Dla", "Inventory", "Node", "dlas_of", "processor_name"]
+__all__ = ["Device", "DeviceState", "Dla", "Inventory", "Node", "cordoned", "dlas_of", "processor_name"]
 
 
 class DeviceState(Enum):
@@ -44,7 +44,9 @@ class Device:
     encoder_sessions_max: int | None = None
     parent: str = ""
     share: float = 1.0
-    """The part of its physical engines that is its own: below 1 on a vGPU with a fixed or equal share."""
+    """The part of its physical engines that is its own: below 1 on a vGPU, and where compute instances share them."""
+    share_unknown: str = ""
+    """Why that part is not known, "" where it is."""
     busy: dict[Engine, float] = field(default_factory=dict)
     """The part of each kind of engine that other programs keep busy, as last polled: 0 to 1."""
     encoder_sessions_others: int = 0
@@ -99,6 +101,12 @@ class Node:
     shown: ShownGpus | None = None
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
+
+
+def cordoned(device: Device, reason: str) -> Device:
+    """Return a device that gets no new work for a reason, unless it had one before."""
+    is_open = device.state is DeviceState.OPEN
+    return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
 
 
 def processor_name(node: str) -> str:

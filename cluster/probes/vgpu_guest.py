@@ -11,18 +11,16 @@ from .absence import Absence, Maybe, NotApplicable
 from .nvml_calls import DeviceQuestions, NvmlLike
 from .vgpu_guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestProperty, GuestReturn
 from .vgpu_read import read_licensable_features, read_text
-from .vgpu_values import LicensableFeatures, Scheduler, Virtualization, virtualization
+from .vgpu_values import LicensableFeatures, Virtualization, virtualization
 
 __all__ = [
     "GUEST_ABSENCES",
-    "EngineShare",
     "EngineUse",
     "GuestView",
     "VgpuGuestReport",
     "guest_absence",
     "passthrough_or_vgpu",
     "probe_vgpu_guest",
-    "share_of_engine",
 ]
 
 
@@ -74,49 +72,13 @@ def passthrough_or_vgpu(mode: Maybe[Virtualization]) -> Maybe[GuestView]:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineShare:
-    """What a percentage seen in a guest means.
-
-    ``of_engine_percent`` is of the whole physical engine. ``of_reach_percent`` is of all that the vGPU could take just
-    now if nobody else wanted the engine: at 100 it is the limit. ``reading`` says it in one sentence.
-    """
-
-    of_engine_percent: Maybe[float]
-    of_reach_percent: float
-    reading: str
-
-
-def share_of_engine(percent_seen_in_guest: float, scheduler: Scheduler, share: float | None) -> EngineShare:
-    """Say what a vGPU's engine usage, as its guest reads it, is of the physical engine.
-
-    Usage is reported in percent of the most that the vGPU may occupy (guide 3.2). Under best effort and equal share
-    that is the whole engine, so the number is the engine's own; under fixed share it is the allotted part.
-
-    Args:
-        percent_seen_in_guest: 0 to 100, as NVML reports it in the guest.
-        scheduler: how the host shares the engine out.
-        share: the part of the engine that is allotted to this vGPU, more than 0 and at most 1; None where unknown.
-            Only fixed share needs it.
-    """
-    # The guide's second bullet calls its scheduler "Equal Share", which its first bullet has just described. What it
-    # describes, a share that cannot be exceeded ("a fixed allocation of 25%"), can only be Fixed Share. It speaks of
-    # the graphics engine; 3.2 opens with the same rule for all four engines, so it is applied to all.
-    if scheduler in (Scheduler.BEST_EFFORT, Scheduler.EQUAL_SHARE):
-        reading = "the vGPU may take the whole engine while no other wants it, so this is of the whole engine"
-        return EngineShare(percent_seen_in_guest, percent_seen_in_guest, reading)
-    if scheduler is Scheduler.UNKNOWN:
-        absence = NotApplicable(Absence.NOT_FOUND, "a guest cannot ask which scheduler its host uses")
-        return EngineShare(absence, percent_seen_in_guest, "this is of whatever the scheduler lets the vGPU take")
-    if share is None:
-        absence = NotApplicable(Absence.NOT_FOUND, "nothing says which share of the engine is allotted to the vGPU")
-        return EngineShare(absence, percent_seen_in_guest, "this is of the share that is allotted to the vGPU")
-    reading = f"this is of the {share:.0%} of the engine that is allotted to the vGPU, which cannot take more"
-    return EngineShare(percent_seen_in_guest * share, percent_seen_in_guest, reading)
-
-
-@dataclass(frozen=True, slots=True)
 class EngineUse:
-    """The four engines whose use a guest sees, in percent of what it may occupy (guide 3.2)."""
+    """The four engines whose use a guest sees, in percent of the most that it may occupy (guide 3.2).
+
+    Under best effort and equal share that is the whole engine, under fixed share the part that is allotted to the vGPU.
+    The guide's second bullet calls fixed share "Equal Share", which its first bullet has just described. Which
+    scheduler its host uses, a guest cannot ask.
+    """
 
     graphics_percent: Maybe[int]
     memory_controller_percent: Maybe[int]

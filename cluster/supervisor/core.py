@@ -157,7 +157,7 @@ class Core:
         book = self.state.nodes.get(event.node.node)
         if book is None:
             return []
-        book.report(event.node)
+        book.report(self._planner.seen(event.node))
         probe_passed(book)
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
         return effects + self._pardon(event.node.node, now_s)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
-from ..placement.inventory import Device, DeviceState, Node
+from ..placement.inventory import Device, DeviceState, Node, cordoned
 from ..probes.device_report import DeviceKind
 from ..probes.engines import Engine
 from .conditions import Condition, with_condition
@@ -123,10 +123,10 @@ class NodeBook:
 
     def _offered(self, device: Device) -> Device:
         if self.ray.gpus == 0:
-            return _cordoned(device, "Ray was started without GPUs on its node")
+            return cordoned(device, "Ray was started without GPUs on its node")
         hidden = self.units.hidden.get(device.device)
         if hidden is not None:
-            return _cordoned(device, hidden)
+            return cordoned(device, hidden)
         condition = self.conditions.get(device.device)
         return device if condition is None else with_condition(device, condition)
 
@@ -179,16 +179,12 @@ def _in_cluster(node: Node, units: Units) -> Units:
     )
 
 
-def _cordoned(device: Device, reason: str) -> Device:
-    is_open = device.state is DeviceState.OPEN
-    return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
-
-
 def _words(device: Device) -> str:
     if device.kind is DeviceKind.CPU:
         return f"{device.engines.get(Engine.CPU, 0)} cores"
     counts = ", ".join(f"{count} {engine.value.upper()}" for engine, count in device.engines.items() if count)
-    return f"{device.name} ({counts or 'no engines'})"
+    share = f", {device.share:.0%} of them" if device.share < 1 and counts else ""
+    return f"{device.name} ({counts or 'no engines'}{share}{', of an unknown share' if device.share_unknown else ''})"
 
 
 class Nodes:

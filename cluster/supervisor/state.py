@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..placement.caps import KnownCaps
 from ..placement.demand import Demand, EncoderKind
-from ..placement.inventory import Device, Inventory
+from ..placement.inventory import Device, Inventory, Node
 from ..placement.placement import Placement
 from ..probes.engines import Engine
 from .clients import Clients
@@ -26,6 +26,10 @@ class Planner(ABC):
 
     gpu_share: float
     """The part of a GPU that a reservation books."""
+
+    @abstractmethod
+    def seen(self, node: Node) -> Node:
+        """Return a node that was probed, with what the cluster's owner says of its devices."""
 
     @abstractmethod
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:

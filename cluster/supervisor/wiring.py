@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from ..placement.demand import Demand, EncoderKind
 from ..placement.device_rates import device_measurement, engine_parts
-from ..placement.inventory import Device, Inventory
+from ..placement.guest_share import with_policy
+from ..placement.inventory import Device, Inventory, Node
 from ..placement.networks import place_networks
 from ..placement.place import place
 from ..placement.placement import Placement
@@ -30,6 +31,10 @@ class PlacingPlanner(Planner):
         self.gpu_share = policy.gpu_share
         self._policy = policy
         self._rates = start_rates()
+
+    def seen(self, node: Node) -> Node:
+        """Return a node whose vGPUs have the part of their GPU that the policy says."""
+        return with_policy(node, self._policy)
 
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
         """Return where demands go; networks have the DLAs to themselves, and change nothing for transcodes."""

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cluster.connected_pool import PRIVATE
 from codecfleet.cluster.placement.policy import Policy
 from codecfleet.cluster.supervisor import core
 from codecfleet.cluster.supervisor.actor import SUPERVISOR
+from codecfleet.cluster.supervisor.gpu_bundles import GPU_PREFIX
 from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 
@@ -40,6 +42,10 @@ def test_the_table_of_states_is_the_edges() -> None:
         f"has not been heard of for {SETTINGS.client_expiry_s:g} s",
         f"for {SETTINGS.recovery_s:g} s drivers keep what they hold",
         f"gives up after {SETTINGS.node_wait_s:g} s",
+        f"gives up after {SETTINGS.device_wait_s:g} s. So does a job that only GPUs can serve",
+        f"that takes {PRIVATE.device_wait_s:g} s",
+        f"books {Policy().gpu_share:g} of the GPU once",
+        f"`{GPU_PREFIX}NODE/gpu#0`",
         f"was not there within {SETTINGS.reserve_limit_s:g} s",
         f"did not answer within {SETTINGS.start_limit_s:g} s",
         f"is given {SETTINGS.ping_limit_s:g} s",

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
@@ -20,7 +18,6 @@ from codecfleet.cluster.probes.vgpu_guest import (
     guest_absence,
     passthrough_or_vgpu,
     probe_vgpu_guest,
-    share_of_engine,
 )
 from codecfleet.cluster.probes.vgpu_guest_tables import (
     GUEST_PROPERTIES,
@@ -28,7 +25,7 @@ from codecfleet.cluster.probes.vgpu_guest_tables import (
     GuestProperty,
     GuestReturn,
 )
-from codecfleet.cluster.probes.vgpu_values import Scheduler, Virtualization, virtualization
+from codecfleet.cluster.probes.vgpu_values import Virtualization, virtualization
 from codecfleet.testing.fake_nvml import FakeNvml
 
 GUEST = SimulatedDevice(
@@ -103,34 +100,6 @@ def test_virtualization_mode_tells_passthrough_from_vgpu() -> None:
     for mode in (0, 3, 4, 77):
         assert isinstance(passthrough_or_vgpu(virtualization(mode)), NotApplicable)
     assert virtualization(4) is Virtualization.HOST_VSGA
-
-
-def test_guides_two_examples_of_engine_use() -> None:
-    """20 % under best effort is 20 % of the engine; 100 % of a fixed quarter is 25 % of it."""
-    assert share_of_engine(20, Scheduler.BEST_EFFORT, None).of_engine_percent == 20
-    assert share_of_engine(20, Scheduler.EQUAL_SHARE, 0.25).of_engine_percent == 20
-    assert share_of_engine(100, Scheduler.FIXED_SHARE, 0.25).of_engine_percent == 25
-
-
-def test_unknown_scheduler_or_share_gives_no_number() -> None:
-    """Where the scheduler or its share is unknown, a guest's percentage is not passed off as the engine's."""
-    assert isinstance(share_of_engine(50, Scheduler.UNKNOWN, 0.5).of_engine_percent, NotApplicable)
-    assert isinstance(share_of_engine(50, Scheduler.FIXED_SHARE, None).of_engine_percent, NotApplicable)
-
-
-@given(
-    percent=st.floats(0, 100),
-    scheduler=st.sampled_from(Scheduler),
-    share=st.none() | st.floats(0, 1, exclude_min=True),
-)
-def test_no_vgpu_takes_more_of_the_engine_than_its_guest_sees(
-    percent: float, scheduler: Scheduler, share: float | None
-) -> None:
-    """Whatever the scheduler, the share of the physical engine lies between nothing and what the guest reads."""
-    found = share_of_engine(percent, scheduler, share)
-    assert found.of_reach_percent == percent
-    if not isinstance(found.of_engine_percent, NotApplicable):
-        assert 0 <= found.of_engine_percent <= percent
 
 
 def test_guest_report_has_no_zero_for_what_a_vgpu_does_not_have() -> None:
