@@ -78,7 +78,7 @@ bool is_gpu_instance(const sim_device *gpu, int slice);
             return status;                                                                                             \
         if (!out)                                                                                                      \
             return NVML_ERROR_INVALID_ARGUMENT;                                                                        \
-        *out = (type)(value);                                                                                          \
+        *out = (type)sim_answer((uint64_t)(value));                                                                    \
         return NVML_SUCCESS;                                                                                           \
     }
 
@@ -92,7 +92,7 @@ bool is_gpu_instance(const sim_device *gpu, int slice);
             return status;                                                                                             \
         if (!out)                                                                                                      \
             return NVML_ERROR_INVALID_ARGUMENT;                                                                        \
-        *out = (type)(value);                                                                                          \
+        *out = (type)sim_answer((uint64_t)(value));                                                                    \
         return NVML_SUCCESS;                                                                                           \
     }
 
@@ -105,7 +105,7 @@ bool is_gpu_instance(const sim_device *gpu, int slice);
             return status;                                                                                             \
         if (!out || !other)                                                                                            \
             return NVML_ERROR_INVALID_ARGUMENT;                                                                        \
-        *out = (type)(first);                                                                                          \
+        *out = (type)sim_answer((uint64_t)(first));                                                                    \
         *other = (type)(second);                                                                                       \
         return NVML_SUCCESS;                                                                                           \
     }

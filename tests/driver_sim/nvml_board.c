@@ -176,10 +176,9 @@ ANSWER_PAIR(nvmlDeviceGetEccMode, unsigned, 1, 1)
 SIM_EXPORT int nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, unsigned counter, uint64_t *out) {
     subject asked;
     int status = ask_gpu(__func__, handle, &asked);
-    (void)error;
     (void)counter;
     if (status == NVML_SUCCESS) {
-        *out = 0;
+        *out = error == 1 ? sim_answer(0) : 0;
     }
     return status;
 }
@@ -229,7 +228,8 @@ SIM_EXPORT int nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned *correcta
     subject asked;
     int status = as_of_age(&asked, ask_gpu(__func__, handle, &asked), true);
     if (status == NVML_SUCCESS) {
-        *correctable = *uncorrectable = *pending = *failed = 0;
+        *correctable = *uncorrectable = *failed = 0;
+        *pending = (unsigned)sim_answer(0);
     }
     return status;
 }
@@ -241,7 +241,7 @@ SIM_EXPORT int nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFiel
         bool told =
             values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && (unsigned)architecture_of(asked.gpu) >= HOPPER;
         values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-        values[i].value.ullVal = 0; /* no action is needed */
+        values[i].value.ullVal = sim_answer(0); /* no action is needed */
         values[i].nvmlReturn = told ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
     }
     return status;

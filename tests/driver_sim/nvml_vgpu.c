@@ -73,8 +73,8 @@ SIM_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t handle, nvmlG
     out->licensableFeaturesCount = 1;
     out->gridLicensableFeatures[0] =
         (nvmlGridLicensableFeature_t){.featureCode = NVML_GRID_LICENSE_FEATURE_CODE_VWORKSTATION,
-                                      .featureState = licensed,
-                                      .featureEnabled = licensed,
+                                      .featureState = (unsigned)sim_answer(licensed),
+                                      .featureEnabled = (unsigned)sim_answer(licensed),
                                       .productName = "NVIDIA RTX Virtual Workstation",
                                       .licenseInfo = "Quadro-Virtual-DWS,5.0",
                                       .licenseExpiry = expiry_of(&asked.gpu->licence_expires)};

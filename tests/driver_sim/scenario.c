@@ -36,7 +36,8 @@ typedef enum fault_action {
     FAULT_XID,
     FAULT_SHORT,
     FAULT_CORRUPT,
-    FAULT_SLOW
+    FAULT_SLOW,
+    FAULT_ANSWER
 } fault_action;
 
 typedef struct sim_fault {
@@ -327,7 +328,7 @@ static bool read_xid(const char *value) {
 }
 
 static bool read_action(const char *word, fault_action *action) {
-    static const char *const words[] = {"status", "hang", "exit", "lose", "xid", "short", "corrupt", "slow"};
+    static const char *const words[] = {"status", "hang", "exit", "lose", "xid", "short", "corrupt", "slow", "answer"};
     for (int number = 0; number < (int)(sizeof words / sizeof *words); number++) {
         if (strcmp(words[number], word) == 0) {
             *action = (fault_action)number;
@@ -367,7 +368,7 @@ static bool read_fault(const char *value) {
         return false;
     }
     bool needs_value = fault->action == FAULT_STATUS || fault->action == FAULT_EXIT || fault->action == FAULT_XID ||
-                       fault->action == FAULT_SLOW;
+                       fault->action == FAULT_SLOW || fault->action == FAULT_ANSWER;
     return needs_value == (got == 5);
 }
 
@@ -563,6 +564,12 @@ static int status_of_lost_device(const char *function) {
     return strncmp(function, "cudla", 5) == 0 ? 6 : 999; /* cudlaErrorCuda, CUDA_ERROR_UNKNOWN */
 }
 
+/* What FAULT_ANSWER gives the function that this thread has entered. */
+static _Thread_local bool is_answered;
+static _Thread_local uint64_t answered;
+
+uint64_t sim_answer(uint64_t otherwise) { return is_answered ? answered : otherwise; }
+
 static sim_verdict act(const sim_fault *fault, int device, int *status) {
     switch (fault->action) {
     case FAULT_STATUS:
@@ -584,6 +591,10 @@ static sim_verdict act(const sim_fault *fault, int device, int *status) {
         return SIM_CORRUPT;
     case FAULT_SLOW:
         sim_sleep_us(fault->value * 1000);
+        return SIM_GO;
+    case FAULT_ANSWER:
+        is_answered = true;
+        answered = fault->value;
         return SIM_GO;
     }
     return SIM_GO;
@@ -608,6 +619,7 @@ static sim_verdict meet_faults(const char *function, int device, int *status) {
 }
 
 sim_verdict sim_enter(const char *function, int device, int *status) {
+    is_answered = false;
     if (sim_is_traced()) {
         sim_trace(function, "device=%d call=%" PRIu64, device, count_call(function));
     }

@@ -191,6 +191,12 @@ typedef enum sim_verdict {
  */
 SIM_EXPORT sim_verdict sim_enter(const char *function, int device, int *status);
 
+/*
+ * What a function that gives one number is to give after sim_enter: what the scenario says by an `answer` fault, else
+ * `otherwise`. So a machine changes from one call to the next.
+ */
+SIM_EXPORT uint64_t sim_answer(uint64_t otherwise);
+
 /* Appends "function key=value ..." to the trace. Values must hold no spaces and no line breaks. */
 SIM_EXPORT void sim_trace(const char *function, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -53,9 +53,10 @@ class Action(Enum):
     SHORT = "short"  #: NVENC cuts the bitstream short, NVDEC leaves the picture out
     CORRUPT = "corrupt"  #: NVDEC decodes the picture with an error
     SLOW = "slow"  #: it takes ``value`` milliseconds longer
+    ANSWER = "answer"  #: a question of NVML's that gives one number (the first of several) gives ``value``
 
 
-_WITH_VALUE = frozenset({Action.STATUS, Action.EXIT, Action.XID, Action.SLOW})
+_WITH_VALUE = frozenset({Action.STATUS, Action.EXIT, Action.XID, Action.SLOW, Action.ANSWER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

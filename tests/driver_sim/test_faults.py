@@ -335,7 +335,9 @@ def test_every_action_has_its_rows_for_every_library() -> None:
     names = {"cuda": "libcuda", "nvidia-encode": "nvenc", "nvidia-ml": "nvml"}
     libraries = {names.get(each, each) for each in short} - {"codecfleet_sim"}
     assert libraries == set(PLACES)
-    assert {(library, action) for library in libraries for action in Action} == set(TABLE)
+    # What NVML's questions answer is no fault of a session's: test_live_health.py.
+    actions = set(Action) - {Action.ANSWER}
+    assert {(library, action) for library in libraries for action in actions} == set(TABLE)
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 

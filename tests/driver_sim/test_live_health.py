@@ -1,0 +1,164 @@
+"""Polls of a machine that changes: the reader says the same of the fake and of the simulated library, poll by poll."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pynvml
+import pytest
+from pydantic import TypeAdapter
+
+from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.health_poll import HealthPoll
+from codecfleet.cluster.probes.licence import LicenceState
+from codecfleet.cluster.probes.live_health import DeviceHealth
+from codecfleet.cluster.probes.placeable import why_unplaceable
+from codecfleet.testing import FakeNvml
+from codecfleet.testing.fake_nvml_state import FakeDevice
+
+from .scenario import SIMULATED, Action, Fault, Scenario, machine
+from .simulated_driver import run_simulated
+
+POLLS: TypeAdapter[tuple[tuple[DeviceHealth, ...], ...]] = TypeAdapter(tuple[tuple[DeviceHealth, ...], ...])
+PROGRAM = """
+import sys
+from datetime import UTC, datetime
+import pynvml
+from codecfleet.cluster.probes.health_poll import HealthPoll
+from tests.driver_sim.test_live_health import POLLS
+poll = HealthPoll(pynvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+sys.stdout.buffer.write(POLLS.dump_json(tuple(poll.poll(frozenset()) for _ in range(2))))
+"""
+SECOND = 2
+"""The poll in which the machine has changed; each question of a device is asked once in a poll, but for those below."""
+
+
+def answer(function: str, value: int, call: int = SECOND) -> Fault:
+    """Return what makes a question about the first device answer otherwise from the second poll on."""
+    return Fault(function=function, action=Action.ANSWER, value=value, device=0, call=call, onwards=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that befalls the first device of a machine between two polls, and how that shows."""
+
+    name: str
+    faults: tuple[Fault, ...]
+    change: Callable[[FakeNvml, FakeDevice], object]
+    shows: Callable[[DeviceHealth], bool]
+    fleet: str = "h200-l40s"
+    node: str = ""
+
+
+def _refused(device: FakeDevice, function: str, code: int) -> None:
+    device.faults[function] = code
+
+
+def _unlicensed(device: FakeDevice) -> None:
+    device.licensed = False
+
+
+CASES = [
+    Case(
+        "a foreign load on NVDEC",
+        (answer("nvmlDeviceGetDecoderUtilization", 83),),
+        lambda _, device: setattr(device, "decoder_percent", 83),
+        lambda seen: seen.decoder_percent == 83,
+    ),
+    Case(
+        "a foreign load on NVENC",
+        (answer("nvmlDeviceGetEncoderUtilization", 51),),
+        lambda _, device: setattr(device, "encoder_percent", 51),
+        lambda seen: seen.encoder_percent == 51,
+        "l4-x4",
+    ),
+    Case(
+        "memory errors",
+        (answer("nvmlDeviceGetTotalEccErrors", 4),),
+        lambda _, device: setattr(device, "ecc_uncorrected", 4),
+        lambda seen: "4 errors" in why_unplaceable(seen.health),
+    ),
+    Case(
+        "rows that wait for a reset",
+        (answer("nvmlDeviceGetRemappedRows", 1),),
+        lambda _, device: setattr(device, "remapping_pending", 1),
+        lambda seen: "a reset is pending" in why_unplaceable(seen.health),
+    ),
+    Case(
+        "the driver's advice",
+        (answer("nvmlDeviceGetFieldValues", 2),),
+        lambda _, device: setattr(device, "recovery_action", 2),
+        lambda seen: why_unplaceable(seen.health) == "its driver advises: reboot",
+    ),
+    Case(
+        "clocks that are held down",
+        (answer("nvmlDeviceGetCurrentClocksEventReasons", 0x48),),
+        lambda _, device: setattr(device, "clock_reasons", 0x48),
+        lambda seen: seen.throttle == "hardware slowdown, hardware thermal slowdown",
+    ),
+    Case(
+        "an Xid",
+        (Fault(function="nvmlDeviceGetMigMode", action=Action.XID, value=48, device=0, call=1),),
+        lambda nvml, device: nvml.raise_xid(device.simulated.uuid, 48),
+        lambda seen: seen.health.xids == (48,),
+    ),
+    Case(
+        "a GPU that is lost",
+        (Fault(function="nvmlDeviceGetMigMode", action=Action.LOSE, device=0, call=SECOND),),
+        lambda _, device: setattr(device, "lost_code", pynvml.NVML_ERROR_GPU_IS_LOST),
+        lambda seen: "GPU_IS_LOST" in seen.health.lost and isinstance(seen.uuid, str),
+    ),
+    Case(
+        "a question that is not permitted any more",
+        (
+            Fault(
+                function="nvmlDeviceGetDecoderUtilization",
+                action=Action.STATUS,
+                value=4,
+                device=0,
+                call=SECOND,
+                onwards=True,
+            ),
+        ),
+        lambda _, device: _refused(device, "nvmlDeviceGetDecoderUtilization", 4),
+        lambda seen: isinstance(seen.decoder_percent, NotApplicable) and "NO_PERMISSION" in seen.decoder_percent.reason,
+    ),
+    Case(
+        "a licence that was given back",
+        (answer("nvmlDeviceGetGridLicensableFeatures_v4", 0),),
+        lambda _, device: _unlicensed(device),
+        lambda seen: not isinstance(seen.licence, NotApplicable) and seen.licence.state is LicenceState.MISSING,
+        "vgpu",
+        "guest-1",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_both_machines_are_read_alike_before_and_after(case: Case) -> None:
+    """The first poll finds the machine well, the second what has befallen it, and both libraries lead to one value."""
+    node = machine(case.fleet, case.node)
+    nvml = FakeNvml(node)
+    poll = HealthPoll(nvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    first = poll.poll(frozenset())
+    case.change(nvml, nvml.devices[0])
+    second = poll.poll(frozenset())
+    assert not isinstance(first, NotApplicable)
+    assert not isinstance(second, NotApplicable)
+    assert not case.shows(first[0])
+    assert case.shows(second[0])
+    ran = run_simulated(PROGRAM, Scenario(machine=node, faults=case.faults))
+    assert ran.exit_code == 0, ran.stderr
+    found = POLLS.validate_json(ran.stdout)
+    expected = POLLS.validate_python((_named(first), _named(second)))
+    assert _plain(found) == _plain(expected)
+
+
+def _named(polled: tuple[DeviceHealth, ...]) -> tuple[DeviceHealth, ...]:
+    return tuple(replace(each, name=f"{each.name}{SIMULATED}") for each in polled)
+
+
+def _plain(polls: tuple[tuple[DeviceHealth, ...], ...]) -> Any:  # noqa: ANN401 - plain values, to be compared
+    return json.loads(POLLS.dump_json(polls))
