@@ -40,6 +40,7 @@ __all__ = [
     "Rational",
     "SideData",
     "StreamHead",
+    "configure_decoder",
     "ffmpeg",
     "frame_structure",
     "set_get_buffer",
@@ -192,6 +193,7 @@ def ffmpeg() -> ctypes.CDLL:
         ("avcodec_get_class", c_void_p, []),
         ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
         ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
+        ("avcodec_parameters_to_context", c_int, [c_void_p, POINTER(Parameters)]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -220,16 +222,34 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
     Raises:
         WorkError: PyAV's structures are not the known ones.
     """
-    library = ffmpeg()
+    field = c_void_p.from_address(_context_address(context) + _GET_BUFFER_OFFSET_BYTES)
+    new = ctypes.cast(function, c_void_p).value
+    if field.value not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
+        raise _unknown_decoders()
+    field.value = new
+
+
+def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
+    """Tell a decoder that is not open yet everything that a container says of a stream, as FFmpeg's own are told.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+        MemoryError: there is no memory for it.
+    """
+    if ffmpeg().avcodec_parameters_to_context(_context_address(context), structures(stream)[1]) < 0:
+        raise MemoryError
+
+
+def _context_address(context: "VideoCodecContext") -> int:
     address = c_void_p.from_address(id(context) + _FIRST_FIELD_OFFSET_BYTES).value
-    if address and c_void_p.from_address(address).value == library.avcodec_get_class():
-        field = c_void_p.from_address(address + _GET_BUFFER_OFFSET_BYTES)
-        new = ctypes.cast(function, c_void_p).value
-        if field.value in (ctypes.cast(library.avcodec_default_get_buffer2, c_void_p).value, new):
-            field.value = new
-            return
+    if address and c_void_p.from_address(address).value == ffmpeg().avcodec_get_class():
+        return address
+    raise _unknown_decoders()
+
+
+def _unknown_decoders() -> WorkError:
     message = f"PyAV {av.__version__} keeps its decoders in a way codecfleet does not know"
-    raise WorkError(message, _ADVICE)
+    return WorkError(message, _ADVICE)
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:

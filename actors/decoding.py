@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import av
 import av.error
+from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.stream import Discard
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ..errors import InputUnreadable
+from .av_abi import configure_decoder
 from .demuxing import demux
-from .opening import open_source
+from .kept_sources import KEPT, OpenSource
 from .picture_memory import begin_black, is_incomplete
 from .seeking import AccessPoint, packets_from
 from .timeline import Mended, Mender, TimeShift
@@ -34,6 +37,7 @@ __all__ = [
     "DecodeRange",
     "DecodeTally",
     "Decoded",
+    "OpenTrack",
     "PictureDecoder",
     "PictureHash",
     "SoftwareDecoder",
@@ -127,6 +131,13 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     return PictureHash(ticks, digest.digest())
 
 
+class OpenTrack(NamedTuple):
+    """A track of an open source, and a context of FFmpeg's decoder for it in which nothing was decoded yet."""
+
+    stream: VideoStream
+    context: VideoCodecContext
+
+
 class PictureDecoder(ABC, Generic[PictureT]):
     """Turns the packets of one range into pictures: the same ones, whichever decoder does it.
 
@@ -137,14 +148,14 @@ class PictureDecoder(ABC, Generic[PictureT]):
 
     @abstractmethod
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
         """Yield (number of the packet it came from, picture), in the order of presentation, to the last one.
 
         A picture's ``pts`` is its packet's. What does not decode is counted in ``tally`` and left out.
 
         Args:
-            stream: the track; its codec context is this decoder's alone.
+            track: the track, and a context for this call alone.
             packets: (number in demux order, packet) of the range, the first one a random access point.
             tally: what decoding meets.
 
@@ -159,15 +170,15 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
     name = "software"
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures as libavcodec gives them; it never refuses."""
         number = 0
         for number, packet in packets:
             # A fresh list, never a bare int: PyAV keys the table by object identity.
             packet.opaque = [number]
-            yield from _tallied(stream, number, packet, tally)
-        yield from _tallied(stream, number, None, tally)
+            yield from _tallied(track.context, number, packet, tally)
+        yield from _tallied(track.context, number, None, tally)
 
 
 SOFTWARE = SoftwareDecoder()
@@ -187,38 +198,44 @@ def decode_range(
     """
     found = False
     if range_.entry is not None:
-        with open_source(range_.source) as container:
-            stream = open_track(container, range_)
-            packets = packets_from(range_.entry, container, stream, partial(_demux, container, stream))
+        with KEPT.borrow(range_.source, range_.stream_index) as source:
+            track = open_track(source.container, range_)
+            packets = packets_from(range_.entry, source.container, track.stream, partial(_demux, source, track.stream))
             if packets is not None:
                 found = True
-                yield from _in_time(decoder.decode(stream, _counted(packets, range_, tally), tally), range_, tally)
+                yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
     if not found:
-        with open_source(range_.source) as container:
-            stream = open_track(container, range_)
-            packets = enumerate(_demux(container, stream))
+        with KEPT.borrow(range_.source, range_.stream_index, afresh=True) as source:
+            track = open_track(source.container, range_)
+            packets = enumerate(_demux(source, track.stream))
             if range_.entry is not None:
                 packets = islice(packets, range_.entry.packet, None)
-            yield from _in_time(decoder.decode(stream, _counted(packets, range_, tally), tally), range_, tally)
+            yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
 
 
 def _sample_bytes(bits: int) -> int:
     return (bits + 7) // 8
 
 
-def open_track(container: InputContainer, range_: DecodeRange) -> VideoStream:
-    """Return the track, ready to decode alone and as the truth is decoded."""
-    stream = container.streams[range_.stream_index]
+def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
+    """Return the track, ready to decode alone and as the truth is decoded, with a decoder that has seen nothing.
+
+    Raises:
+        InputUnreadable: it is no video, or there is no decoder for it.
+    """
+    stream = next((each for each in container.streams if each.index == range_.stream_index), None)
     if not isinstance(stream, VideoStream) or stream.codec_context is None:
         message = f"track {range_.stream_index} of {range_.source} is no video that can be decoded"
         raise InputUnreadable(message, "Choose another with --video-track.")
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all
-    stream.codec_context.thread_count = 1
-    stream.codec_context.copy_opaque = True
-    begin_black(stream.codec_context)
-    return stream
+    context = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec, "r"))
+    configure_decoder(context, stream)
+    context.thread_count = 1
+    context.copy_opaque = True
+    begin_black(context)
+    return OpenTrack(stream, context)
 
 
 def _in_time(
@@ -262,11 +279,11 @@ def _counted(
 
 
 def _tallied(
-    stream: VideoStream, number: int, packet: "VideoPacket | None", tally: DecodeTally
+    context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     began = time.perf_counter()
     try:
-        frames = stream.codec_context.decode(packet)
+        frames = context.decode(packet)
     except av.error.FFmpegError:
         tally.failed_packets += 1
         tally.note_damage(number)
@@ -288,9 +305,13 @@ def _packet_number(frame: VideoFrame) -> int | None:
     return frame.opaque[0] if isinstance(frame.opaque, list) else None
 
 
-def _demux(container: InputContainer, stream: VideoStream) -> "Iterator[VideoPacket]":
+def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
+    """Yield the track's packets, and see what may change the container's state for good."""
     try:
-        yield from demux(container, stream)
+        for packet in demux(source.container, stream):
+            # FFmpeg says once that a track's configuration changes, and not again after a seek.
+            source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
+            yield packet
     except av.error.FFmpegError:
         # A truncated or broken container ends here, as it does for the index.
-        return
+        source.is_spoiled = True

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from ..actors.kept_sources import KEPT
 from ..actors.nvidia.gpu import Gpu
 from ..actors.watchdog import process_watch
 from ..actors.worker import WorkerCore
@@ -148,6 +149,7 @@ class RayWorker:
     async def pulse(self) -> Pulse:
         """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
         self._renewed_s = time.monotonic()
+        KEPT.close_idle()
         if self._gpu is None:
             return Pulse(self._core.frames_done, self._core.running())
         self._look_for_help()

@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from ..actors.kept_sources import KEPT
 from ..actors.nvidia.gpu import Gpu, open_gpu
 from ..actors.watchdog import process_watch
 from ..actors.worker import WorkerCore
@@ -115,6 +116,7 @@ class _Answers:
         core = self._core
         running = core.running()
         progress = {job: core.progress(job) for job, _ in running}
+        KEPT.close_idle()
         return SecondState(core.frames_done, running, progress, self._gpu.use())
 
 

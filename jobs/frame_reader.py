@@ -13,6 +13,7 @@ from ..actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_rang
 from ..actors.device import WorkerDevice
 from ..actors.filtering import FilterChain, FilterSettings
 from ..actors.frames import Frame, frame_bytes
+from ..actors.kept_sources import KEPT
 from ..actors.nvidia.device_chain import DeviceChain
 from ..actors.nvidia.device_frame import DevicePicture
 from ..actors.nvidia.picture_notes import PictureNotes
@@ -74,6 +75,7 @@ class FrameReader:
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join()
+        KEPT.close_idle(0)
 
     def _work(self) -> None:
         while (task := self._slots.next_task()) is not None:

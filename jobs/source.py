@@ -12,9 +12,10 @@ from av.stream import Discard
 
 from ..actors.demuxing import demux
 from ..actors.describe import StreamExtras, describe_extras, describe_video
-from ..actors.location import is_local, local_path
+from ..actors.location import is_local
 from ..actors.media import VideoFormat
 from ..actors.opening import open_source
+from ..actors.source_version import local_version
 from ..errors import InputUnreadable
 from .index import TrackIndex, TrackIndexer, video_stream
 from .tracks import AudioStarts, SourceDescription, describe_container
@@ -41,13 +42,7 @@ class SourceStamp:
     @classmethod
     def of(cls, source: str) -> Self:
         """Take the stamp of a source as it is now; one that is not there has no facts."""
-        if not is_local(source):
-            return cls(source, None)
-        try:
-            found = local_path(source).stat()
-        except (OSError, ValueError):
-            return cls(source, None)
-        return cls(source, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+        return cls(source, local_version(source) if is_local(source) else None)
 
     def check(self) -> None:
         """Make sure that the source is what it was.

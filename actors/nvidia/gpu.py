@@ -12,10 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
 from ...errors import DeviceError, EngineBusy, EngineUnfit
-from ..decoding import Decoded, DecodeTally, PictureDecoder
+from ..decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
 from ..device import SESSIONS_OPENING, DeviceUse, WorkerDevice
 from ..encoder_settings import Codec, EncoderSettings
 from .conversion import Conversion, SurfaceConverter
@@ -246,7 +245,7 @@ class _Late(PictureDecoder[PictureT]):
         self._open = open_
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the pictures of a range.
 
@@ -254,7 +253,7 @@ class _Late(PictureDecoder[PictureT]):
             EngineUnfit: the device cannot be used here, or may not decode this track.
             DeviceError: whatever the decoder raises.
         """
-        return self._open().decode(stream, packets, tally)
+        return self._open().decode(track, packets, tally)
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:

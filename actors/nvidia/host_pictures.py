@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from .cuda import Cuda, Stream
@@ -75,9 +75,9 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
         return partial(self._picture, buffer)
 
-    def dress(self, picture: VideoFrame, stream: VideoStream) -> None:
+    def dress(self, picture: VideoFrame, context: VideoCodecContext) -> None:
         """Give a picture what a software decoder would say of its colours: filters look at it."""
-        dress(picture, stream)
+        dress(picture, context)
 
     def close(self) -> None:
         """Give the device's memory back; pictures that are still in use keep theirs. Idempotent."""
@@ -99,9 +99,8 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return plane.pitch_bytes, self._format.sample_bytes
 
 
-def dress(picture: VideoFrame, stream: VideoStream) -> None:
+def dress(picture: VideoFrame, context: VideoCodecContext) -> None:
     """Give a picture what a software decoder would say of its colours: filters look at it."""
-    context = stream.codec_context
     picture.color_range, picture.colorspace = context.color_range, context.colorspace
     picture.color_primaries, picture.color_trc = context.color_primaries, context.color_trc
 

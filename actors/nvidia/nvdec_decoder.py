@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from av.error import FFmpegError
-from av.video.stream import VideoStream
+from av.video.codeccontext import VideoCodecContext
 
 from ...errors import EngineFailed, EngineUnfit
 from ..bitstream import annex_b
-from ..decoding import DecodeTally, PictureDecoder, PictureT
+from ..decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT
 from ..packet_headers import CodedSequence, vp9_sequence
 from ..parameter_sets import crops_left_or_top, max_reorder_frames
 from ..vp9_headers import Vp9Colours
@@ -70,7 +70,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, options=options)
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the pictures of a range.
 
@@ -80,9 +80,11 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             EngineFailed: what it gave is not beyond doubt.
             DeviceError: the device failed otherwise.
         """
-        facts = track_facts(stream)
+        facts = track_facts(track.stream)
         self._key(facts, frozenset())
-        feeder = Feeder(facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, stream))
+        feeder = Feeder(
+            facts.codec, facts.extradata, (facts.width, facts.height), _known_sequence(facts, track.context)
+        )
         _refuse_ambiguity(feeder)
         counts = feeder.counts_pictures or self._options.latency == "zero"
         at_once = self._options.keeps_coding_order
@@ -91,38 +93,40 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         )
         range_.advance()
         wrong_before = self._wrong_pictures()
-        for found in self._pictures(range_, feeder, facts, stream):
+        for found in self._pictures(range_, feeder, facts, track.context):
             yield found.number, found.picture
         if self._wrong_pictures() != wrong_before:
             message = "NVDEC could not decode every picture, of this source or of one beside it"
             raise EngineFailed(message, _ADVICE)
 
     def _pictures(
-        self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, stream: VideoStream
+        self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
     ) -> Iterator[RangePicture[PictureT]]:
         """Yield a range's pictures, stretch by stretch, each on a session of its size."""
         wish = self._wish
-        key = self._next_key(range_.next, feeder, facts, stream)
-        colours = _colours(stream)
+        key = self._next_key(range_.next, feeder, facts, context)
+        colours = _colours(context)
         while (fed := range_.next) is not None and key is not None:
             with self.pool.lend(key, fed.chunk.payload, wish) as session:
                 while key is not None and session.serves(key):
                     session.turn_to(key)
                     reader = session.reader(self._make_reader)
                     for found in range_.stretch(session, reader):
-                        reader.dress(found.picture, stream)
+                        reader.dress(found.picture, context)
                         yield found
-                    key = self._next_key(range_.next, feeder, facts, stream)
+                    key = self._next_key(range_.next, feeder, facts, context)
                     if not feeder.counts_pictures:
-                        _refuse_blurred(colours, colours := _colours(stream))
+                        _refuse_blurred(colours, colours := _colours(context))
             wish = None  # who has begun waits: what was decoded so far would be lost
 
-    def _next_key(self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, stream: VideoStream) -> SessionKey | None:
+    def _next_key(
+        self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
+    ) -> SessionKey | None:
         """Return what the next stretch wants; None at the end."""
         if fed is None:
             return None
         if fed.chunk.is_new:
-            facts = _looked_at(fed, facts, stream)
+            facts = _looked_at(fed, facts, context)
             feeder.resize((facts.width, facts.height))
         return self._key(facts, feeder.sequence)
 
@@ -142,12 +146,11 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         return key
 
 
-def _looked_at(fed: Fed, facts: TrackFacts, stream: VideoStream) -> TrackFacts:
+def _looked_at(fed: Fed, facts: TrackFacts, context: VideoCodecContext) -> TrackFacts:
     """Have software decode a packet: what it makes of new parameters is what its pictures would be like.
 
     Its context then has the colours with which pictures are dressed; with VP8, who has decoded nothing knows none.
     """
-    context = stream.codec_context
     try:
         pictures = context.decode(fed.packet)
         if not pictures:
@@ -164,9 +167,8 @@ def _looked_at(fed: Fed, facts: TrackFacts, stream: VideoStream) -> TrackFacts:
     return replace(found, extradata=annex_b(sets)) if sets and facts.codec in ("h264", "hevc") else found
 
 
-def _colours(stream: VideoStream) -> tuple[int, int, int, int]:
+def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
     """Return how a track's samples mean colours, as far as software knows by now."""
-    context = stream.codec_context
     return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
 
 
@@ -177,11 +179,11 @@ def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
         raise EngineUnfit(message, _ADVICE)
 
 
-def _known_sequence(facts: TrackFacts, stream: VideoStream) -> CodedSequence | None:
+def _known_sequence(facts: TrackFacts, context: VideoCodecContext) -> CodedSequence | None:
     """Return what is known of the pictures where the codec's configuration does not say it."""
     if facts.codec != "vp9":
         return None
-    colours = Vp9Colours(int(stream.codec_context.colorspace), int(stream.codec_context.color_range))
+    colours = Vp9Colours(int(context.colorspace), int(context.color_range))
     return vp9_sequence((facts.width, facts.height), colours)
 
 

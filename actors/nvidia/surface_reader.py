@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic
 
-from av.video.stream import VideoStream
+from av.video.codeccontext import VideoCodecContext
 
 from ..decoding import PictureT
 from .cuda import Stream
@@ -26,7 +26,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
             DeviceError: the driver refuses, or there is no memory for it.
         """
 
-    def dress(self, picture: PictureT, stream: VideoStream) -> None:
+    def dress(self, picture: PictureT, context: VideoCodecContext) -> None:
         """Give a picture what a software decoder would say of it beside its samples."""
 
     @abstractmethod

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from av.video.stream import VideoStream
-
-from ..decoding import SOFTWARE, DecodeTally, PictureDecoder
+from ..decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
 from .device_frame import DevicePicture
 from .device_pictures import PictureMover
 
@@ -29,7 +27,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
         self._open_mover = open_mover
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, DevicePicture]]:
         """Yield the pictures of a range.
 
@@ -38,5 +36,5 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
             DeviceError: a copy failed.
         """
         with closing(self._open_mover()) as mover:
-            for number, picture in SOFTWARE.decode(stream, packets, tally):
+            for number, picture in SOFTWARE.decode(track, packets, tally):
                 yield number, mover.to_device(picture)

@@ -11,7 +11,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ..actors.decoding import DecodeTally, PictureDecoder, PictureHash, picture_hash
+from ..actors.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
 from ..actors.nvidia.picture_notes import PictureNotes
 from .clips import Clip, make_clip
 
@@ -95,7 +95,9 @@ def decoded_packets(
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
-        decoded = decoder.decode(stream, enumerate(_attached(stream, packets)), DecodeTally())
+        decoded = decoder.decode(
+            OpenTrack(stream, stream.codec_context), enumerate(_attached(stream, packets)), DecodeTally()
+        )
         return [
             DecodedPicture(number, picture_hash(picture.pts or 0, picture), _colours(picture), _notes(picture))
             for number, picture in decoded

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from ..actors.decoding import DecodeTally, PictureDecoder, SoftwareDecoder
+from ..actors.decoding import DecodeTally, OpenTrack, PictureDecoder, SoftwareDecoder
 from ..actors.nvidia.feeding import Feeder
 from ..actors.nvidia.fitness import SurfaceFormat, TrackFacts, objection, surface_format, track_facts
 from ..actors.nvidia.host_pictures import dress, packed_surface, planar_picture
@@ -36,7 +35,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
         self.pictures = 0
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures of a range.
 
@@ -44,18 +43,18 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
             EngineUnfit: NVDEC would not take such a track.
             DeviceError: the one that was given.
         """
-        facts = track_facts(stream)
+        facts = track_facts(track.stream)
         surface = surface_format(facts.pix_fmt)
         if (reason := objection(facts)) or surface is None:
             raise EngineUnfit(reason)
-        for number, picture in SoftwareDecoder().decode(stream, _without_captions(facts, packets), tally):
+        for number, picture in SoftwareDecoder().decode(track, _without_captions(facts, packets), tally):
             if self._error is not None and self.pictures >= self._after:
                 raise self._error
             self.pictures += 1
             size = picture.width, picture.height
             copy = planar_picture(surface_of(picture, surface), surface, *size, picture.format.name)
             copy.pts = picture.pts
-            dress(copy, stream)
+            dress(copy, track.context)
             yield number, copy
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import av
 import pytest
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
 from codecfleet.actors.decoding import (
     SOFTWARE,
     DecodeRange,
     DecodeTally,
+    OpenTrack,
     PictureDecoder,
     PictureHash,
     SoftwareDecoder,
@@ -50,13 +50,13 @@ class Downloaded(PictureDecoder[VideoFrame]):
         self.name = gpu.surfaces.name
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures of a range."""
         with closing(self._gpu.open_mover()) as mover:
-            for number, picture in self._gpu.surfaces.decode(stream, packets, tally):
+            for number, picture in self._gpu.surfaces.decode(track, packets, tally):
                 found = mover.to_host(picture)
-                dress(found, stream)
+                dress(found, track.context)
                 yield number, found
 
 
@@ -143,9 +143,9 @@ def _picture_facts(
     """Return what a decoder says of each picture, and what it counted."""
     tally = DecodeTally()
     with av.open(range_.source) as container:
-        stream = open_track(container, range_)
-        packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        pictures = decoder.decode(stream, packets, tally)
+        track = open_track(container, range_)
+        packets = ((number, packet) for number, packet in enumerate(container.demux(track.stream)) if packet.size)
+        pictures = decoder.decode(track, packets, tally)
         return [(number, *_facts(picture)) for number, picture in pictures], tally
 
 

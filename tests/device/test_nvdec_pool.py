@@ -9,7 +9,7 @@ from pathlib import Path
 import av
 import pytest
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.nvidia.nvdec_session import session_bytes
@@ -41,7 +41,7 @@ def _hashes(decoder: PictureDecoder[av.VideoFrame], path: Path) -> list[object]:
         stream = container.streams.video[0]
         stream.codec_context.copy_opaque = True
         packets = zip(count(), (packet for packet in container.demux(stream) if packet.size), strict=False)
-        pictures = decoder.decode(stream, packets, DecodeTally())
+        pictures = decoder.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally())
         return [(picture.pts, _digest(picture)) for _, picture in pictures]
 
 
@@ -90,7 +90,10 @@ def test_pictures_that_stay_on_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) ->
         with av.open(str(clip)) as container:
             stream = container.streams.video[0]
             packets = zip(count(), (packet for packet in container.demux(stream) if packet.size), strict=False)
-            pictures = [picture for _, picture in gpu.surfaces.decode(stream, packets, DecodeTally())]
+            pictures = [
+                picture
+                for _, picture in gpu.surfaces.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally())
+            ]
         found: list[object] = [(each.pts, _digest(mover.to_host(each))) for each in pictures]
         mover.close()
         return found

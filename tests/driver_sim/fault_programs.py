@@ -24,7 +24,7 @@ from typing import Any, Final
 import av
 import numpy as np
 
-from codecfleet.actors.decoding import DecodeTally
+from codecfleet.actors.decoding import DecodeTally, OpenTrack
 from codecfleet.actors.dla.engine_session import Timing
 from codecfleet.actors.dla.host import open_host
 from codecfleet.actors.dla.layout import pack
@@ -90,7 +90,7 @@ def nvdec_steps(film: Path) -> Generator[Step]:
         with av.open(str(film)) as container:
             stream = container.streams.video[0]
             packets = enumerate(packet for packet in container.demux(stream) if packet.size)
-            count = sum(1 for _ in gpu.pictures.decode(stream, packets, DecodeTally()))
+            count = sum(1 for _ in gpu.pictures.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()))
             assert count == stream.frames, count
 
     yield "opening", lambda: None

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
-from codecfleet.actors.decoding import AccessPoint, DecodeRange, DecodeTally, PictureDecoder, decode_range, open_track
+from codecfleet.actors.decoding import (
+    AccessPoint,
+    DecodeRange,
+    DecodeTally,
+    OpenTrack,
+    PictureDecoder,
+    decode_range,
+    open_track,
+)
 from codecfleet.actors.opening import open_source
 from codecfleet.actors.seeking import packets_from
 from codecfleet.jobs.index import TrackIndex
@@ -22,6 +29,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
 PICTURES = 48
 GOP = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:b-pyramid=normal"
@@ -94,10 +102,10 @@ class Recorder(PictureDecoder[VideoFrame]):
         self.seen: list[Seen] = []
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, Packet[VideoStream]]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, Packet[VideoStream]]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield nothing."""
-        del stream, tally
+        del track, tally
         self.seen = [Seen(n, p.pts, p.is_discard, p.is_keyframe, bytes(p)) for n, p in packets]
         yield from ()
 
@@ -125,7 +133,7 @@ def packets_read(index: TrackIndex, entry: AccessPoint) -> int:
     """Return how many packets are read until the access point is there."""
     read = 0
     with open_source(index.source) as container:
-        stream = open_track(container, range_of(index, entry))
+        stream = open_track(container, range_of(index, entry)).stream
 
         def demux() -> "Iterator[Packet[VideoStream]]":
             nonlocal read

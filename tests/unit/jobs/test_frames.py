@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
 from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, decode_range
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder, PictureHash, decode_range
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.cuda import Cuda
@@ -255,7 +254,7 @@ class Doubtful(PictureDecoder[VideoFrame]):
         self.begun: list[int] = []
 
     def decode(
-        self, stream: VideoStream, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Decode."""
         first = next(packets)
@@ -265,7 +264,7 @@ class Doubtful(PictureDecoder[VideoFrame]):
             yield first
             yield from packets
 
-        for place, (number, frame) in enumerate(SOFTWARE.decode(stream, again(), tally)):
+        for place, (number, frame) in enumerate(SOFTWARE.decode(track, again(), tally)):
             if first[0] in self.packets and place < 4:
                 frame.planes[0].update(bytes(frame.planes[0].buffer_size))
             yield number, frame

@@ -10,7 +10,7 @@ import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decoding import DecodeTally, PictureDecoder, picture_hash
+from codecfleet.actors.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
 from codecfleet.actors.device import DeviceUse
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import CODECS, surface_format
@@ -122,7 +122,7 @@ def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        for _, picture in pictures.decode(stream, packets, DecodeTally()):
+        for _, picture in pictures.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()):
             yield picture_hash(picture.pts or 0, picture).digest
 
 

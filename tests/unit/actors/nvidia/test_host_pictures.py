@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, picture_hash
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, picture_hash
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
@@ -189,9 +189,9 @@ def test_pictures_are_dressed_in_the_tracks_colours(tmp_path: Path, params: str)
     with av.open(str(make_clip(tmp_path / "clip.mp4", clip))) as container:
         stream = container.streams.video[0]
         naked = VideoFrame(64, 48, "yuv420p")
-        dress(naked, stream)  # before anything was decoded: a device's decoder never asks this context to
+        dress(naked, stream.codec_context)  # before anything was decoded: a device's decoder never asks this context to
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        _, wanted = next(SOFTWARE.decode(stream, packets, DecodeTally()))
+        _, wanted = next(SOFTWARE.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()))
         assert _colours(naked) == _colours(wanted)
 
 

@@ -11,7 +11,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, PictureHash, picture_hash
+from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
 from codecfleet.actors.describe import frame_side_data
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.host_pictures import PictureFetcher
@@ -86,7 +86,9 @@ def decoded(
         stream.codec_context.copy_opaque = True
         packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
         keys = [place for place, (_, packet) in enumerate(packets) if packet.is_keyframe]
-        for number, picture in decoder.decode(stream, iter(edit(packets[keys[entry] :])), DecodeTally()):
+        for number, picture in decoder.decode(
+            OpenTrack(stream, stream.codec_context), iter(edit(packets[keys[entry] :])), DecodeTally()
+        ):
             assert picture.pts is not None
             yield number, picture_hash(picture.pts, picture)
 
@@ -154,7 +156,12 @@ def test_pictures_outlive_the_next_call(bench: Bench, clips: dict[str, Path]) ->
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
-        kept = [picture for _, picture in bench.decoder.decode(stream, iter(packets), DecodeTally())]
+        kept = [
+            picture
+            for _, picture in bench.decoder.decode(
+                OpenTrack(stream, stream.codec_context), iter(packets), DecodeTally()
+            )
+        ]
     bench.pool.close()
     found = [picture_hash(picture.pts or 0, picture) for picture in kept]
     assert found == [one for _, one in decoded(SOFTWARE, clips["h264.mkv"])]
@@ -310,4 +317,4 @@ def test_times_only_count_where_order_does_not_tell(bench: Bench, clips: dict[st
 def _decode(
     decoder: PictureDecoder[VideoFrame], stream: VideoStream, packets: list[tuple[int, Packet]]
 ) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    return decoder.decode(stream, iter(packets), DecodeTally())
+    return decoder.decode(OpenTrack(stream, stream.codec_context), iter(packets), DecodeTally())

@@ -1,0 +1,289 @@
+"""Sources that stay open between ranges give the packets of a source opened afresh, and are read less often."""
+
+import random
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+from codecfleet.actors import decoding, kept_sources
+from codecfleet.actors.decoding import (
+    SOFTWARE,
+    AccessPoint,
+    DecodeRange,
+    DecodeTally,
+    OpenTrack,
+    PictureDecoder,
+    decode_range,
+    picture_hash,
+)
+from codecfleet.actors.describe import frame_side_data
+from codecfleet.actors.kept_sources import KeptSources
+from codecfleet.actors.opening import open_source
+from codecfleet.errors import InputUnreadable, NoVideoTrack
+from codecfleet.jobs.index import TrackIndex
+from codecfleet.jobs.source import read_source
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+TRIES = 24
+POINTS = 8
+GOP = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:b-pyramid=normal:open-gop=1"
+FILM = Clip(times=constant_times(120), options=(("x264-params", GOP),))
+OPEN_GOP_HEVC = "keyint=12:min-keyint=12:scenecut=0:bframes=3:open-gop=1:log-level=none:pools=1:frame-threads=1"
+CLIPS = {
+    "plain.mp4": FILM,
+    "plain.mov": FILM,
+    "edit-list.mp4": Clip(
+        times=constant_times(120, start=-120), options=FILM.options, muxer_options=(("avoid_negative_ts", "disabled"),)
+    ),
+    "plain.mkv": FILM,
+    "without-cues.mkv": Clip(times=FILM.times, options=FILM.options, muxer_options=(("live", "1"),)),
+    "cues-first.mkv": Clip(times=FILM.times, options=FILM.options, muxer_options=(("reserve_index_space", "4096"),)),
+    "short-clusters.mkv": Clip(times=FILM.times, options=FILM.options, muxer_options=(("cluster_time_limit", "90"),)),
+    "hevc.mkv": Clip(times=FILM.times, encoder="libx265", options=(("x265-params", OPEN_GOP_HEVC),)),
+    "hevc.mp4": Clip(times=FILM.times, encoder="libx265", options=(("x265-params", OPEN_GOP_HEVC),)),
+    "vp9.webm": Clip(times=FILM.times, encoder="libvpx-vp9", options=(("deadline", "realtime"), ("g", "12"))),
+    "mpeg4.mkv": Clip(times=FILM.times, encoder="mpeg4", options=(("g", "12"), ("bf", "2"))),
+}
+OPENED_EACH_TIME = {
+    "fragmented.mp4": Clip(
+        times=FILM.times, options=FILM.options, muxer_options=(("movflags", "frag_keyframe+empty_moov"),)
+    ),
+    "broadcast.ts": FILM,
+}
+
+
+class Recorder(PictureDecoder[VideoFrame]):
+    """Decodes nothing; remembers all that is known of the packets it is given, up to ``most``."""
+
+    name = "recorder"
+
+    def __init__(self, most: int | None = None) -> None:
+        self.seen: list[tuple[object, ...]] = []
+        self._most = most
+
+    def decode(
+        self, track: OpenTrack, packets: Iterator[tuple[int, Any]], tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Yield nothing."""
+        del track, tally
+        self.seen = [(number, *_facts(packet)) for number, packet in islice(packets, self._most)]
+        yield from ()
+
+
+def _facts(packet: "Packet[Any]") -> tuple[object, ...]:
+    side_data = tuple((entry.data_type, zlib.crc32(bytes(entry))) for entry in packet.iter_sidedata())
+    flags = packet.is_keyframe, packet.is_discard, packet.is_corrupt
+    return packet.pts, packet.dts, packet.duration, packet.pos, flags, side_data, zlib.crc32(bytes(packet))
+
+
+class Bench:
+    """A source's ranges, read on sources that are kept, with a count of how often it was opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+        self.source = source
+        self.index = read_source(source).index
+        self.opened: Counter[str] = Counter()
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(kept_sources, "open_source", self._counted)
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Keep nothing that was kept."""
+        self.kept = KeptSources()
+        self._monkeypatch.setattr(decoding, "KEPT", self.kept)
+
+    def packets(self, point: AccessPoint | None, most: int | None = None) -> list[tuple[object, ...]]:
+        """Return what a decoder is given from an access point on."""
+        recorder = Recorder(most)
+        assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
+        return recorder.seen
+
+    def _counted(self, url: str) -> Any:  # noqa: ANN401 - what ``open_source`` returns
+        self.opened[url] += 1
+        return open_source(url)
+
+
+def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:
+    """Return the range from an access point to the end."""
+    return DecodeRange(
+        source=index.source,
+        stream_index=index.stream_index,
+        time_base=index.time_base,
+        nominal_ticks=index.nominal_ticks,
+        entry=entry,
+    )
+
+
+def differing(bench: Bench) -> list[int | None]:
+    """Read ranges in any order, to their end or not, and return the entries whose packets are not those of fresh."""
+    draw = random.Random(bench.source)  # noqa: S311 - not for secrets
+    points: list[AccessPoint | None] = [None, *bench.index.access_points]
+    points = draw.sample(points, min(POINTS, len(points)))
+    fresh = {}
+    for point in points:
+        bench.start_anew()
+        fresh[point] = bench.packets(point)
+        bench.kept.close_idle(0)
+    bench.start_anew()
+    bench.opened.clear()
+    found: list[int | None] = []
+    for point in [draw.choice(points) for _ in range(TRIES)]:
+        most = draw.choice((1, 5, 40, None))
+        if bench.packets(point, most) != fresh[point][:most]:
+            found.append(None if point is None else point.packet)
+    bench.kept.close_idle(0)
+    return found
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_a_kept_source_gives_the_packets_of_a_fresh_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was read before, and wherever reading stopped; and it is opened less often."""
+    bench = Bench(monkeypatch, str(make_clip(tmp_path / name, CLIPS[name])))
+    assert differing(bench) == []
+    assert bench.opened[bench.source] < TRIES
+
+
+@pytest.mark.parametrize("name", OPENED_EACH_TIME)
+def test_other_sources_are_opened_each_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragmented files, of which reading changes the index, and demuxers that are not proven."""
+    bench = Bench(monkeypatch, str(make_clip(tmp_path / name, OPENED_EACH_TIME[name])))
+    assert differing(bench) == []
+
+
+def test_all_footage_gives_the_same_packets(shared_media: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file of a container that is kept gives what a fresh source gives: all of each packet, side data too."""
+    tried = Counter[str]()
+    for path in sorted(shared_media.iterdir()):
+        if path.suffix not in (".mp4", ".mov", ".mkv", ".webm"):
+            continue
+        try:
+            bench = Bench(monkeypatch, str(path))
+        except (InputUnreadable, NoVideoTrack):
+            continue
+        assert differing(bench) == [], path.name
+        tried[path.suffix] += 1
+    assert min(tried.values()) > 1
+
+
+@pytest.mark.parametrize("name", ["plain.mp4", "hevc.mkv", "vp9.webm"])
+def test_pictures_and_what_they_carry_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No range sees a decoder that another has used."""
+    path = str(make_clip(tmp_path / name, CLIPS[name]))
+    bench = Bench(monkeypatch, path)
+
+    def pictures(point: AccessPoint) -> list[tuple[object, ...]]:
+        with closing(decode_range(range_of(bench.index, point), DecodeTally(), SOFTWARE)) as decoded:
+            return [(picture_hash(ticks, frame), frame_side_data(frame)) for ticks, frame in islice(decoded, 20)]
+
+    fresh = {}
+    for point in bench.index.access_points:
+        bench.start_anew()
+        fresh[point.packet] = pictures(point)
+    bench.start_anew()
+    for point in reversed(bench.index.access_points):
+        assert pictures(point) == fresh[point.packet]
+
+
+def long_film(path: Path) -> Path:
+    """Write two hours of one small picture, each a keyframe: the index is large, and lies at the end."""
+    clip = make_clip(path.with_name("one.mp4"), Clip(times=(0,), width=256, height=144))
+    with av.open(str(clip)) as source, av.open(str(path), "w") as output:
+        stream = source.streams.video[0]
+        first = next(source.demux(stream))
+        data = bytes(first)
+        track = output.add_stream_from_template(stream)
+        for number in range(25 * 7200):
+            packet: Packet[Any] = Packet(data)
+            packet.stream, packet.is_keyframe = track, True
+            packet.pts = packet.dts = number
+            packet.duration, packet.time_base = 1, Fraction(1, 25)
+            output.mux_one(packet)
+    return path
+
+
+def test_the_index_of_a_long_film_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a remote film of two hours, a worker reads the index for the first range and not for the others."""
+    film = long_film(tmp_path / "long.mp4").read_bytes()
+    index_at = film.rindex(b"moov")
+    MemoryFileSystem().pipe_file("/kept/long.mp4", film)
+    bench = Bench(monkeypatch, "memory://kept/long.mp4")
+    index_bytes = 0
+    original = MemoryFile.read
+
+    def counted(self: MemoryFile, size: int = -1) -> bytes:
+        nonlocal index_bytes
+        data: bytes = original(self, size)
+        index_bytes += max(0, self.tell() - max(index_at, self.tell() - len(data)))
+        return data
+
+    monkeypatch.setattr(MemoryFile, "read", counted)
+    points = bench.index.access_points
+    for point in points[:: len(points) // 12]:
+        assert len(bench.packets(point, 250)) == min(250, bench.index.packets - point.packet)
+    assert bench.opened.total() == 1
+    assert len(film) - index_at <= index_bytes < 1.2 * (len(film) - index_at)
+    bench.kept.close_idle(0)
+
+
+def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept is of one version of the source."""
+    path = make_clip(tmp_path / "film.mp4", FILM)
+    bench = Bench(monkeypatch, str(path))
+    before = bench.packets(bench.index.access_points[1])
+    other = make_clip(tmp_path / "other.mp4", Clip(times=FILM.times, options=FILM.options, height=64))
+    other.replace(path)
+    bench.index = read_source(str(path)).index
+    assert bench.packets(bench.index.access_points[1]) != before
+    assert bench.opened[bench.source] == 2
+
+
+def test_what_is_idle_is_closed(tmp_path: Path) -> None:
+    """A source that nobody wants for a while is closed, and so is the longest idle one beyond the bound."""
+    now_s = 0.0
+    kept = KeptSources(most=2, clock=lambda: now_s)
+    films = [str(make_clip(tmp_path / f"{number}.mp4", FILM)) for number in range(3)]
+    found = []
+    for film in films:
+        with kept.borrow(film, 0) as source:
+            found.append(source)
+    assert [source.is_closed for source in found] == [True, False, False]
+    now_s = 29.0
+    with kept.borrow(films[1], 0) as source:
+        assert source is found[1]
+    assert not found[2].is_closed
+    now_s = 31.0
+    kept.close_idle()
+    assert [source.is_closed for source in found] == [True, False, True]
+
+
+def test_a_source_is_never_shared(tmp_path: Path) -> None:
+    """While one range reads a source, another gets one of its own."""
+    film = str(make_clip(tmp_path / "film.mp4", FILM))
+    kept = KeptSources()
+    with kept.borrow(film, 0) as one, kept.borrow(film, 0) as two:
+        assert one.container is not two.container
+    kept.close_idle(0)
+
+
+def test_a_failure_ends_a_source(tmp_path: Path) -> None:
+    """What a range failed on is not used again."""
+    film = str(make_clip(tmp_path / "film.mp4", FILM))
+    kept = KeptSources()
+    error = InputUnreadable("it broke off", "Try again.")
+    borrowed = kept.borrow(film, 0)
+    source = borrowed.__enter__()
+    assert not borrowed.__exit__(InputUnreadable, error, None)
+    assert source.is_closed
