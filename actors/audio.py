@@ -23,6 +23,7 @@ from av.stream import Discard
 from numpy.typing import NDArray
 
 from ..errors import EncoderFailed, InputUnreadable, Unsupported
+from .audio_planes import reachable
 from .demuxing import demux
 from .opening import open_source
 from .timeline import LONGEST_GAP_S, RESET_S
@@ -43,6 +44,8 @@ _RATES = {
     "opus": (48000,),
 }
 _LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
+_OPUS_LAYOUTS = _LAYOUTS | {4: "quad"}
+"""The one layout of each number of channels (RFC 7845, 5.1.1.2)."""
 _TOLERANCE_S = Fraction(1, 500)
 _SILENCE_SAMPLES = 48_000
 _HALF = Fraction(1, 2)
@@ -150,7 +153,8 @@ def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "
     if packet is not None and not packet.size:
         return
     try:
-        yield from decoder.decode(cast("Packet[AudioStream] | None", packet))
+        for frame in decoder.decode(cast("Packet[AudioStream] | None", packet)):
+            yield reachable(frame)
     except EOFError:
         return
     except av.error.FFmpegError:
@@ -261,7 +265,7 @@ class _Encode:
             message = f"{channels} channels cannot be encoded as {codec}"
             raise Unsupported(message, "Use --audio copy with a container that holds the track, such as .mkv.")
         self.codec = codec
-        self.layout = usual_layout(first.layout.name, channels)
+        self.layout = _OPUS_LAYOUTS[channels] if codec == "opus" else usual_layout(first.layout.name, channels)
         self.rate = next((r for r in _RATES[codec] if r >= first.sample_rate), _RATES[codec][-1])
         self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * channels
         self._source_layout = first.layout.name

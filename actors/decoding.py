@@ -125,7 +125,8 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     for number, plane in enumerate(frame.planes):
         row_bytes = sum(_sample_bytes(c.bits) * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        pitch_bytes = abs(plane.line_size)  # below 0 where rows lie the other way round, which is as good to be hashed
+        # Below 0 where rows lie the other way round, which is as good to be hashed; 0 for a palette, which has no rows.
+        pitch_bytes = abs(plane.line_size) or plane.buffer_size
         for offset in range(0, plane.height * pitch_bytes, pitch_bytes):
             digest.update(view[offset : offset + row_bytes])
     return PictureHash(ticks, digest.digest())

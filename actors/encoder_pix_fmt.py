@@ -9,7 +9,7 @@ from ..errors import Unsupported
 from .encoder_profiles import PROFILES, EncoderProfile
 from .encoder_settings import Codec
 
-__all__ = ["choose_pix_fmt"]
+__all__ = ["choose_pix_fmt", "is_rgb"]
 
 _USUAL: Final = "yuv420p is what nearly every player takes."
 
@@ -49,6 +49,15 @@ def choose_pix_fmt(
     if asked and reason is not None:
         raise Unsupported(reason, f"Ask for {chosen}, or change the size with --scale.")
     return chosen, reason
+
+
+def is_rgb(name: str) -> bool:
+    """Tell whether a pixel format holds red, green and blue, or a palette of them.
+
+    Raises:
+        Unsupported: there is no such pixel format.
+    """
+    return _shape(name).rgb
 
 
 def _shape(name: str) -> _Shape:

@@ -16,6 +16,7 @@ from av.filter.context import FilterContext
 from av.video.frame import VideoFrame
 
 from ..errors import Unsupported
+from .encoder_pix_fmt import is_rgb
 from .media import VideoFormat
 
 __all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings"]
@@ -23,6 +24,8 @@ __all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings
 ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2
+_MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
+"""What RGB is converted by, as H.273 numbers and the filter names it."""
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
@@ -121,9 +124,11 @@ class FilterChain:
 
     def _describe(self, frame: VideoFrame) -> str:
         colour = self._settings.output.colour
+        # RGB is its own matrix, at full range.
+        matrix, levels = (0, FULL_RANGE) if is_rgb(frame.format.name) else (colour.matrix, colour.range)
         return (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={self._time_base}"
-            f":pixel_aspect=1/1:colorspace={colour.matrix}:range={colour.range}"
+            f":pixel_aspect=1/1:colorspace={matrix}:range={levels}"
         )
 
     def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
@@ -135,7 +140,11 @@ class FilterChain:
         if self._converts(frame):
             # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
             levels = "full" if output.colour.range == FULL_RANGE else "limited"
-            size = f"w={output.width}:h={output.height}:flags={SCALE_FLAGS}:in_range={levels}:out_range={levels}"
+            rgb = is_rgb(frame.format.name)
+            given = "full" if rgb else levels
+            size = f"w={output.width}:h={output.height}:flags={SCALE_FLAGS}:in_range={given}:out_range={levels}"
+            if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
+                size += f":out_color_matrix={matrix}"
             filters.append(graph.add("scale", size))
             filters.append(graph.add("format", output.pix_fmt))
         return filters

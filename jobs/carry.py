@@ -43,6 +43,19 @@ class CarryPlan:
         return tuple(track.report for track in self.tracks)
 
     @property
+    def choices(self) -> tuple[Warning_, ...]:
+        """The tracks that are left out because it was asked for."""
+        return tuple(
+            Warning_(
+                code=f"{plan.track.kind.value}-left-out",
+                message=f"{plan.track.name} is left out: {plan.reason}",
+                checks=_missed(plan),
+            )
+            for plan in self.tracks
+            if plan.asked
+        )
+
+    @property
     def encoded_audio(self) -> tuple[TrackPlan, ...]:
         """The audio tracks that are to be encoded before the gather."""
         return tuple(t for t in self.tracks if t.action is Action.ENCODE)
@@ -183,17 +196,26 @@ class _Planner:
 
     def _audio(self, track: Track) -> TrackPlan:
         if self.spec.audio == "none":
-            return TrackPlan(track, Action.DROP, None, "no audio was asked for")
+            return TrackPlan(track, Action.DROP, None, "no audio was asked for", asked=True)
         if self.spec.audio_tracks is not None and self._number(track) not in self.spec.audio_tracks:
-            return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for")
-        if not self.container.holds_tracks:
-            return self._drop(track, f".{self.container.name} holds nothing but one video track", "audio-dropped")
-        if not track.decodable or track.audio is None:
-            return self._drop(track, "its codec or its parameters are unknown", "audio-dropped")
+            return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
-        if wanted == track.codec and track.codec in self.container.audio_codecs:
+        copied = wanted == track.codec and track.codec in self.container.audio_codecs
+        if (impossible := self._no_sound(track, copied=copied)) is not None:
+            return self._drop(track, impossible, "audio-dropped")
+        if copied:
             return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
         return self._encoded(track, None if self.spec.audio == "copy" else self.spec.audio)
+
+    def _no_sound(self, track: Track, *, copied: bool) -> str | None:
+        """Return why the output can have no track for this one."""
+        if not self.container.holds_tracks:
+            return f".{self.container.name} holds nothing but one video track"
+        if not track.decodable or track.audio is None:
+            return "its codec or its parameters are unknown"
+        if track.silent and (self.container.is_isobmff or not copied):
+            return "it has not one packet"
+        return None
 
     def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
         if track.audio is not None and track.audio.channels > _MAX_ENCODED_CHANNELS:
@@ -208,7 +230,7 @@ class _Planner:
 
     def _subtitle(self, track: Track) -> TrackPlan:
         if self.spec.subtitles == "none":
-            return TrackPlan(track, Action.DROP, None, "no subtitles were asked for")
+            return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
         if track.codec in self.container.subtitle_codecs:
             return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
         target = self.container.text_subtitles

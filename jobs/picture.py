@@ -3,15 +3,20 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from ..actors.encoder_pix_fmt import choose_pix_fmt
+from ..actors.encoder_pix_fmt import choose_pix_fmt, is_rgb
 from ..actors.encoder_settings import Codec
-from ..actors.media import VideoFormat
+from ..actors.media import Colour, VideoFormat
 from ..errors import Unsupported
 from .report import Warning_
 from .spec import TranscodeSpec
 
-__all__ = ["settle_picture"]
+__all__ = ["picture_choices", "settle_picture"]
 
+_FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
+_LIMITED, _FULL = 1, 2
+_IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
+_HD_LINES = 720
+"""From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers."""
 SVT_NARROW, SVT_SHORT = 24, 64
 """SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
 
@@ -29,11 +34,14 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
     )
     if reason is not None:
-        changes.append(Warning_(code="pixel-format", message=reason, checks=("metadata.pixel-format",)))
+        checks = _FORMAT_CHECKS if is_rgb(source.pix_fmt) else _FORMAT_CHECKS[:1]
+        changes.append(Warning_(code="pixel-format", message=reason, checks=checks))
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
         # The old full-range formats say it in their name; nothing else needs to.
         colour = replace(colour, range=2)
+    if is_rgb(source.pix_fmt):
+        colour = _colour_of_rgb(colour, pix_fmt, height)
     shape = _aspect_ratio(source, width, height)
     interlaced = source.interlaced and spec.deinterlace == "off"
     settled = replace(
@@ -46,6 +54,27 @@ def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tu
         interlaced=interlaced,
     )
     return settled, changes
+
+
+def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
+    """Return what RGB becomes: itself, at full range; or YUV of limited range, by the matrix that its size suggests."""
+    if is_rgb(pix_fmt):
+        return replace(colour, range=_FULL, matrix=_IDENTITY)
+    if colour.primaries == _BT2020:
+        return replace(colour, range=_LIMITED, matrix=_BT2020)
+    return replace(colour, range=_LIMITED, matrix=_BT709 if height >= _HD_LINES else _SMPTE170M)
+
+
+def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
+    """Return what of the picture differs because it was asked for."""
+    found = []
+    if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
+        message = f"{output.pix_fmt} was asked for, and the source has {source.pix_fmt}"
+        found.append(Warning_(code="pixel-format", message=message, checks=_FORMAT_CHECKS))
+    if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
+        message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
+        found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
+    return tuple(found)
 
 
 def _check_narrow(codec: Codec, width: int, height: int) -> None:

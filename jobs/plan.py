@@ -26,7 +26,7 @@ from .containers import Container, container_for
 from .header_trial import settle_header, settle_orientation
 from .index import TrackIndex
 from .losses import picture_losses
-from .picture import settle_picture
+from .picture import picture_choices, settle_picture
 from .report import TrackReport, Warning_
 from .source import read_source
 from .spec import TranscodeSpec
@@ -62,6 +62,8 @@ class Plan:
     encoder: EncoderSettings
     segments: tuple[PlannedSegment, ...]
     warnings: tuple[Warning_, ...]
+    choices: tuple[Warning_, ...] = ()
+    """What differs from the source because it was asked for."""
     kind: EncoderKind | None = None
     package: str = ""
     expected: EncoderKind | None = None
@@ -262,6 +264,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         encoder=encoder,
         segments=segments,
         warnings=(*changes, *losses, *_clock_warnings(index)),
+        choices=(*picture_choices(source_format, spec, picture), *carry.choices),
     )
 
 

@@ -107,6 +107,8 @@ class Report(_Value):
     tracks: tuple[TrackReport, ...]
     proof: Proof
     warnings: tuple[Warning_, ...]
+    choices: tuple[Warning_, ...] = ()
+    """What differs from the source because it was asked for; no warning is said of it."""
     timings_s: dict[str, float]
     """Wall seconds per stage: startup, index, plan, encode, gather, proof, total."""
     fps: float

@@ -97,6 +97,7 @@ def make_report(
         tracks=plan.tracks_report,
         proof=proof,
         warnings=warnings,
+        choices=plan.choices,
         timings_s=stages_s,
         fps=round(proof.output_frames / encode_s, 2) if encode_s else 0.0,
         gpu_refusal=gpu_refusal,

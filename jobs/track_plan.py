@@ -30,6 +30,8 @@ class TrackPlan:
     reason: str
     loss: str | None = None
     """A stable code, where this fate loses something that was not asked to go."""
+    asked: bool = False
+    """Whether it was asked to go."""
 
     @property
     def kept(self) -> bool:
@@ -76,5 +78,5 @@ def _kind(tracks: Sequence[TrackPlan], index: int) -> TrackKind:
 
 def _number(tracks: Sequence[TrackPlan], kind: TrackKind, index: int) -> int:
     """Count as ``verify`` does: the tracks of one kind that were asked for and that FFmpeg knows."""
-    counted = [plan.track for plan in tracks if plan.kept or plan.loss is not None]
+    counted = [plan.track for plan in tracks if not plan.asked]
     return sum(track.kind is kind and track.decodable and track.index < index for track in counted)

@@ -6,7 +6,7 @@ track begins and how much of that is priming.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from math import floor
@@ -104,6 +104,8 @@ class Track:
     start_s: Fraction | None = None
     """When its first real content is presented, on the source's clock, after priming; None where nothing says."""
     audio: AudioTrack | None = None
+    silent: bool = False
+    """Whether it is a track of sound that has not one packet."""
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None
 
@@ -166,6 +168,7 @@ class AudioStarts:
         self.streams: tuple[Stream, ...] = tuple(s for s in container.streams if s.type == "audio")
         self._awaited = {stream.index: stream for stream in self.streams}
         self._first: dict[int, _FirstPacket] = {}
+        self._missed: frozenset[int] = frozenset()
         self._seen = 0
 
     @property
@@ -179,11 +182,17 @@ class AudioStarts:
         if packet.pts is not None and (stream := self._awaited.pop(packet.stream_index, None)) is not None:
             self._first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
-            self.give_up()
+            self._missed = frozenset()
+            self._awaited.clear()
 
     def give_up(self) -> None:
         """Await nothing more: what has not come is not there."""
+        self._missed = frozenset(self._awaited)
         self._awaited.clear()
+
+    def has_none(self, stream: "Stream") -> bool:
+        """Tell whether an audio track is known to have no packet."""
+        return stream.index in self._missed
 
     def of(self, stream: "Stream") -> "_FirstPacket | None":
         """Return a track's first packet; None where it has not come."""
@@ -197,7 +206,9 @@ def describe_container(url: str, container: "InputContainer", starts: AudioStart
         format=container.format.name,
         tags=_pairs(container.metadata),
         chapters=tuple(_chapters(container)),
-        tracks=tuple(_track(stream, starts.of(stream)) for stream in container.streams),
+        tracks=tuple(
+            replace(_track(stream, starts.of(stream)), silent=starts.has_none(stream)) for stream in container.streams
+        ),
     )
 
 
@@ -301,7 +312,15 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     if not priming and stream.codec_context is not None and stream.codec_context.name in ("opus", "libopus"):
         # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
         priming = structures(stream)[1].initial_padding
+    if not priming and stream.codec_context is not None and stream.codec_context.name == "vorbis":
+        # The first packet only prepares the second (Vorbis I, 4.3.8): nothing of it is heard.
+        priming = floor((packet.duration or 0) * Fraction(packet.time_base) * _rate(stream) + Fraction(1, 2))
     return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
+
+
+def _rate(stream: "Stream") -> int:
+    context = stream.codec_context
+    return context.sample_rate if isinstance(context, AudioCodecContext) else 0
 
 
 def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:

@@ -157,7 +157,7 @@ def _warnings(report: str | None) -> tuple[Warning_, ...]:
     except ValidationError as error:
         message = f"{report} is not a report of codecfleet: {error.error_count()} fields do not fit"
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
-    return found.warnings
+    return (*found.warnings, *found.choices)
 
 
 def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> _Selection | None:

@@ -12,6 +12,7 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
+from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -28,7 +29,7 @@ __all__ = ["Facts", "check_metadata", "video_facts"]
 CHAPTER_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 
-_LIMITED = 1
+_LIMITED, _FULL = 1, 2
 _LEFT = 1
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
 _CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits a value, HEVC steps of 1/50000
@@ -127,11 +128,13 @@ def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: 
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
     before, after = was.format, now.format
-    yield check("metadata.pixel-format", _family(before.pix_fmt), _family(after.pix_fmt))
+    held = _family(before.pix_fmt) == _family(after.pix_fmt) or _holds(after.pix_fmt, before.pix_fmt)
+    yield check("metadata.pixel-format", _family(before.pix_fmt), _family(after.pix_fmt), passed=held)
     yield _check_aspect(before, after, alignment)
-    yield check("metadata.range", before.colour.range or _LIMITED, after.colour.range or _LIMITED)
-    for name in ("primaries", "transfer", "matrix"):
+    yield check("metadata.range", _range(before), _range(after))
+    for name in ("primaries", "transfer"):
         yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
+    yield _check_colour("matrix", _matrix(before), _matrix(after))
     yield _check_chroma(was, now)
     yield _check_matrix(was, now, alignment)
     for name in ("spherical", "stereo3d", "dovi_configuration"):
@@ -144,6 +147,40 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
 def _family(pix_fmt: str) -> str:
     """FFmpeg's yuvj formats are the yuv ones at full range, which is checked by itself."""
     return pix_fmt.replace("yuvj", "yuv")
+
+
+def _holds(found: str, wanted: str) -> bool:
+    """Tell whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
+    target, source = PixelFormat(found), PixelFormat(wanted)
+    colours, alpha = _components(source)
+    return (
+        _is_rgb(target) == _is_rgb(source)
+        and max(c.bits for c in target.components) >= max(c.bits for c in source.components)
+        and (colours == 1 or all(a >= b for a, b in zip(_chroma(target), _chroma(source), strict=True)))
+        and all(a >= b for a, b in zip(_components(target), (colours, alpha), strict=True))
+    )
+
+
+def _components(pixel: PixelFormat) -> tuple[int, int]:
+    alpha = sum(component.is_alpha for component in pixel.components)
+    return (3 if pixel.has_palette else len(pixel.components) - alpha), alpha
+
+
+def _chroma(pixel: PixelFormat) -> tuple[int, int]:
+    return (64, 64) if _is_rgb(pixel) else (pixel.chroma_width(64), pixel.chroma_height(64))
+
+
+def _is_rgb(pixel: PixelFormat) -> bool:
+    return bool(pixel.is_rgb or pixel.has_palette)
+
+
+def _range(picture: VideoFormat) -> int:
+    # RGB is of full range, and its own matrix, whatever is stated.
+    return _FULL if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.range or _LIMITED
+
+
+def _matrix(picture: VideoFormat) -> int:
+    return 0 if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.matrix
 
 
 def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment) -> Check:

@@ -19,7 +19,7 @@ import numpy as np
 from av.filter.context import FilterContext
 from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
-from av.video.reformatter import Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from .verify_verdict import Check, PictureNumbers, check
@@ -154,8 +154,8 @@ class PictureComparison:
         """Compare the next source frame with the next output frame. Both frames are used up."""
         pix_fmt = comparable_format(output.format.name)
         size = (output.width, output.height)
-        shown = _conform(self._to_comparable, output, size, pix_fmt, int(output.color_range))
-        wanted = _conform(self._to_reference, source, size, pix_fmt, int(output.color_range))
+        shown = _conform(self._to_comparable, output, output, pix_fmt)
+        wanted = _conform(self._to_reference, source, output, pix_fmt)
         for frame in (shown, wanted):
             frame.pts, frame.time_base = self._number, Fraction(1)
         self._measure(wanted, shown, (*size, pix_fmt))
@@ -258,11 +258,14 @@ def _fits(other: _Held, own: _Held) -> bool:
     return other.source.shape == own.output.shape and own.source.shape == own.output.shape
 
 
-def _conform(
-    reformatter: VideoReformatter, frame: VideoFrame, size: tuple[int, int], pix_fmt: str, colour_range: int
-) -> VideoFrame:
-    """Return the frame in the size, format and range to compare in."""
-    given = int(frame.color_range) or colour_range
+_MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+
+
+def _conform(reformatter: VideoReformatter, frame: VideoFrame, output: VideoFrame, pix_fmt: str) -> VideoFrame:
+    """Return the frame in the output's size and range, and in the format to compare in."""
+    size, colour_range = (output.width, output.height), int(output.color_range)
+    rgb = frame.format.is_rgb or frame.format.has_palette
+    given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
     if (frame.width, frame.height) == size and frame.format.name == pix_fmt and given == (colour_range or given):
         return frame
     return reformatter.reformat(
@@ -272,6 +275,8 @@ def _conform(
         interpolation=Interpolation.BICUBIC,
         src_color_range=given or None,
         dst_color_range=colour_range or given or None,
+        # RGB becomes YUV by the matrix that the output states; YUV keeps its own.
+        dst_colorspace=_MATRICES.get(int(output.colorspace)) if rgb else None,
     )
 
 

@@ -1,7 +1,8 @@
 """The media table: every file of the shared footage, encoded by the real product and proven by ``verify``.
 
 ``make media`` prints it and writes media-output/table.json; it exits with 1 if an output is neither exact nor rightly
-refused. docs/media-matrix.md says how cases are chosen and how to read the table.
+refused. A check that fails and that no warning of the job's report names is unexplained: a loss without a word.
+docs/media-matrix.md says how cases are chosen and how to read the table.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from rich.markup import escape
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.verify import verify
+from codecfleet.testing import LocalPool
 
 if TYPE_CHECKING or __package__:
     from .cases import SHORT, Case, assigned, everything
@@ -169,7 +171,15 @@ async def run_cases(fleet: Fleet, cases: Sequence[Case], *, output: Path, jobs: 
     rows = await asyncio.gather(*(one(case) for case in cases))
     counts = Counter(row.outcome.value for row in rows)
     console.print(f"{len(rows)} cases: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    console.print(summary(rows))
     return rows
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return how many outputs differ from their source, and how many failed checks no warning of a report names."""
+    different = sum(row.outcome is Outcome.DIFFERENT for row in rows)
+    unexplained = sum(len(row.failures) for row in rows if row.outcome is Outcome.DIFFERENT)
+    return f"{different} different, {unexplained} unexplained"
 
 
 def _print(console: Console, row: Row) -> None:
@@ -221,10 +231,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Transcode and verify every file of the shared footage.")
     parser.add_argument("--only", metavar="GLOB", help="only cases whose 'FILE CODEC CONTAINER' has this in it")
     parser.add_argument("--short", action="store_true", help="the short form: a few small files")
-    parser.add_argument("--all", action="store_true", help="every file in every codec and container (an hour)")
+    parser.add_argument("--all", action="store_true", help="every file in every codec and container (hours)")
     parser.add_argument("--keep", action="store_true", help="keep the outputs and their reports")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (2)")
     parser.add_argument("--workers", type=int, metavar="N", help="segments in flight in all; by default, what fits")
+    parser.add_argument("--ray", action="store_true", help="on an embedded Ray, as codecfleet does by itself")
     parser.add_argument("--document", action="store_true", help="write the result into docs/media-matrix.md")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help="where outputs and table.json go")
     return parser.parse_args()
@@ -233,7 +244,9 @@ def _arguments() -> argparse.Namespace:
 async def _main(options: argparse.Namespace) -> int:
     cases = _chosen(options)
     await asyncio.to_thread(options.output.mkdir, parents=True, exist_ok=True)
-    async with Fleet(workers=options.workers, jobs_at_once=options.jobs) as fleet:
+    # Threads of this process do the same work as Ray's, and start at once.
+    pool = None if options.ray else LocalPool(options.workers or options.jobs)
+    async with Fleet(pool=pool, workers=options.workers, jobs_at_once=options.jobs) as fleet:
         rows = await run_cases(fleet, cases, output=options.output, jobs=options.jobs, keep=options.keep)
     document = {"schema": 1, "rows": [asdict(row) for row in rows]}
     await asyncio.to_thread((options.output / "table.json").write_text, json.dumps(document, indent=1))
