@@ -216,7 +216,8 @@ class Hardware(_Frozen):
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
         """Return the model with this NVML name and what we call it; None for one we do not know.
 
-        A MIG slice or vGPU that is named after its GPU ("NVIDIA H200 MIG 1g.18gb") is that GPU.
+        A MIG slice that is named after its GPU ("NVIDIA H200 MIG 1g.18gb") is that GPU. A vGPU in its guest is named
+        after its type ("NVIDIA L40S-12Q"), which is no model.
         """
         named = [(len(spelt), key) for key, model in self.gpus.items() for spelt in model.names if _begins(name, spelt)]
         return (max(named)[1], self.gpus[max(named)[1]]) if named else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 
 from .capability_matrix import all_trials, capability_matrix
@@ -11,7 +12,9 @@ from .grouping import counted, equal_groups
 from .probes.absence import Maybe, NotApplicable, known
 from .probes.device_report import DeviceReport, MigProfile, MigReport
 from .probes.engines import Engine
+from .probes.licence import licence_of
 from .probes.node_report import DeviceTrials, NodeReport, SilentNode, to_json
+from .probes.vgpu_guest import VgpuGuestReport
 from .probes.vgpu_host import VgpuHostReport
 from .probes.vgpu_values import VmId
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
@@ -187,26 +190,52 @@ def _vgpus_of(report: NodeReport) -> Iterator[str]:
         if uuid in report.vgpu_hosts:
             yield from _vgpu_host(report.vgpu_hosts[uuid])
         if uuid in report.vgpu_guests:
-            guest = report.vgpu_guests[uuid]
-            stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-            yield from wrapped(f"seen as a guest sees it: {guest.view.value}; its UUID is {stable}", "    ")
+            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_at)
         if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
             yield "    hosts no vGPUs, and is none"
 
 
 def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
-    creatable = known(host.creatable, ())
-    for found in host.types:
-        state = "can be made" if found.type_id in creatable else "cannot be made now"
-        why = host.why_creatable.get(str(found.type_id))
-        yield from wrapped(
-            f"type {found.type_id} {known(found.name, '')}: {state}{f' ({why.reason})' if why and why.reason else ''}",
-            "    ",
-        )
+    for group in equal_groups(host.types, lambda found: _creation(host, found.type_id)):
+        kinds = ", ".join(f"{found.type_id} {known(found.name, '')}" for found in group)
+        state = _creation(host, group[0].type_id)
+        yield from wrapped(f"{counted(len(group), 'type')} {state}: {kinds}", "    ")
+    names = {found.type_id: known(found.name, "") for found in host.types}
     active = known(host.active, ())
     yield f"    {len(active)} running"
     for vgpu in active:
-        yield from wrapped(f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}", "    ")
+        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}"]
+        parts += [names.get(known(vgpu.type_id, -1), "")]
+        if not isinstance(vgpu.framebuffer_used_bytes, NotApplicable):
+            parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
+        if not isinstance(vgpu.licensed, NotApplicable):
+            parts.append("licensed" if vgpu.licensed else "without a licence")
+        yield from wrapped(", ".join(filter(None, parts)), "    ")
+
+
+def _creation(host: VgpuHostReport, type_id: int) -> str:
+    """Return whether a vGPU of a type can be made, and why."""
+    state = "can be made" if type_id in known(host.creatable, ()) else "cannot be made now"
+    why = host.why_creatable.get(str(type_id))
+    return f"{state} ({why.reason})" if why and why.reason else state
+
+
+def _vgpu_guest(guest: VgpuGuestReport, taken_at: str) -> Iterator[str]:
+    """Yield what a guest knows of its own: how it came by the GPU, its identity, its licence and its use."""
+    stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
+    seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
+    yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
+    licence = licence_of(guest.licences, datetime.fromisoformat(taken_at) if taken_at else None)
+    yield from wrapped(f"licence: {licence.reason if isinstance(licence, NotApplicable) else licence.sentence}", "    ")
+    rates = {
+        "graphics": guest.use.graphics_percent,
+        "memory controller": guest.use.memory_controller_percent,
+        "encoder": guest.use.encoder_percent,
+        "decoder": guest.use.decoder_percent,
+    }
+    used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, NotApplicable)]
+    if used:
+        yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
 
 
 def _vm(vm: Maybe[VmId]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
 from platform import python_version
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, cast
 
 import typer
 
@@ -26,6 +26,9 @@ from .cli_supervisor import Watch, add_commands, run_watch
 from .console import ReaderGone
 from .errors import UsageError
 from .jobs.spec import TranscodeSpec
+
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
 
 __all__ = ["app", "main", "parse", "run"]
 
@@ -75,7 +78,8 @@ def _root(
         print(version_text())  # noqa: T201 - this is the answer
         raise typer.Exit
     if context.invoked_subcommand is None:
-        message = "a command is missing: transcode, probe, plan, verify, infer, doctor, nodes or devices"
+        *others, last = cast("TyperGroup", context.command).commands
+        message = f"a command is missing: {', '.join(others)} or {last}"
         raise UsageError(message, "See codecfleet --help.")
 
 

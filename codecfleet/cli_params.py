@@ -125,7 +125,12 @@ def build_spec(
     ] = None,
     encoder_option: Annotated[
         list[str] | None,
-        _option("--encoder-option", "K=V", "One more option of the encoder, by FFmpeg's name. Repeatable.", _VIDEO),
+        _option(
+            "--encoder-option",
+            "K=V",
+            "One more option of the encoder: FFmpeg's name; with --encoder nvenc, NVENC's. Repeatable.",
+            _VIDEO,
+        ),
     ] = None,
     scale: Annotated[
         str | None,

@@ -93,7 +93,7 @@ def proof_lines(report: Report, report_path: str | None, told: frozenset[str] = 
             "times",
             f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {_verdict(equal=proof.times_equal)}",
         ),
-        ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture"),
+        ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture" if proof.seams else ""),
         ("SHA-256", proof.output_sha256),
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),

@@ -345,3 +345,11 @@ def test_no_command_line_does_anything_but_run_or_be_refused_in_one_line(words: 
     if code == 2:
         assert out.getvalue() == ""
         assert err.getvalue().count("\n") == 1
+
+
+def test_a_missing_command_names_them_all(capsys: Captured) -> None:
+    """Without a command the error lists every command that --help does."""
+    assert run([], Services()) == 2
+    said = capsys.readouterr().err
+    for name in ("transcode", "infer", "devices", "status", "drain", "cordon", "uncordon"):
+        assert name in said

@@ -198,3 +198,15 @@ def test_nodes_say_how_each_gpu_is() -> None:
     assert devices[0]["nvdec_percent"] is None
     assert devices[0]["unknown"]["nvdec_percent"] == "the driver tells only privileged users"
     assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
+
+
+def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
+    """A host's types stand together by whether and why they can be made; a guest shows its licence and its use."""
+    said = " ".join(line.strip() for line in vgpu_lines(reports("vgpu")))
+    assert "cannot be made now (vGPUs with another amount of frame buffer run on the GPU already): " in said
+    assert said.count("with the same frame buffer run)") == 1
+    assert "of VM guest-1, NVIDIA L40S-12Q, 0.0 GB of its frame buffer used, licensed" in said
+    assert "seen as a guest sees it: vgpu at 00000000:01:00.0; its UUID is random" in said
+    assert "licence: licensed for NVIDIA RTX Virtual Workstation" in said
+    assert "in use, of what it may take: graphics 0 %" in said
+    assert "licence: this device needs no vGPU licence" in said

@@ -148,3 +148,11 @@ def test_the_report_reads_back(plan: Plan, encoded: EncodedSegment) -> None:
         del segment["decoded_by"], segment["fallback"]
     old = Report.model_validate(document)
     assert {(each.decoded_by, each.fallback) for each in old.segments} == {SOFTWARE}
+
+
+def test_a_job_of_one_segment_speaks_of_no_seams(plan: Plan, encoded: EncodedSegment) -> None:
+    """Where nothing was joined, the proof has no line about seams; where something was, it counts them."""
+    report = report_of(plan, spooled(encoded, NVDEC))
+    assert "seams     2 of 2 agree picture by picture" in proof_lines(report, None)
+    alone = report.model_copy(update={"proof": report.proof.model_copy(update={"seams": 0, "seams_equal": 0})})
+    assert not [line for line in proof_lines(alone, None) if line.startswith("seams")]
