@@ -1,12 +1,17 @@
 """What an encoder session promises, whatever engine runs it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from ..errors import EncoderFailed
+from ..errors import EncoderFailed, Unsupported
+from .media import SeiMessage
+
+if TYPE_CHECKING:
+    from .nvidia.nvenc_rates import RateChange
 
 __all__ = ["EncodedPacket", "EncoderSession", "SessionState"]
 
@@ -72,16 +77,31 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
         """By how many pictures, at most, decoding order differs from presentation order; equal in every segment."""
 
     @abstractmethod
-    def encode(self, picture: PictureT_contra) -> list[EncodedPacket]:
+    def encode(
+        self, picture: PictureT_contra, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
+    ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready.
 
         ``picture`` must fit the settings, and be presented later than the one before it. It may be changed or
-        overwritten as soon as this returns.
+        overwritten as soon as this returns. With ``keyframe`` it is one that nothing before it is needed for.
+        ``sei_messages`` are written beside it.
 
         Raises:
+            Unsupported: the engine writes no such messages.
             EncoderFailed: the picture does not fit, the session is not open, or the encoder gave something impossible.
             DeviceError: the device that encodes failed.
         """
+
+    def reconfigure(self, change: "RateChange") -> None:
+        """Change what steers the bitrate, from the next picture on.
+
+        Raises:
+            Unsupported: the engine cannot, or the values contradict each other.
+            DeviceError: the driver refuses them; the session goes on with the old ones.
+        """
+        del change
+        message = f"{self.name} cannot change its rates while it encodes"
+        raise Unsupported(message, 'Use encoder="nvenc".')
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:

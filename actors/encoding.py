@@ -6,6 +6,7 @@ an encoder that returns anything but one packet per picture is an error at once,
 """
 
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Final, cast
@@ -15,10 +16,11 @@ import av.error
 from av.codec.context import Flags
 from av.video.frame import PictureType, VideoFrame
 
-from ..errors import EncoderFailed
+from ..errors import EncoderFailed, Unsupported
 from .describe import frame_side_data
 from .encoder_session import EncodedPacket, EncoderSession, SessionState
 from .encoder_settings import Codec, EncoderSettings
+from .media import SeiMessage
 from .parameter_sets import max_reorder_frames
 from .scheduling import ordinary_scheduling
 
@@ -82,16 +84,23 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._state = SessionState.CLOSED
         self._context = None
 
-    def encode(self, picture: VideoFrame) -> list[EncodedPacket]:
+    def encode(
+        self, picture: VideoFrame, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
+    ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready, in decoding order.
 
         ``picture`` must have the settings' size, pixel format and time base, and a later pts than the one before it.
 
         Raises:
+            Unsupported: messages are to be written, which FFmpeg does for no encoder alike.
             EncoderFailed: the frame does not fit the settings, or the encoder failed.
         """
+        if sei_messages:
+            message = f"{self.name} writes no SEI messages"
+            raise Unsupported(message, 'Leave them out, or use encoder="nvenc".')
         self._check(picture)
-        picture.pict_type = PictureType.NONE  # what the decoder left here would force the encoder's choice
+        # What the decoder left here would force the encoder's choice.
+        picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
         pts = picture.pts or 0
         if self._settings.dolby_vision:

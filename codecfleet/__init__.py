@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .actors.frames import Frame
     from .actors.media import SeiMessage
     from .actors.nvidia.nvdec_options import NvdecOptions
+    from .actors.nvidia.nvenc_rates import RateChange
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
-    from .jobs.encode_request import EncodeReport
+    from .jobs.encode_request import EncodeFrame, EncodeReport
     from .jobs.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.fleet import Fleet, transcode
     from .jobs.frame_request import FramesReport
@@ -44,6 +45,7 @@ __all__ = [
     "Codec",
     "CodecfleetError",
     "Done",
+    "EncodeFrame",
     "EncodeReport",
     "Event",
     "Failed",
@@ -58,6 +60,7 @@ __all__ = [
     "Planned",
     "ProbeReport",
     "Progress",
+    "RateChange",
     "Report",
     "RequestError",
     "SegmentFinished",
@@ -81,8 +84,9 @@ _HOMES = {
     "actors.frames": ("Frame",),
     "actors.media": ("SeiMessage",),
     "actors.nvidia.nvdec_options": ("NvdecOptions",),
+    "actors.nvidia.nvenc_rates": ("RateChange",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
-    "jobs.encode_request": ("EncodeReport",),
+    "jobs.encode_request": ("EncodeFrame", "EncodeReport"),
     "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
     "jobs.fleet": ("Fleet", "transcode"),
     "jobs.frame_request": ("FramesReport",),

@@ -1,6 +1,6 @@
 """What users hand to ``Fleet.encode``, each read as one thing: a picture, where it is, and when it is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -9,33 +9,24 @@ import numpy as np
 from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation
+from numpy.typing import NDArray
 
 from ..actors.filtering import FilterChain, FilterSettings
-from ..actors.frames import Frame
-from ..actors.frames_dlpack import CPU
+from ..actors.frames import Frame, plane_arrays
 from ..actors.media import Colour, VideoFormat
-from ..actors.nvidia.device_frame import DeviceFrame, DevicePicture, SurfaceLayout, device_planes
-from ..actors.nvidia.fitness import SurfaceFormat, surface_format
-from ..actors.nvidia.nvenc_dlpack import DeviceTensor, array_tensor, device_kind, device_tensor
-from ..actors.nvidia.nvenc_inputs import TimedPicture
-from ..errors import EncoderFailed, Unsupported, UsageError
+from ..actors.nvidia.device_frame import DevicePicture
+from ..actors.nvidia.nvenc_dlpack import DeviceTensor
+from ..errors import Unsupported, UsageError
+from .device_inputs import device_picture, find_tensor, is_rows, picture_size
+from .encode_request import EncodeFrame
 
-__all__ = ["HostConverter", "Offered", "read_offered"]
+__all__ = ["HostConverter", "InputReader", "Offered"]
 
 _ADVICE: Final = "docs/frames.md lists what can be encoded."
 _COLORSPACES: Final = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 _EXACT: Final = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.BITEXACT
 )
-_SURFACES: Final = {
-    "nv12": (SurfaceLayout.NV12, "yuv420p"),
-    "p010le": (SurfaceLayout.P016, "yuv420p10le"),
-    "nv16": (SurfaceLayout.NV16, "yuv422p"),
-    "p210le": (SurfaceLayout.P216, "yuv422p10le"),
-    "yuv444p": (SurfaceLayout.YUV444, "yuv444p"),
-}
-"""How rows of all planes on a device are called, and FFmpeg's planar format of the same samples."""
-_ROWS_A_PICTURE: Final = {"4:2:0": Fraction(3, 2), "4:2:2": Fraction(2), "4:4:4": Fraction(3)}
 _CHANNELS: Final = {3: "rgb24", 4: "rgba"}
 _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 
@@ -44,14 +35,18 @@ _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 class Offered:
     """One picture to encode. ``pixels`` is a software frame, or a picture on the device.
 
-    ``format`` says all that is known of it. ``time_s`` is None where it carries no time.
+    ``format`` says all that is known of it. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
+    ticks of a time base, where it came so. ``streams`` are those to wait for before a user's own memory on the device
+    is read, None where it is none; ``from_gpu`` says that it lay on the GPU. ``asked`` is what is asked with it.
     """
 
     pixels: VideoFrame | DevicePicture
     format: VideoFormat
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None
-    """Its time as whole ticks of a time base, where it came so; 0 is the time base that the user names."""
+    streams: tuple[int, ...] | None = None
+    from_gpu: bool = False
+    asked: EncodeFrame | None = None
 
     @property
     def shape(self) -> tuple[int, int, str, bool]:
@@ -60,69 +55,111 @@ class Offered:
         return self.format.width, self.format.height, self.format.pix_fmt, on_device
 
 
-def read_offered(item: object, *, input_pix_fmt: str | None, frame_rate: Fraction) -> Offered:
-    """Read what a user gave: a picture, or (picture, seconds).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReader:
+    """Reads what a user gives as pictures.
 
     Args:
-        item: a ``Frame``, PyAV's ``VideoFrame``, an array or tensor, a device frame, or a ``TimedPicture`` of these.
-        input_pix_fmt: FFmpeg's name of how arrays are laid out; None guesses by their shape.
+        pix_fmt: FFmpeg's name of how arrays are laid out; None guesses by their shape.
+        size: (width, height) of raw bytes.
         frame_rate: the nominal rate, where the picture does not say.
-
-    Raises:
-        UsageError: it is no picture, or none of that format.
+        fetch: brings an array from the device to the host, once it is complete.
     """
-    if isinstance(item, TimedPicture):
-        offered = read_offered(item.pixels, input_pix_fmt=input_pix_fmt, frame_rate=frame_rate)
-        return replace(offered, time_s=None, ticks=(item.pts_ticks, Fraction(0)))
-    if isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004 - a picture and its time
-        offered = read_offered(item[0], input_pix_fmt=input_pix_fmt, frame_rate=frame_rate)
+
+    pix_fmt: str | None
+    size: tuple[int, int] | None
+    frame_rate: Fraction
+    fetch: Callable[[DeviceTensor], NDArray[np.uint8]]
+
+    def read(self, item: object) -> Offered:
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``.
+
+        Raises:
+            UsageError: it is no picture, or none of that format.
+            DeviceError: it could not be brought to the host.
+        """
+        if isinstance(item, EncodeFrame):
+            offered = replace(self.read(item.picture), asked=item)
+            return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
+        if isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004 - a picture and its time
+            return self._timed(*item)
+        if isinstance(item, Frame):
+            pixels = item.device_picture or item.to_video_frame()
+            return Offered(pixels, item.format, item.time_s, (item.ticks, item.time_base), from_gpu=item.on_device)
+        found = find_tensor(item)
+        if found is not None:
+            return self._of_tensor(*found)
+        return self._of_video_frame(item if isinstance(item, VideoFrame) else self._of_array(item))
+
+    def _timed(self, picture: object, seconds: Any) -> Offered:  # noqa: ANN401 - any number
+        offered = self.read(picture)
         try:
-            return replace(offered, time_s=Fraction(item[1]), ticks=None)
+            return replace(offered, time_s=Fraction(seconds), ticks=None)
         except (TypeError, ValueError, ArithmeticError) as error:
-            message = f"{item[1]!r} is no time in seconds: {error}"
+            message = f"{seconds!r} is no time in seconds: {error}"
             raise UsageError(message, "Give (picture, Fraction).") from None
-    if isinstance(item, Frame):
-        pixels = item.device_picture or item.to_video_frame()
-        return Offered(pixels, item.format, item.time_s, (item.ticks, item.time_base))
-    picture = _on_device(item, input_pix_fmt)
-    if picture is not None:
-        frame = picture.frame
-        return Offered(picture, VideoFormat(frame.width, frame.height, picture.pix_fmt, frame_rate), None)
-    return _of_video_frame(item if isinstance(item, VideoFrame) else _of_array(item, input_pix_fmt), frame_rate)
+
+    def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
+        name = self.pix_fmt or stated or _guessed(tensor.shape, tensor.item_bytes)
+        if not is_rows(name):
+            array = self.fetch(tensor).view(f"u{tensor.item_bytes}").reshape(tensor.shape)
+            return replace(self._of_video_frame(_framed(array, name)), from_gpu=True)
+        picture = device_picture(tensor, name)
+        format_ = VideoFormat(picture.frame.width, picture.frame.height, picture.pix_fmt, self.frame_rate)
+        return Offered(picture, format_, None, streams=tensor.streams, from_gpu=True)
+
+    def _of_video_frame(self, frame: VideoFrame) -> Offered:
+        colour = Colour(
+            range=int(frame.color_range),
+            primaries=int(frame.color_primaries),
+            transfer=int(frame.color_trc),
+            matrix=int(frame.colorspace),
+        )
+        format_ = VideoFormat(frame.width, frame.height, frame.format.name, self.frame_rate, colour=colour)
+        if frame.pts is None or not frame.time_base:
+            return Offered(frame, format_, None)
+        return Offered(frame, format_, frame.pts * Fraction(frame.time_base), (frame.pts, Fraction(frame.time_base)))
+
+    def _of_array(self, item: Any) -> VideoFrame:  # noqa: ANN401 - whatever may be an array
+        if isinstance(item, bytes | bytearray | memoryview):
+            item = np.frombuffer(item, dtype=np.uint8)
+        try:
+            array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
+        except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
+            message = f"a {type(item).__name__} is no picture: {error}"
+            raise UsageError(message, _ADVICE) from None
+        if array.ndim == 1:
+            if self.size is None:
+                message = f"raw video of {array.nbytes} bytes does not tell its size"
+                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
+            return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
+        name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
+        if array.ndim == 2 and is_rows(name):  # noqa: PLR2004 - rows of all planes, of which PyAV knows few
+            return _raw(array, name, picture_size(array.shape, name))
+        return _framed(array, name)
 
 
-def _on_device(item: object, pix_fmt: str | None) -> DevicePicture | None:
-    """Return a picture that lies on the device, None where it does not."""
-    if isinstance(item, DevicePicture):
-        return item
-    if isinstance(item, DeviceFrame):
-        return _of_device_frame(item)
+def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
+    """Read planes that follow each other without padding, as raw video is written."""
     try:
-        return _of_tensor(_tensor(item), pix_fmt) if _is_on_device(item) else None
-    except EncoderFailed as error:
-        raise UsageError(error.message, error.next_step) from error
-
-
-def _of_video_frame(frame: VideoFrame, frame_rate: Fraction) -> Offered:
-    colour = Colour(
-        range=int(frame.color_range),
-        primaries=int(frame.color_primaries),
-        transfer=int(frame.color_trc),
-        matrix=int(frame.colorspace),
-    )
-    format_ = VideoFormat(frame.width, frame.height, frame.format.name, frame_rate, colour=colour)
-    if frame.pts is None or not frame.time_base:
-        return Offered(frame, format_, None)
-    return Offered(frame, format_, frame.pts * Fraction(frame.time_base), (frame.pts, Fraction(frame.time_base)))
-
-
-def _of_array(item: Any, pix_fmt: str | None) -> VideoFrame:  # noqa: ANN401 - whatever may be an array
-    try:
-        array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
-    except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
-        message = f"a {type(item).__name__} is no picture: {error}"
+        frame = VideoFrame(*size, name)
+        planes = plane_arrays(frame)
+    except (ValueError, Unsupported) as error:
+        message = f"raw video of {name} cannot be read: {error}"
         raise UsageError(message, _ADVICE) from None
-    name = pix_fmt or _guessed(array.shape, array.dtype.itemsize)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    wanted = sum(plane.nbytes for plane in planes)
+    if data.size != wanted:
+        message = f"{data.size} bytes are no {name} picture of {size[0]}x{size[1]}: that has {wanted}"
+        raise UsageError(message, "Give one whole picture at a time, without padding.")
+    at = 0
+    for plane in planes:
+        plane[:] = data[at : at + plane.nbytes].view(plane.dtype).reshape(plane.shape)
+        at += plane.nbytes
+    return frame
+
+
+def _framed(array: NDArray[Any], name: str) -> VideoFrame:
     try:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
@@ -137,69 +174,6 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
         return _BY_BYTES[item_bytes]
     message = f"an array of {tuple(shape)} with samples of {item_bytes} bytes does not tell what picture it is"
     raise UsageError(message, f"Say it by input_pix_fmt. {_ADVICE}")
-
-
-def _is_on_device(item: object) -> bool:
-    if hasattr(item, "__cuda_array_interface__"):
-        return True
-    return hasattr(item, "__dlpack_device__") and device_kind(item) != CPU
-
-
-def _tensor(item: Any) -> DeviceTensor:  # noqa: ANN401 - whatever lies on a device
-    # DLPack first: its producer orders its work before the reader's.
-    return device_tensor(item) if hasattr(item, "__dlpack__") else array_tensor(item)
-
-
-def _of_tensor(tensor: DeviceTensor, pix_fmt: str | None) -> DevicePicture:
-    """Take rows of all planes, with axes of length 1 before them."""
-    name = pix_fmt or _BY_BYTES.get(tensor.item_bytes, "")
-    if name not in _SURFACES or len(tensor.shape) < 2 or set(tensor.shape[:-2]) - {1}:  # noqa: PLR2004 - rows, columns
-        message = f"a tensor of {tensor.shape} on the device is no picture of {pix_fmt or 'a known layout'}"
-        raise UsageError(message, f"On the device: the rows of all planes of {', '.join(_SURFACES)}. {_ADVICE}")
-    layout, planar = _SURFACES[name]
-    format_ = surface_format(planar)
-    rows, columns = tensor.shape[-2:]
-    if format_ is None or format_.layout is not layout or format_.sample_bytes != tensor.item_bytes:
-        message = f"samples of {tensor.item_bytes} bytes are no {name}"
-        raise UsageError(message, _ADVICE)
-    height = rows / _ROWS_A_PICTURE[format_.chroma]
-    if height.denominator != 1 or not min(rows, columns) or not format_.holds(columns, int(height)):
-        message = f"a tensor of {tensor.shape} is no {name} picture: its sides do not fit"
-        raise UsageError(message, _ADVICE)
-    _check_tight(tensor)
-    return _picture(format_, planar, tensor.address, (columns, int(height)), tensor)
-
-
-def _check_tight(tensor: DeviceTensor) -> None:
-    expected = tensor.item_bytes
-    for length, stride in zip(reversed(tensor.shape), reversed(tensor.strides_bytes or ()), strict=False):
-        if length > 1 and stride != expected:
-            message = f"a tensor of {tensor.shape} with strides of {tensor.strides_bytes} bytes has gaps"
-            raise UsageError(message, "Copy it into one piece first (contiguous()).")
-        expected *= length
-
-
-def _picture(format_: SurfaceFormat, pix_fmt: str, address: int, size: tuple[int, int], owner: object) -> DevicePicture:
-    planes = device_planes(format_, address, *size)
-    frame = DeviceFrame(
-        layout=format_.layout, bits=format_.bits, width=size[0], height=size[1], planes=planes, owner=owner
-    )
-    return DevicePicture(frame, format_, pix_fmt)
-
-
-def _of_device_frame(frame: DeviceFrame) -> DevicePicture:
-    for layout, planar in _SURFACES.values():
-        depth = "" if frame.bits == 8 else f"{frame.bits}le"  # noqa: PLR2004 - bits of a byte
-        pix_fmt = f"{planar.removesuffix('10le')}{depth}"
-        format_ = surface_format(pix_fmt)
-        if format_ is not None and format_.layout is frame.layout is layout:
-            return DevicePicture(frame, format_, pix_fmt)
-    if frame.layout is SurfaceLayout.YUV444_16:
-        pix_fmt = f"yuv444p{frame.bits}le"
-        if (format_ := surface_format(pix_fmt)) is not None:
-            return DevicePicture(frame, format_, pix_fmt)
-    message = f"a device frame of {frame.layout.value} with {frame.bits} bits is no picture that can be encoded"
-    raise UsageError(message, _ADVICE)
 
 
 class HostConverter:

@@ -1,17 +1,18 @@
 """What ``Fleet.encode`` is asked for, checked; and what came of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ..actors.encoder_settings import Codec, RateControl
 from ..actors.location import is_local, local_path
-from ..actors.media import Colour
+from ..actors.media import Colour, SeiMessage
+from ..actors.nvidia.nvenc_rates import RateChange
 from ..errors import UsageError
-from .passed_values import check_ratio, check_text, check_whole
+from .passed_values import check_ratio, check_size, check_text, check_whole, exact
 
-__all__ = ["EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
+__all__ = ["EncodeFrame", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
 
 EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
 Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
@@ -20,12 +21,45 @@ _COLOURS = {"bt709": Colour(1, 1, 1, 1), "bt601": Colour(1, 6, 6, 6), "bt2020": 
 """Limited range, and the primaries, transfer and matrix of ITU-R BT.709, BT.601 (525 lines) and BT.2020 in 10 bits."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodeFrame:
+    """One frame for ``Fleet.encode``, and what is asked of the encoder with it.
+
+    Args:
+        picture: whatever ``Fleet.encode`` takes for a picture.
+        time_s: when it is shown, in seconds; None is the picture's own time, if it has one.
+        keyframe: make it one that nothing before it is needed for: an IDR picture.
+        sei_messages: written beside it; NVENC alone does.
+        rates: what steers the bitrate from this frame on; NVENC alone changes it while it encodes.
+
+    Raises:
+        UsageError: ``time_s`` is no number, or what should be messages or rates is none.
+    """
+
+    picture: object
+    _: KW_ONLY
+    time_s: Fraction | None = None
+    keyframe: bool = False
+    sei_messages: tuple[SeiMessage, ...] = ()
+    rates: RateChange | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time_s", exact("time_s", self.time_s))
+        object.__setattr__(self, "sei_messages", tuple(self.sei_messages))
+        wrong: list[object] = [each for each in self.sei_messages if not isinstance(each, SeiMessage)]
+        wrong += [self.rates] if not isinstance(self.rates, RateChange | None) else []
+        if wrong:
+            message = f"{wrong[0]!r} is neither an SEI message nor a change of rates"
+            raise UsageError(message, "Give SeiMessage(kind, payload) and RateChange(bitrate=...).")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeRequest:
     """Frames into a file.
 
     ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
-    format of their own are read, ``pix_fmt`` what is encoded, ``matrix`` what RGB is turned into YUV by.
+    format of their own are read, and ``size`` the (width, height) of raw bytes; ``pix_fmt`` is what is encoded,
+    ``matrix`` what RGB is turned into YUV by.
 
     Raises:
         UsageError: it makes no sense.
@@ -40,6 +74,7 @@ class EncodeRequest:
     fps: Fraction | None = None
     time_base: Fraction | None = None
     input_pix_fmt: str | None = None
+    size: tuple[int, int] | None = None
     pix_fmt: str | None = None
     matrix: Matrix = "bt709"
     sample_aspect_ratio: Fraction | None = None
@@ -57,6 +92,7 @@ class EncodeRequest:
             check_whole(name, getattr(self, name))
         for name in ("output", "input_pix_fmt", "pix_fmt"):
             check_text(name, getattr(self, name))
+        check_size("size", self.size)
         _check_options(self.encoder_options)
         if self.fps is not None and self.time_base is not None:
             message = "fps and time_base exclude each other: a constant rate counts its frames"

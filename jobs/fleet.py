@@ -188,6 +188,7 @@ class Fleet:
         fps: Fraction | int | None = None,
         time_base: Fraction | None = None,
         input_pix_fmt: str | None = None,
+        size: tuple[int, int] | None = None,
         pix_fmt: str | None = None,
         matrix: Matrix = "bt709",
         sample_aspect_ratio: Fraction | None = None,
@@ -200,7 +201,8 @@ class Fleet:
 
         Args:
             frames: pictures, in the order in which they are shown: those of ``frames``, PyAV's ``VideoFrame``s, NumPy
-                arrays, DLPack tensors, objects with the CUDA array interface, device frames; or (picture, seconds).
+                arrays, raw bytes, DLPack tensors, objects with the CUDA array interface or ``cuda()``; or (picture,
+                seconds); or an ``EncodeFrame``, which also asks for a keyframe, SEI messages or new rates.
             output: path or fsspec URL; its extension names the container.
             codec: h264, hevc, av1 or vp9; None is the container's usual one.
             quality: the encoder's own scale, lower is better.
@@ -211,7 +213,8 @@ class Fleet:
             fps: show frame n at n / ``fps``; None takes the frames' own times.
             time_base: the tick in which the frames' own times are whole; None finds one.
             input_pix_fmt: how arrays are laid out; None takes (rows, columns, 3) for rgb24, 4 for rgba, and
-                two-dimensional ones for the rows of NV12, or of P010 where samples have 16 bits.
+                two-dimensional ones for the rows of NV12, or of P010 where samples have 16 bits, and bytes for NV12.
+            size: (width, height) of raw bytes, which do not tell it.
             pix_fmt: what to encode; None is what the frames are, and yuv420p for RGB.
             matrix: what RGB is turned into YUV by; the file says so.
             sample_aspect_ratio: None is the frames' own.
@@ -241,6 +244,7 @@ class Fleet:
             fps=exact("fps", fps),
             time_base=exact("time_base", time_base),
             input_pix_fmt=input_pix_fmt,
+            size=size,
             pix_fmt=pix_fmt,
             matrix=matrix,
             sample_aspect_ratio=exact("sample_aspect_ratio", sample_aspect_ratio),

@@ -64,8 +64,6 @@ class FrameClock:
         return found
 
     def _own(self, number: int, offered: Offered) -> int:
-        if offered.ticks is not None and not offered.ticks[1]:
-            return offered.ticks[0]
         time_s = offered.time_s if offered.ticks is None else offered.ticks[0] * offered.ticks[1]
         if time_s is None:
             message = f"frame {number} has no time of its own"
@@ -91,9 +89,6 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
 
 def _tick(first: Sequence[Offered]) -> Fraction:
     if first[0].ticks is not None:
-        if not first[0].ticks[1]:
-            message = "times in ticks say nothing without a time base"
-            raise UsageError(message, "Give time_base.")
         return first[0].ticks[1]
     times = [each.time_s for each in first if each.time_s is not None]
     if not times:

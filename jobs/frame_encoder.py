@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
 from ..actors.device import WorkerDevice
 from ..actors.encoder_pix_fmt import choose_pix_fmt
@@ -20,12 +23,14 @@ from ..actors.encoding import SoftwareEncoder
 from ..actors.media import VideoFormat
 from ..actors.nvidia.device_frame import DevicePicture
 from ..actors.nvidia.device_pictures import PictureMover
+from ..actors.nvidia.nvenc_dlpack import DEFAULT_STREAM, DeviceTensor
 from ..actors.nvidia.nvenc_inputs import TimedPicture
+from ..actors.nvidia.nvenc_options import SETTINGS as NVENC_SETTINGS
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
 from ..errors import DeviceMemory, EngineUnfit, ProofFailed, SessionLimit, Unsupported, UsageError
 from .containers import Container
-from .encode_inputs import HostConverter, Offered, read_offered
-from .encode_request import EncodeReport, EncodeRequest
+from .encode_inputs import HostConverter, InputReader, Offered
+from .encode_request import EncodeFrame, EncodeReport, EncodeRequest
 from .frame_clock import FrameClock, measured_rate
 from .frame_file import FrameFile
 from .proof import file_sha256, shown_frames
@@ -33,22 +38,26 @@ from .proof import file_sha256, shown_frames
 __all__ = ["FrameEncoder"]
 
 PEEK_FRAMES: Final = 2
-"""Frames that are looked at before the encoder opens: between them lies the frame rate."""
+"""Frames with times of their own that are looked at before the encoder opens: between them lies the frame rate."""
+_USUAL_RATE: Final = Fraction(25)
 _RGB_BECOMES: Final = "yuv420p"
 """What nearly every player takes."""
 _FULL_RANGE: Final = 2
+_NOTHING_ASKED: Final = EncodeFrame(None)
+_SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
+"""Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """What is open while frames are encoded. ``mover`` brings frames from the device to a software encoder."""
+    """What is open while frames are encoded. ``mover`` is a way to the device, opened when it is asked for first."""
 
     settings: EncoderSettings
     session: EncoderSession[Any]
     file: FrameFile
     clock: FrameClock
     converter: HostConverter
-    mover: PictureMover | None
+    mover: Callable[[], PictureMover]
     from_device: bool
     fallback: str
     taken: int = 0
@@ -57,7 +66,17 @@ class _Opened:
         """Encode a frame, and write what is ready."""
         ticks = self.clock.ticks(offered)
         self.taken += 1
-        self.write(self.session.encode(self._fit(offered.pixels, ticks)))
+        asked = offered.asked or _NOTHING_ASKED
+        if asked.rates is not None:
+            self.session.reconfigure(asked.rates)
+        if offered.streams:
+            self.mover().wait_for(offered.streams)
+        picture = self._fit(offered.pixels, ticks)
+        packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
+        if offered.streams is not None and self.from_device:
+            # The package copies it in the default stream and waits for no copy; its owner may write to it again.
+            self.mover().wait_for((DEFAULT_STREAM,))
+        self.write(packets)
 
     def write(self, packets: list[EncodedPacket]) -> None:
         """Write packets."""
@@ -67,9 +86,9 @@ class _Opened:
     def _fit(self, pixels: VideoFrame | DevicePicture, ticks: int) -> VideoFrame | TimedPicture:
         if isinstance(pixels, VideoFrame):
             return self.converter.converted(pixels, ticks)
-        if self.mover is None:
+        if self.from_device:
             return TimedPicture(pixels.frame, ticks)
-        return self.converter.converted(self.mover.to_host(pixels), ticks)
+        return self.converter.converted(self.mover().to_host(pixels), ticks)
 
 
 class FrameEncoder:
@@ -97,6 +116,13 @@ class FrameEncoder:
         self._container = container
         self._path = path
         self._device = device
+        self._mover: PictureMover | None = None
+        self._reader = InputReader(
+            pix_fmt=request.input_pix_fmt,
+            size=request.size,
+            frame_rate=request.fps or _USUAL_RATE,
+            fetch=self._fetched,
+        )
         self._stack = ExitStack()
         self._peeked: list[Offered] = []
         self._shape: tuple[int, int, str, bool] | None = None
@@ -110,15 +136,13 @@ class FrameEncoder:
             UsageError: it is none, does not fit those before it, or has no time.
             CodecfleetError: it cannot be encoded or written.
         """
-        offered = read_offered(
-            item, input_pix_fmt=self._request.input_pix_fmt, frame_rate=self._request.fps or Fraction(25)
-        )
+        offered = self._reader.read(item)
         self._check_like_first(offered)
         if self._opened is not None:
             self._opened.encode(offered)
             return
         self._peeked.append(offered)
-        if len(self._peeked) == PEEK_FRAMES:
+        if self._request.fps is not None or len(self._peeked) == PEEK_FRAMES:
             self._begin()
 
     def add_all(self, items: Iterable[object]) -> None:
@@ -208,10 +232,10 @@ class FrameEncoder:
         rate = self._request.fps or measured_rate(self._peeked)
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
-        settings, session, fallback = self._session(source, clock.time_base, on_device=on_device)
+        choice = self._request.encoder
+        hard = choice == "nvenc" or (choice == "auto" and first.from_gpu)
+        settings, session, fallback = self._session(source, clock.time_base, hard=hard, on_device=on_device)
         self._stack.enter_context(session)
-        software = not settings.on_device
-        mover = self._stack.enter_context(closing(self._device().open_mover())) if on_device and software else None
         file = FrameFile(
             self._path,
             self._container,
@@ -225,24 +249,37 @@ class FrameEncoder:
             file=file,
             clock=clock,
             converter=HostConverter(source, settings.format, clock.time_base),
-            mover=mover,
-            from_device=on_device and not software,
+            mover=self._open_mover,
+            from_device=on_device and settings.on_device,
             fallback=fallback,
         )
 
+    def _open_mover(self) -> PictureMover:
+        if self._mover is None:
+            self._mover = self._stack.enter_context(closing(self._device().open_mover()))
+        return self._mover
+
+    def _fetched(self, tensor: DeviceTensor) -> NDArray[np.uint8]:
+        mover = self._open_mover()
+        mover.wait_for(tensor.streams)
+        return mover.fetch(tensor.address, prod(tensor.shape) * tensor.item_bytes)
+
     def _session(
-        self, source: VideoFormat, time_base: Fraction, *, on_device: bool
+        self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
     ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
         """Return what encodes, opened, and why it is not the GPU on which the frames lie."""
-        choice, fallback = self._request.encoder, ""
-        if choice == "nvenc" or (choice == "auto" and on_device):
+        request, fallback = self._request, ""
+        if hard:
             try:
                 return *self._on_nvenc(source, time_base, on_device=on_device), ""
             except (EngineUnfit, SessionLimit, DeviceMemory, Unsupported) as error:
-                if choice == "nvenc":
+                if request.encoder == "nvenc":
                     raise
                 fallback = error.message
-        request = self._request
+        only_nvenc = [key for key, _ in request.encoder_options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
+        if only_nvenc:
+            message = f"{', '.join(only_nvenc)} is NVENC's to set, and software encodes{_because(fallback)}"
+            raise Unsupported(message, 'Use encoder="nvenc", or the options of the software encoder.')
         settings = settle_encoder(
             self._codec,
             format=self._target(source),
@@ -270,6 +307,7 @@ class FrameEncoder:
             time_base=time_base,
             capabilities=device.encoder_capabilities(self._codec),
             extra_options=request.encoder_options,
+            single_session=True,
         )
         return settings, device.open_encoder(settings, from_host=not on_device)
 
@@ -291,6 +329,10 @@ class FrameEncoder:
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)
+
+
+def _because(fallback: str) -> str:
+    return f": {fallback}" if fallback else ""
 
 
 def _is_rgb(pix_fmt: str) -> bool:

@@ -1,6 +1,5 @@
 """What ``Fleet.frames`` is asked for, checked; and what came of it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -8,8 +7,7 @@ from typing import Literal, TypeAlias
 from ..actors.location import is_local, local_path
 from ..actors.nvidia.nvdec_options import PLAIN, NvdecOptions
 from ..errors import UsageError
-from .passed_values import check_text, check_whole
-from .values import SIDE_MAX
+from .passed_values import check_size, check_text, check_whole
 
 __all__ = ["Decoder", "FrameRequest", "FramesReport", "Place"]
 
@@ -68,8 +66,7 @@ class FrameRequest:
         if self.end_s is not None and self.end_s <= (self.start_s or 0):
             message = f"the end must come after the start: {self.start_s or 0} .. {self.end_s} s"
             raise UsageError(message, "The interval is half-open.")
-        if self.size is not None:
-            _check_size(self.size)
+        check_size("size", self.size)
 
     @property
     def converts(self) -> bool:
@@ -80,14 +77,6 @@ class FrameRequest:
     def absolute_source(self) -> str:
         """The source by a name that holds in any folder."""
         return str(local_path(self.source).absolute()) if is_local(self.source) else self.source
-
-
-def _check_size(size: object) -> None:
-    if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:  # noqa: PLR2004 - width, height
-        message = f"size is no pair of sides: {size!r}"
-        raise UsageError(message, "Give (width, height).")
-    for side in size:
-        check_whole("a side of size", side, least=1, most=SIDE_MAX)
 
 
 @dataclass(slots=True)

@@ -1,12 +1,14 @@
 """Values as programs pass them, checked before anything begins: Python holds nobody to the types of a signature."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from numbers import Integral
 from typing import Any, Final
 
 from ..errors import UsageError
+from .values import SIDE_MAX
 
-__all__ = ["TERM_MAX", "check_ratio", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
+__all__ = ["TERM_MAX", "check_ratio", "check_size", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
 
 TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
@@ -65,6 +67,21 @@ def check_whole(name: str, value: Any, *, least: int | None = None, most: int | 
     else:
         return
     raise UsageError(message, "Leave it out for the default.")
+
+
+def check_size(name: str, value: object) -> None:
+    """Make sure that a value, if it is given, is a (width, height) in pixels.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value is None:
+        return
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:  # noqa: PLR2004 - width, height
+        message = f"{name} is no pair of sides: {value!r}"
+        raise UsageError(message, "Give (width, height).")
+    for side in value:
+        check_whole(f"a side of {name}", side, least=1, most=SIDE_MAX)
 
 
 def check_text(name: str, value: object) -> None:

@@ -1,10 +1,11 @@
 """Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
 from ...errors import EngineUnfit
 from .conversion import Conversion, SurfaceConverter
@@ -139,6 +140,30 @@ class PictureMover:
         found = planar_picture(np.asarray(buffer), format_, frame.width, frame.height, picture.pix_fmt)
         found.pts = picture.pts
         return found
+
+    def fetch(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
+        """Return a copy of what lies on the device.
+
+        Raises:
+            DeviceError: the copy failed.
+        """
+        self._cuda.enter()
+        buffer = self._pinned.lend(size_bytes)
+        with self._cuda.watch.calling("CUDA", "copying an array to the host"):
+            self._cuda.copy_to_host(buffer.address, address, size_bytes, self._stream)
+            self._stream.wait()
+        return np.array(buffer)
+
+    def wait_for(self, streams: Iterable[int]) -> None:
+        """Wait until everything is done that somebody else put into CUDA streams, by their handles.
+
+        Raises:
+            DeviceError: what was put there failed, or there is no such stream.
+        """
+        self._cuda.enter()
+        for stream in streams:
+            with self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
+                self._cuda.wait_for(stream)
 
     def close(self) -> None:
         """Close its stream."""

@@ -86,10 +86,13 @@ class BitstreamWriter:
 
     def _h26x(self, data: bytes, is_keyframe: bool) -> bytes:  # noqa: FBT001 - passed on
         units: list[bytes] = []
+        new_sets = self._new_parameter_sets(data)
         has_slice = False
         for unit in nal_units(data):
             kind = _nal_type(self._codec, unit)
-            if kind in _PARAMETER_SETS[self._codec] and self._is_known(unit):
+            if kind in _PARAMETER_SETS[self._codec]:
+                units += new_sets
+                new_sets = []
                 continue
             if kind <= _LAST_SLICE[self._codec] and not has_slice:
                 has_slice = True
@@ -111,13 +114,15 @@ class BitstreamWriter:
             parts.append(unit)
         return b"".join(parts) if has_frame else b""
 
-    def _is_known(self, unit: bytes) -> bool:
-        if unit in self._native:
-            return True
-        if self._changed:
-            return False
-        message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
-        raise EngineFailed(message, "Try again on another device.")
+    def _new_parameter_sets(self, data: bytes) -> list[bytes]:
+        """Return a packet's parameter sets, described as the session's, where they are not those known by now."""
+        found = tuple(_parameter_sets(self._codec, data))
+        if set(found) <= set(self._native):
+            return []
+        if not self._changed:
+            message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
+            raise EngineFailed(message, "Try again on another device.")
+        return list(nal_units(_filtered(self._codec, self._filter, _joined(self._codec, found))))
 
 
 def metadata_filter(codec: Codec, picture: VideoFormat) -> str:

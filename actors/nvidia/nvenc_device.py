@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, Final
 
 from ...errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit
@@ -111,9 +110,7 @@ class NvencDevice:
         package: the imported ``PyNvVideoCodec``.
         free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None where nobody knows. Its own error is
             passed on: the package says no more of a lost device than that a picture failed.
-        device_sessions: asks how many encoders all processes have open on the device (NVML); None where nobody knows.
         cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
-        cuda_stream: the CUDA stream that encoders shall use; 0 is the default stream.
         watch: notices calls that do not return; None is the process's.
         budget: the device's memory, which encoders take from; None has no bounds.
     """
@@ -123,9 +120,7 @@ class NvencDevice:
         package: Any,  # noqa: ANN401 - a module that publishes no types
         *,
         free_bytes: Callable[[], int | None] = lambda: None,
-        device_sessions: Callable[[], int | None] = lambda: None,
         cuda_context: int = 0,
-        cuda_stream: int = 0,
         watch: CallWatch | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
@@ -133,9 +128,7 @@ class NvencDevice:
         self._budget = budget or MemoryBudget(None)
         self.watch = process_watch() if watch is None else watch
         self._free_bytes = free_bytes
-        self._device_sessions = device_sessions
-        handles = {"cudacontext": cuda_context, "cudastream": cuda_stream}
-        self._handles = {name: handle for name, handle in handles.items() if handle}
+        self._handles = {"cudacontext": cuda_context} if cuda_context else {}
         self._lock = threading.Lock()
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self._counts = EncoderCounts()
@@ -171,7 +164,6 @@ class NvencDevice:
             DeviceError: the driver failed.
         """
         settings.check_surface(surface, width, height)
-        surface.check_place(from_host=from_host)
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
         needed_bytes = _session_bytes(settings, surface, width, height)
@@ -196,7 +188,7 @@ class NvencDevice:
         if isinstance(error, CodecfleetError):
             return error
         try:
-            free_bytes, device_sessions = self._free_bytes(), self._device_sessions()
+            free_bytes = self._free_bytes()
         except CodecfleetError as broken:
             return broken
         evidence = Evidence(
@@ -204,7 +196,6 @@ class NvencDevice:
             own_sessions=self._counts.open,
             needed_bytes=needed_bytes,
             free_bytes=free_bytes,
-            device_sessions=device_sessions,
         )
         return nvenc_error(error, evidence)
 
@@ -274,6 +265,4 @@ class NvencEncoder:
 
 def _session_bytes(settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> int:
     window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
-    largest = settings.max_res or (width, height)
-    area = Fraction(largest[0] * largest[1], width * height)
-    return _SESSION_BYTES + int(window * surface.frame_bytes(width, height) * area)
+    return _SESSION_BYTES + window * surface.frame_bytes(width, height)

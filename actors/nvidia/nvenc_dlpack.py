@@ -14,13 +14,13 @@ from typing import Any, Final
 from ...errors import EncoderFailed
 from ..frames_dlpack import CUDA, DLTensor
 
-__all__ = ["DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
+__all__ = ["DEFAULT_STREAM", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
 
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
 _ADVICE: Final = "Round and convert them first."
-_DEFAULT_STREAM: Final = 1
-"""CUDA's legacy default stream, as the protocol numbers it: the producer's work is ordered before it."""
+DEFAULT_STREAM: Final = 1
+"""CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
 _WHOLE_NUMBERS: Final = (0, 1)
 """DLDataTypeCode of signed and unsigned ones; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
@@ -29,13 +29,17 @@ _WHOLE_KINDS: Final = ("i", "u")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceTensor:
-    """A tensor in device memory. ``strides_bytes`` None is C order; ``owner`` keeps the memory alive."""
+    """A tensor in device memory. ``strides_bytes`` None is C order; ``owner`` keeps the memory alive.
+
+    Its samples are there once everything is done that was put into ``streams``: handles of CUDA streams.
+    """
 
     address: int
     shape: tuple[int, ...]
     strides_bytes: tuple[int, ...] | None
     item_bytes: int
     owner: object = field(repr=False)
+    streams: tuple[int, ...] = ()
 
 
 def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
@@ -60,7 +64,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=_DEFAULT_STREAM)
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # behind the work of whoever fills it
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
@@ -79,6 +83,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
         strides_bytes=strides,
         item_bytes=item_bytes,
         owner=(capsule, tensor),
+        streams=(DEFAULT_STREAM,),
     )
 
 
@@ -90,13 +95,15 @@ def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the
     """
     with _foreign(array):
         interface = array.__cuda_array_interface__
-        kind, strides = str(interface["typestr"]), interface.get("strides")
+        kind, strides, stream = str(interface["typestr"]), interface.get("strides"), interface.get("stream")
         found = DeviceTensor(
             address=int(interface["data"][0]),
             shape=tuple(interface["shape"]),
             strides_bytes=None if strides is None else tuple(strides),
             item_bytes=int(kind[2:]),
             owner=array,
+            # 0 is ruled out, and PyNvVideoCodec writes it: the default stream is what it means.
+            streams=() if stream is None else (int(stream) or DEFAULT_STREAM,),
         )
     if kind[1] not in _WHOLE_KINDS:
         raise EncoderFailed(_NOT_WHOLE, _ADVICE)

@@ -22,15 +22,14 @@ class Evidence:
     """What is known of the device when an encoder fails. None is unknown.
 
     ``needed_bytes`` is an estimate of what one session takes, ``free_bytes`` what the device has left.
-    ``own_sessions`` are encoders that this process has open, ``device_sessions`` those of all processes, as NVML counts
-    them. ``opening`` says that the fault came while the encoder was being made.
+    ``own_sessions`` are encoders that this process has open. ``opening`` says that the fault came while the encoder
+    was being made.
     """
 
     opening: bool
     own_sessions: int
     needed_bytes: int
     free_bytes: int | None = None
-    device_sessions: int | None = None
 
 
 _CODE: Final = re.compile(r"(?:error code\s*:|returned error|error code)\s*(\d+)", re.IGNORECASE)
@@ -116,11 +115,9 @@ def _encoder_error(code: int, detail: str, evidence: Evidence) -> CodecfleetErro
 
 
 def _session_or_memory(code: int, evidence: Evidence) -> CodecfleetError:
-    known = evidence.device_sessions
-    sessions = evidence.own_sessions if known is None else max(known, evidence.own_sessions)
-    free = evidence.free_bytes
+    free, sessions = evidence.free_bytes, evidence.own_sessions
     short = free < evidence.needed_bytes if free is not None else sessions == 0
-    counted = f"{sessions} encoders are open, {_mebibytes(free)} are free and one takes about "
+    counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one takes about "
     counted += _mebibytes(evidence.needed_bytes)
     # Only opening a session can exceed their number; memory can run out at any time.
     if short or not evidence.opening:

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from ...errors import Unsupported
 from ..encoder_settings import Codec
-from .nvenc_settings import ColorSpace, Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
-from .option_values import switch, whole_number
+from .nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
 
 __all__ = ["REFUSED", "SETTINGS", "settings_from_options", "settings_to_options"]
 
@@ -40,6 +39,11 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "gpu_id": ("a worker sees one GPU, which is number 0", "CUDA_VISIBLE_DEVICES chooses it."),
     "cudacontext": ("it is the worker's", _OURS),
     "cudastream": ("it is the worker's", _OURS),
+    "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
+    "colorspace": (
+        "which range the GPU converts RGB to is documented nowhere",
+        "Give RGB frames to Fleet.encode with matrix, which converts them exactly.",
+    ),
     "s": ("it overrides the size of the pictures", "Use --scale."),
     "use_ivf_container": ("codecfleet settles how packets are laid out", "Leave it out."),
     "global_header": ("it is how the package says repeatspspps=0", "Write repeatspspps=0."),
@@ -60,7 +64,7 @@ def settings_from_options(options: Mapping[str, str]) -> NvencSettings:
     """Return the settings that ``options`` name.
 
     Numbers are decimal, in bit/s and bits where they are rates and buffers; three quantizers are ``P,B,I``; ``fps`` may
-    be ``30000/1001``, ``max_res`` is ``3840x2160``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``,
+    be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``,
     switches are 0 or 1.
 
     Raises:
@@ -121,12 +125,15 @@ def _written(value: object) -> str:
         return ",".join(map(str, value.values))
     if isinstance(value, TimingInfo):
         return f"{value.num_unit_in_ticks}/{value.timescale}"
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return str(value)
 
 
 def _number(text: str) -> int:
-    hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
-    return whole_number(text, hint)
+    if not (text.isascii() and text.isdigit()):
+        hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
+        message = f"not a whole number{hint}"
+        raise ValueError(message)
+    return int(text)
 
 
 def _strength(text: str) -> int:
@@ -146,12 +153,12 @@ def _quantizers(text: str) -> Qp:
     return Qp(*values)
 
 
-def _pair(text: str, separator: str) -> tuple[int, int]:
-    parts = text.split(separator)
-    if len(parts) != 2:  # noqa: PLR2004 - a pair
-        message = f"not two numbers with {separator} between them"
+def _timing(text: str) -> TimingInfo:
+    units, slash, timescale = text.partition("/")
+    if not slash:
+        message = "not two numbers with / between them"
         raise ValueError(message)
-    return _number(parts[0]), _number(parts[1])
+    return TimingInfo(_number(units), _number(timescale))
 
 
 def _choice(kind: type[Enum]) -> Callable[[str], Enum]:
@@ -163,6 +170,13 @@ def _choice(kind: type[Enum]) -> Callable[[str], Enum]:
         return found
 
     return parse
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        message = "not 0 or 1"
+        raise ValueError(message)
+    return text == "1"
 
 
 def _rate(text: str) -> Fraction:
@@ -192,13 +206,11 @@ SETTINGS: Final[Mapping[str, Callable[[str], object]]] = {
     "multipass": _choice(Multipass),
     "lookahead": _number,
     "aq": _strength,
-    "temporalaq": switch,
-    "ldkfs": switch,
-    "max_res": lambda text: _pair(text, "x"),
-    "colorspace": _choice(ColorSpace),
-    "timinginfo": lambda text: TimingInfo(*_pair(text, "/")),
+    "temporalaq": _switch,
+    "ldkfs": _switch,
+    "timinginfo": _timing,
     "level": str,
     "tier": _choice(Tier),
-    "repeatspspps": switch,
+    "repeatspspps": _switch,
 }
 """Every setting's name, and what reads its text."""

@@ -10,7 +10,7 @@ scales and presets here were chosen by those documents; none of them was measure
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported, UsageError
 from ..encoder_profiles import PRESETS
@@ -19,7 +19,7 @@ from ..encoder_tables import INITIAL_FULLNESS, gop_frames
 from ..media import VideoFormat
 from .nvenc_device import EncoderCapabilities
 from .nvenc_options import settings_from_options, settings_to_options
-from .nvenc_settings import Multipass, Preset, RateMode
+from .nvenc_settings import Multipass, Preset, RateMode, TuningInfo
 from .nvenc_surfaces import surface_for
 
 __all__ = ["NVENC_PROFILES", "NvencProfile", "nvenc_kind", "settle_nvenc"]
@@ -27,16 +27,23 @@ __all__ = ["NVENC_PROFILES", "NvencProfile", "nvenc_kind", "settle_nvenc"]
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
 _RESERVED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("codec",), "use --codec"),
-    **dict.fromkeys(("fps", "timinginfo", "max_res", "colorspace"), "the picture settles it"),
+    "codec": "use the codec of the request",
+    "fps": "the picture settles it",
+    "repeatspspps": "codecfleet settles how parameter sets are laid out",
+}
+"""Settings that are never a request's, and why or by what."""
+_OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"),
+        ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
         "use --quality, --bitrate, --maxrate and --bufsize",
     ),
     **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
-    "repeatspspps": "codecfleet settles how parameter sets are laid out",
+    "timinginfo": "pictures are shown at the source's times",
 }
-"""Settings that a job settles itself, and why or by what."""
+"""Settings that a job of many segments settles itself; ``Fleet.encode`` has one session, and takes them."""
+_RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
+_STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
+_LOSSLESS: Final = {"constqp": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +116,13 @@ def settle_nvenc(
     time_base: Fraction,
     capabilities: EncoderCapabilities,
     extra_options: tuple[tuple[str, str], ...] = (),
+    single_session: bool = False,
 ) -> EncoderSettings:
     """Return the settings of NVENC's encoder for ``codec`` on a device with those capabilities.
 
     ``format`` is what goes in; ``rate`` None is the codec's default quality. ``extra_options`` are settings by
-    NVENC's names (docs/nvenc.md) and override ours.
+    NVENC's names (docs/nvenc.md) and override ours; some are for ``single_session`` alone: an output that one session
+    encodes from its first picture to its last.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
@@ -133,7 +142,8 @@ def settle_nvenc(
     settled_rate = _settled_rate(profile, rate)
     effort = _effort_options(_EFFORTS[preset - 1], capabilities)
     chosen = effort | _rate_options(settled_rate) | _structure_options(codec, format.frame_rate)
-    settings = settings_from_options(_with_extra({"codec": codec.value} | chosen, extra_options))
+    chosen = _with_modes(chosen, extra_options, rate) if single_session else _with_extra(chosen, extra_options)
+    settings = settings_from_options({"codec": codec.value} | chosen)
     surface = surface_for(format.pix_fmt)
     settings.check_surface(surface, format.width, format.height)
     capabilities.check(settings, surface, format.width, format.height)
@@ -207,10 +217,60 @@ def _effort_options(effort: _Effort, capabilities: EncoderCapabilities) -> dict[
     return options
 
 
-def _with_extra(options: dict[str, str], extra: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def _with_extra(options: dict[str, str], extra: tuple[tuple[str, str], ...]) -> dict[str, str]:
     for key, value in extra:
-        if key in _RESERVED:
-            message = f"NVENC setting {key} is not a job's to set: {_RESERVED[key]}"
-            raise Unsupported(message, "Leave it out.")
+        if key in _RESERVED or key in _OF_ONE_SESSION:
+            reason = _RESERVED.get(key) or _OF_ONE_SESSION[key]
+            step = "Leave it out." if key in _RESERVED else "Leave it out, or encode frames with Fleet.encode."
+            message = f"NVENC setting {key} is not a job's to set: {reason}"
+            raise Unsupported(message, step)
         options = options | {key: value}
     return options
+
+
+def _with_modes(
+    options: dict[str, str], extra: tuple[tuple[str, str], ...], rate: RateControl | None
+) -> dict[str, str]:
+    """Lay a single session's own settings over ours, and leave out what of ours contradicts them."""
+    given = dict(extra)
+    for key in given.keys() & _RESERVED.keys():
+        message = f"NVENC setting {key} cannot be set: {_RESERVED[key]}"
+        raise Unsupported(message, "Leave it out.")
+    mode = _mode(given)
+    if rate is not None and _contradicts(rate, mode, given):
+        message = f"a quality or bitrate beside the encoder options {_listed(given)} says two things"
+        raise UsageError(message, "Give one of them.")
+    is_lossless = given.get("tuning_info") == TuningInfo.LOSSLESS
+    ours = {key: value for key, value in options.items() if key not in _outruled(mode, given)} | {"rc": mode}
+    ours |= _LOSSLESS if is_lossless else {}
+    period = given.get("gop") or given.get("idrperiod")
+    return ours | ({"gop": period, "idrperiod": period} if period else {}) | given
+
+
+def _mode(given: Mapping[str, str]) -> str:
+    if "rc" in given:
+        return given["rc"]
+    is_constant = "constqp" in given or given.get("tuning_info") == TuningInfo.LOSSLESS
+    return RateMode.CONSTQP if is_constant else RateMode.VBR
+
+
+def _contradicts(rate: RateControl, mode: str, given: Mapping[str, str]) -> bool:
+    if "cq" in given or "bitrate" in given or mode == RateMode.CONSTQP:
+        return True
+    return mode == RateMode.CBR and rate.quality is not None
+
+
+def _outruled(mode: str, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which of our settings have no place beside a mode, or beside rates that are given."""
+    if mode == RateMode.CONSTQP:
+        # How many B pictures a lossless stream may have is the driver's to say.
+        return (*_STEERED, "bf") if given.get("tuning_info") == TuningInfo.LOSSLESS else _STEERED
+    if "cq" in given or "bitrate" in given:
+        return _RATES
+    if mode == RateMode.CBR:
+        return ("cq", "maxbitrate", "vbvbufsize", "vbvinit")
+    return ("vbvinit",) if "vbvbufsize" in given else ()
+
+
+def _listed(given: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in given.items())

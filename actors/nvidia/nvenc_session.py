@@ -5,50 +5,33 @@ itself, whatever input time stamp it is told. So pictures are given those same n
 table of ours. Source: PyNvVideoCodec programming guide, section 2.3.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from av.video.frame import VideoFrame
 
-from ...errors import EncoderFailed, EngineFailed, UsageError
+from ...errors import EncoderFailed, EngineFailed, Unsupported, UsageError
 from ..bitstream import RandomAccess, random_access_kind
 from ..encoder_session import EncodedPacket, EncoderSession, SessionState
 from ..encoder_settings import Codec, EncoderSettings
+from ..media import SeiMessage
 from ..parameter_sets import max_reorder_frames
 from .nvenc_bitstream import BitstreamWriter
 from .nvenc_device import NvencDevice
 from .nvenc_inputs import TimedPicture, device_input, host_input
 from .nvenc_options import settings_from_options
-from .nvenc_settings import Multipass, NvencSettings, RateMode
-from .nvenc_surfaces import NvencSurface, surface_for
+from .nvenc_rates import RateChange, changed_rates, check_rates, initial_rates, put_rates
+from .nvenc_settings import NvencSettings
+from .nvenc_surfaces import surface_for
 
-__all__ = ["NvencSession", "Rates"]
+__all__ = ["NvencSession"]
 
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
-_MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 _ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
 _MOST_B_FRAMES: Final = 7
 """More than any preset asks for: the bound where neither settings nor parameter sets state one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """What ``NvencSession.reconfigure`` may change (guide, section 2.3, "Reconfigure"; ``cq`` is newer).
-
-    Rates are in bit/s, buffers in bits. 0 lets the driver choose a buffer, a peak or a target quality.
-    """
-
-    rc: RateMode
-    multipass: Multipass | None
-    bitrate: int
-    maxbitrate: int
-    vbvbufsize: int
-    vbvinit: int
-    fps: Fraction
-    cq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +54,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     Args:
         device: whose NVENC.
         settings: what to encode, how and in which time base; ``options`` are NVENC's (``settings_from_options``).
-        from_host: where the pictures are: in host memory, or on the device.
-        surface: how they lie in memory; None is the one that holds the settings' pixel format.
-        wait_for_producer: called before the package reads a picture on the device: it waits for no stream by itself,
-            and would read what is not yet written.
+        from_host: where the pictures are: in host memory, or on the device. There they must be complete when they are
+            given: the package waits for no stream.
 
     Raises:
         Unsupported: no NVENC does that; the message names the setting.
@@ -89,30 +70,26 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         settings: EncoderSettings,
         *,
         from_host: bool = True,
-        surface: NvencSurface | None = None,
-        wait_for_producer: Callable[[], None] = lambda: None,
     ) -> None:
         picture = settings.format
         self._settings = settings
         self.name = settings.implementation
         self._nvenc = _native_settings(settings)
-        self._surface = surface_for(picture.pix_fmt) if surface is None else surface
+        self._surface = surface_for(picture.pix_fmt)
         self._from_host = from_host
-        self._wait_for_producer = wait_for_producer
         self._package = device.package
         size = (picture.width, picture.height)
         self._encoder = device.open(self._nvenc, self._surface, *size, from_host=from_host)
         try:
             self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
             self._reorder_frames = self._stated_reorder_frames()
-            self._rates = self._initial_rates()
+            self._rates = initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
         except BaseException:
             self._encoder.close()
             raise
         self._waiting: dict[int, _Waiting] = {}
         self._taken = 0
         self._last_pts_ticks: int | None = None
-        self._force_keyframe = True
         self._given = 0
 
     @property
@@ -125,12 +102,13 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         """By how many pictures the encoder may reorder: as its parameter sets state it, else as B pictures allow."""
         return self._reorder_frames
 
-    @property
-    def rates(self) -> Rates:
-        """What ``reconfigure`` last set, or what the encoder was made with."""
-        return self._rates
-
-    def encode(self, picture: VideoFrame | TimedPicture) -> list[EncodedPacket]:
+    def encode(
+        self,
+        picture: VideoFrame | TimedPicture,
+        *,
+        keyframe: bool = False,
+        sei_messages: Sequence[SeiMessage] = (),
+    ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready, in decoding order.
 
         Raises:
@@ -144,12 +122,11 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             surface: object = host_input(pixels, self._surface, *size)
         else:
             surface = device_input(pixels, self._surface, *size)
-            self._wait_for_producer()
         number = self._taken
         self._waiting[number] = _Waiting(pts_ticks, surface)
         self._taken, self._last_pts_ticks = number + 1, pts_ticks
-        found = self._encoder.call("Encode", surface, self._picture_parameters(number))
-        self._force_keyframe = False
+        flags = _FORCE_IDR if keyframe or not number else 0
+        found = self._encoder.call("Encode", surface, *self._picture_parameters(number, flags, sei_messages))
         return [self._packet(entry) for entry in found]
 
     def finish(self) -> list[EncodedPacket]:
@@ -173,33 +150,27 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._encoder.close()
         self._waiting.clear()
 
-    def reconfigure(self, *, keyframe: bool = False, **changes: object) -> Rates:
-        """Change what steers the bitrate from the next picture on; return all of it as it is then.
-
-        Args:
-            keyframe: make the next picture an IDR picture: the package never asks the driver for one by itself.
-            changes: fields of ``Rates``; the others stay as they are.
+    def reconfigure(self, change: RateChange) -> None:
+        """Change what steers the bitrate from the next picture on.
 
         Raises:
-            UsageError: there is no such field.
             Unsupported: the values contradict each other.
             DeviceError: the driver refuses them; the session goes on with the old ones.
         """
         self._require_open()
         try:
-            wanted = replace(self._rates, **changes)  # type: ignore[arg-type]
-        except TypeError:
-            message = f"NVENC cannot change {', '.join(changes)} while it encodes"
-            raise UsageError(message, f"It can change {', '.join(Rates.__dataclass_fields__)}.") from None
-        self._check_rates(wanted)
-        accepted = self._encoder.call("Reconfigure", self._parameters(wanted))
-        if not accepted:
+            wanted = changed_rates(self._rates, change)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            message = f"{self.name} cannot change its rates like that: {error}"
+            raise Unsupported(message, "docs/frames.md has what RateChange takes.") from None
+        check_rates(self._nvenc, wanted)
+        native = self._encoder.call("GetEncodeReconfigureParams")
+        put_rates(wanted, native)
+        if not self._encoder.call("Reconfigure", native):
             message = f"{self.name} did not take the new rates"
             raise EngineFailed(message, "Open a new session with them.")
         self._rates = wanted
         self._writer.parameters_may_change()
-        self._force_keyframe = self._force_keyframe or keyframe
-        return wanted
 
     def _stated_reorder_frames(self) -> int:
         if self._settings.codec is Codec.AV1:
@@ -221,11 +192,12 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EncoderFailed(message)
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), pts_ticks
 
-    def _picture_parameters(self, number: int) -> Any:  # noqa: ANN401 - the package's own structure
+    def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
+        if sei_messages:  # the package has no structure for both, and numbers this picture as the others
+            return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
         parameters = self._package.NV_ENC_PIC_PARAMS()
-        parameters.inputTimeStamp = number
-        parameters.encodePicFlags = _FORCE_IDR if self._force_keyframe else 0
-        return parameters
+        parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
+        return (parameters,)
 
     def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
         number, data = int(entry["timestamp"]), bytes(entry["data"])
@@ -246,48 +218,6 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._given += 1
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
         return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)
-
-    def _initial_rates(self) -> Rates:
-        native = self._encoder.call("GetEncodeReconfigureParams")
-        settings = self._nvenc
-        return Rates(
-            rc=settings.rc,
-            multipass=settings.multipass,
-            bitrate=int(native.averageBitrate),
-            maxbitrate=int(native.maxBitRate),
-            vbvbufsize=int(native.vbvBufferSize),
-            vbvinit=int(native.vbvInitialDelay),
-            fps=Fraction(int(native.frameRateNum), int(native.frameRateDen)),
-            cq=settings.cq or 0,
-        )
-
-    def _check_rates(self, wanted: Rates) -> None:
-        """Hold new rates against the same rules as the first ones."""
-        replace(
-            self._nvenc,
-            rc=wanted.rc,
-            multipass=wanted.multipass,
-            bitrate=wanted.bitrate or None,
-            maxbitrate=wanted.maxbitrate or None,
-            vbvbufsize=wanted.vbvbufsize or None,
-            vbvinit=wanted.vbvinit or None,
-            fps=wanted.fps,
-            cq=wanted.cq or None,
-        )
-
-    def _parameters(self, wanted: Rates) -> Any:  # noqa: ANN401 - the package's own structure
-        parameters = self._encoder.call("GetEncodeReconfigureParams")
-        parameters.rateControlMode = self._enum(parameters.rateControlMode, wanted.rc.name)
-        parameters.multiPass = self._enum(parameters.multiPass, _MULTIPASS[wanted.multipass])
-        parameters.averageBitrate, parameters.maxBitRate = wanted.bitrate, wanted.maxbitrate
-        parameters.vbvBufferSize, parameters.vbvInitialDelay = wanted.vbvbufsize, wanted.vbvinit
-        parameters.frameRateNum, parameters.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
-        parameters.targetQuality = wanted.cq
-        return parameters
-
-    @staticmethod
-    def _enum(present: Any, name: str) -> Any:  # noqa: ANN401 - the package's own enumerations
-        return getattr(type(present), name)
 
 
 def _native_settings(settings: EncoderSettings) -> NvencSettings:

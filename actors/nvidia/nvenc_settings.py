@@ -18,7 +18,6 @@ from .nvenc_surfaces import NvencSurface
 
 __all__ = [
     "LEVELS",
-    "ColorSpace",
     "Multipass",
     "NvencSettings",
     "Preset",
@@ -67,13 +66,6 @@ class Multipass(StrEnum):
 
     QUARTER = "qres"
     FULL = "fullres"
-
-
-class ColorSpace(StrEnum):
-    """By which matrix RGB surfaces become YUV."""
-
-    BT601 = "bt601"
-    BT709 = "bt709"
 
 
 class Tier(IntEnum):
@@ -176,8 +168,6 @@ class NvencSettings:
         temporalaq: temporal adaptive quantization; False leaves it to the preset.
         ldkfs: makes I pictures smaller where delay matters (low delay key frame scale); the package sends 1 for any,
             and False leaves it to the preset.
-        max_res: largest (width, height) this encoder may be asked for.
-        colorspace: matrix for RGB surfaces, and for them alone.
         timinginfo: in the parameter sets of H.264 and HEVC.
         level: by its name ("4.1").
         tier: of HEVC and AV1.
@@ -211,8 +201,6 @@ class NvencSettings:
     aq: int | None = None
     temporalaq: bool = False
     ldkfs: bool = False
-    max_res: tuple[int, int] | None = None
-    colorspace: ColorSpace | None = None
     timinginfo: TimingInfo | None = None
     level: str | None = None
     tier: Tier | None = None
@@ -234,11 +222,6 @@ class NvencSettings:
         """
         surface.check_codec(self.codec)
         surface.frame_bytes(width, height)
-        if self.colorspace is not None and not surface.is_rgb:
-            _refuse(f"colorspace converts RGB, and {surface.value} is none", "Leave colorspace out.")
-        if self.max_res is not None and (width > self.max_res[0] or height > self.max_res[1]):
-            most = "x".join(map(str, self.max_res))
-            _refuse(f"pictures of {width}x{height} exceed max_res {most}", "Raise max_res, or leave it out.")
 
     def _check_ranges(self) -> None:
         for name in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"):
@@ -252,8 +235,6 @@ class NvencSettings:
         for name in ("constqp", "initqp", "qmax"):
             for value in qp.values if (qp := getattr(self, name)) is not None else ():
                 _check_range(name, value, 0, _QP_MAX[self.codec])
-        for value in self.max_res or ():
-            _check_range("max_res", value, 1, _MOST_UINT32)
         if self.timinginfo is not None:
             _check_range("timinginfo num_unit_in_ticks", self.timinginfo.num_unit_in_ticks, 1, _MOST_UINT32)
             _check_range("timinginfo timescale", self.timinginfo.timescale, 1, _MOST_UINT32)
@@ -352,16 +333,13 @@ def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
     for name in ("temporalaq", "ldkfs"):
         if getattr(settings, name):
             arguments[name] = 1
-    for name in ("multipass", "colorspace"):
-        if (chosen := getattr(settings, name)) is not None:
-            arguments[name] = chosen.value
+    if settings.multipass is not None:
+        arguments["multipass"] = settings.multipass.value
     return arguments | _structured(settings)
 
 
 def _structured(settings: NvencSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
-    if settings.max_res is not None:
-        arguments["max_res"] = list(settings.max_res)
     if settings.timinginfo is not None:
         info = settings.timinginfo
         arguments["timinginfo"] = {"num_unit_in_ticks": info.num_unit_in_ticks, "timescale": info.timescale}

@@ -1,8 +1,8 @@
 """The surface formats that NVENC takes through PyNvVideoCodec: their names, layouts, sizes and who encodes them.
 
 Sources: PyNvVideoCodec programming guide, sections 2.3 ("CreateEncoder", parameter ``format``) and 2.4 ("Surface
-Format Support"); the names as PyNvVideoCodec 2.2.4 takes them, which are case-sensitive. The guide's ``ARBG`` and
-``YUV444_16bit`` are today's ``ARGB`` and ``YUV444_16BIT``.
+Format Support"); the names as PyNvVideoCodec 2.2.4 takes them, which are case-sensitive. Those of them that hold what
+another holds as well, or RGB, are not used: docs/nvenc.md has the reasons.
 """
 
 from dataclasses import dataclass
@@ -49,8 +49,6 @@ class NvencSurface(StrEnum):
 
     NV12 = "NV12"
     """4:2:0, 8 bits: luma, then chroma pairs."""
-    YUV420 = "YUV420"
-    """4:2:0, 8 bits: three planes; from the device alone."""
     P010 = "P010"
     """4:2:0, 10 bits in the upper bits of 16: luma, then chroma pairs."""
     NV16 = "NV16"
@@ -59,19 +57,8 @@ class NvencSurface(StrEnum):
     """4:2:2, 10 bits in the upper bits of 16: luma, then chroma pairs."""
     YUV444 = "YUV444"
     """4:4:4, 8 bits: three planes."""
-    YUV444_10BIT = "YUV444_10BIT"
-    """4:4:4, 10 bits in the upper bits of 16: three planes. The package treats it as ``YUV444_16BIT``."""
     YUV444_16BIT = "YUV444_16BIT"
     """4:4:4, 16 bits, of which the upper 10 are coded: three planes."""
-    ARGB = "ARGB"
-    """8 bits each, bytes B, G, R, A; the GPU converts it to 4:2:0 by the matrix ``colorspace`` names."""
-    ABGR = "ABGR"
-    """8 bits each, bytes R, G, B, A; the GPU converts it to 4:2:0 by the matrix ``colorspace`` names."""
-
-    @property
-    def is_rgb(self) -> bool:
-        """Whether the GPU converts the colours before it encodes."""
-        return self in _RGB
 
     @property
     def bits(self) -> int:
@@ -94,17 +81,12 @@ class NvencSurface(StrEnum):
         if width <= 0 or height <= 0 or width % across or height % down:
             message = f"NVENC takes no {self.value} surface of {width}x{height}"
             raise Unsupported(message, f"The width must be a multiple of {across} and the height of {down}.")
-        if self.is_rgb:
-            return (PlaneShape(height, width, 4, 1),)
         sample_bytes = 2 if self in _TWO_BYTES else 1
         luma = PlaneShape(height, width, 1, sample_bytes)
         if self.chroma is Chroma.YUV444:
             return (luma, luma, luma)
         if self.chroma is Chroma.YUV422:  # the package counts samples here, not pairs
             return (luma, luma)
-        if self is NvencSurface.YUV420:
-            half = PlaneShape(height // 2, width // 2, 1, 1)
-            return (luma, half, half)
         return (luma, PlaneShape(height // 2, width // 2, 2, sample_bytes))
 
     def frame_bytes(self, width: int, height: int) -> int:
@@ -114,16 +96,6 @@ class NvencSurface(StrEnum):
             Unsupported: the size does not fit the format.
         """
         return sum(plane.size_bytes for plane in self.planes(width, height))
-
-    def check_place(self, *, from_host: bool) -> None:
-        """Check that the package takes such pictures from there.
-
-        Raises:
-            Unsupported: it does not.
-        """
-        if from_host and self is NvencSurface.YUV420:
-            message = "PyNvVideoCodec takes YUV420 from the device alone, not from the host"
-            raise Unsupported(message, "Use NV12.")
 
     def check_codec(self, codec: Codec) -> None:
         """Check that the codec can hold what this surface holds, on any GPU.
@@ -139,15 +111,11 @@ class NvencSurface(StrEnum):
             raise Unsupported(message, "Use NV12 or P010, or encode h264 or hevc.")
 
 
-_RGB: Final = frozenset({NvencSurface.ARGB, NvencSurface.ABGR})
-_TWO_BYTES: Final = frozenset(
-    {NvencSurface.P010, NvencSurface.P210, NvencSurface.YUV444_10BIT, NvencSurface.YUV444_16BIT}
-)
+_TWO_BYTES: Final = frozenset({NvencSurface.P010, NvencSurface.P210, NvencSurface.YUV444_16BIT})
 _CHROMA: Final = {
     NvencSurface.NV16: Chroma.YUV422,
     NvencSurface.P210: Chroma.YUV422,
     NvencSurface.YUV444: Chroma.YUV444,
-    NvencSurface.YUV444_10BIT: Chroma.YUV444,
     NvencSurface.YUV444_16BIT: Chroma.YUV444,
 }
 _BY_PIX_FMT: Final = {

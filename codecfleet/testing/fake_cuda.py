@@ -21,6 +21,7 @@ CONTEXT: Final = 0xC0DE
 """The handle of the only context."""
 NOISE: Final = 0xA5
 """What memory holds that nobody has written."""
+_FIRST_STREAM: Final = 0x5700
 _INVALID_VALUE, _ILLEGAL_ADDRESS = 1, 700
 _NAMES: Final = {0: "CUDA_SUCCESS", 2: "CUDA_ERROR_OUT_OF_MEMORY", 999: "CUDA_ERROR_UNKNOWN"}
 _KERNEL_ARGUMENTS: Final = (*[ctypes.c_uint64] * 2, *[ctypes.c_int] * 6, *[ctypes.c_int64] * 2, *[ctypes.c_int] * 2)
@@ -42,7 +43,8 @@ class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory.
 
     ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
-    ``memory`` and ``streams`` are what nobody gave back yet. Safe from any thread, as the driver is.
+    ``memory`` and ``streams`` are what nobody gave back yet; ``default_streams`` are CUDA's own.
+    Safe from any thread, as the driver is.
     """
 
     faults: dict[str, int] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class FakeCudaDriver:
     calls: dict[str, int] = field(default_factory=dict)
     memory: dict[int, Any] = field(default_factory=dict)
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)
+    default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -100,9 +103,10 @@ class FakeCudaDriver:
         """Return a stream."""
         with self._lock:
             self.streams_made += 1
-            answer = self._answer("cuStreamCreate", self.streams_made, valid=flags == 1)
+            handle = _FIRST_STREAM + self.streams_made
+            answer = self._answer("cuStreamCreate", handle, valid=flags == 1)
             if not answer[0]:
-                self.streams[self.streams_made] = []
+                self.streams[handle] = []
             return answer
 
     def cuStreamDestroy(self, stream: int) -> Answer:  # noqa: N802
@@ -111,7 +115,8 @@ class FakeCudaDriver:
 
     def cuStreamSynchronize(self, stream: int) -> Answer:  # noqa: N802
         """Do everything that was put into a stream: not a moment before."""
-        todo, self.streams[int(stream)] = self.streams[int(stream)], []
+        streams = self.default_streams if int(stream) in self.default_streams else self.streams
+        todo, streams[int(stream)] = streams[int(stream)], []
         failed = next((code for code in [each() for each in todo] if code), 0)
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
@@ -141,7 +146,7 @@ class FakeCudaDriver:
 
     def put(self, stream: int, work: Callable[[], int]) -> None:
         """Put something into a stream; it returns a CUresult."""
-        self.streams[stream].append(work)
+        (self.default_streams if stream in self.default_streams else self.streams)[stream].append(work)
 
     def forget(self, address: int) -> None:
         """Let memory go that its owner gave back without a call."""

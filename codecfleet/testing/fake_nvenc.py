@@ -43,7 +43,7 @@ _KEYS: Final = frozenset(
     {
         *("gpu_id", "cudacontext", "cudastream", "codec", "preset", "tuning_info", "rc", "fps", "repeatspspps", "cq"),
         *("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod", "bf", "numrefl0", "numrefl1", "tier"),
-        *("lookahead", "aq", "constqp", "initqp", "qmax", "temporalaq", "ldkfs", "multipass", "colorspace", "max_res"),
+        *("lookahead", "aq", "constqp", "initqp", "qmax", "temporalaq", "ldkfs", "multipass"),
         *("timinginfo", "level", "global_header"),
     }
 )
@@ -117,7 +117,8 @@ class FakeNvenc:
     ``capabilities`` are by codec, and override the answers of a capable GPU. ``sessions_max`` is how many encoders may
     be open at once. ``faults`` maps a function of the driver to the status it answers. ``swallow`` are numbers of
     packets that never come, ``swapped`` of those that come after their successor. ``made`` holds the arguments of
-    every encoder, ``asked`` the codecs whose capabilities were asked for, ``reconfigured`` every new set of rates.
+    every encoder, ``asked`` the codecs whose capabilities were asked for, ``reconfigured`` every new set of rates,
+    ``sei_messages`` what was to be written with a picture, by its number.
     """
 
     capabilities: dict[str, dict[str, int]] = field(
@@ -130,6 +131,7 @@ class FakeNvenc:
     made: list[dict[str, Any]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     reconfigured: list[_Reconfigure] = field(default_factory=list)
+    sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 
     __version__ = "2.2.4"
@@ -211,9 +213,17 @@ class _Encoder:
         self._device.fail("nvEncGetSequenceParams")
         return self._sequence
 
-    def Encode(self, frame: object, picParams: _PictureParameters) -> list[dict[str, Any]]:  # noqa: N802, N803
-        """Take a picture; give what is ready."""
+    def Encode(  # noqa: N802 - the package's own name
+        self,
+        frame: object,
+        picParams: _PictureParameters | int,  # noqa: N803 - likewise
+        sei: list[tuple[dict[str, int], list[int]]] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Take a picture, with its parameters or with flags and messages; give what is ready."""
         self._device.fail("nvEncEncodePicture")
+        if isinstance(picParams, int):
+            picParams = _PictureParameters(self._taken, picParams)  # noqa: N806 - the package counts by itself
+        self._device.sei_messages += [(self._taken, sei)] if sei else []
         picture = _planar(_bytes_of(frame), self._surface, *self._size)
         picture.pts, picture.time_base = self._taken, Fraction(1, 25)
         picture.pict_type = PictureType.I if picParams.encodePicFlags & _FORCE_IDR else PictureType.NONE
@@ -293,7 +303,7 @@ def _bytes_of(frame: object) -> NDArray[np.uint8]:
     if isinstance(frame, np.ndarray):
         return frame
     parts = []
-    for plane in frame.cuda():  # type: ignore[attr-defined] # RGB, which gives one plane alone, is not encoded here
+    for plane in frame.cuda():  # type: ignore[attr-defined]
         interface = plane.__cuda_array_interface__
         rows, columns, components = interface["shape"]
         size = rows * columns * components * int(interface["typestr"][2:])

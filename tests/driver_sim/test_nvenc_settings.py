@@ -43,12 +43,14 @@ LEFT_TO_THE_PRESET = {("temporalaq", "0"), ("ldkfs", "0")}
 """Not sent, since the package would switch them on: uhq has the one for itself, low_latency the other."""
 TABLE_1 = {
     **{name: name for name in ("codec", "bitrate", "fps", "initqp", "idrperiod", "constqp", "gop", "tuning_info")},
-    **{name: name for name in ("preset", "maxbitrate", "vbvinit", "vbvbufsize", "rc", "multipass", "bf", "max_res")},
-    **{name: name for name in ("lookahead", "aq", "ldkfs", "colorspace", "repeatspspps")},
+    **{name: name for name in ("preset", "maxbitrate", "vbvinit", "vbvbufsize", "rc", "multipass", "bf")},
+    **{name: name for name in ("lookahead", "aq", "ldkfs", "repeatspspps")},
     "temporalAQ": "temporalaq",
     "timingInfo::num_unit_in_ticks": "timinginfo",
     "timingInfo::timescale": "timinginfo",
     "qmin": "",
+    "max_res": "",
+    "colorspace": "matrix",
     "slice::mode": "",
     "slice::data": "",
 }
@@ -162,10 +164,6 @@ def cases(codec: Codec) -> dict[str, list[tuple[Options, str, Fields]]]:
         ],
         "temporalaq": [({}, text, {"rcParams.enableTemporalAQ": text}) for text in ("0", "1")],
         "ldkfs": [({}, text, {"rcParams.lowDelayKeyFrameScale": text}) for text in ("0", "1")],
-        "max_res": [
-            ({}, "640x480", {"maxEncodeWidth": "640", "maxEncodeHeight": "480"}),
-            ({}, "1920x1080", {"maxEncodeWidth": "1920", "maxEncodeHeight": "1080"}),
-        ],
         "level": [({}, name, {f"{own}level": str(number)}) for name, number in LEVELS[codec].items()],
     }
     return found | ({} if codec is Codec.H264 else _tiers(own)) | ({} if codec is Codec.AV1 else _headers(codec))
@@ -235,11 +233,11 @@ def arrived(codec: Codec) -> dict[tuple[str, str], Fields]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_setting_has_a_case(codec: Codec) -> None:
-    """No field of the model goes untried with any codec; RGB's has its own test, and what a codec lacks is refused."""
+    """No field of the model goes untried with any codec, and what a codec lacks is refused."""
     wanted = {entry.name for entry in fields(NvencSettings)}
     tried = {"tuning_info" if name == "lossless" else name for name in cases(codec)}
     lacking = ELSEWHERE[codec] | ({"repeatspspps"} if codec is Codec.AV1 else set())
-    assert wanted - tried == lacking | {"colorspace"}
+    assert wanted - tried == lacking
     assert tried <= wanted
     for name in ELSEWHERE[codec]:
         with pytest.raises(Unsupported, match=name):
@@ -255,18 +253,16 @@ def test_every_choice_of_a_setting_is_tried(entry: Any) -> None:  # noqa: ANN401
     tried |= {"lossless"} if entry.name == "tuning_info" else set()
     for kind in kinds:
         values = {"0", "1"} if kind is bool else {str(member.value) for member in kind}
-        assert values - tried == (
-            {"vp9"} if entry.name == "codec" else set(values if entry.name == "colorspace" else ())
-        )
+        assert values - tried == ({"vp9"} if entry.name == "codec" else set())
 
 
 @pytest.mark.parametrize("name", TABLE_1)
 def test_every_name_of_the_guide_is_delivered_or_refused_by_name(name: str) -> None:
     """Table 1's parameters reach the driver under today's names; those that the package drops are refused by theirs."""
     if TABLE_1[name] == name:
-        assert name == "colorspace" or all(name in cases(codec) or codec is Codec.AV1 for codec in CODECS)
+        assert all(name in cases(codec) or codec is Codec.AV1 for codec in CODECS)
         return
-    assert TABLE_1[name] == "" or cases(Codec.HEVC)[TABLE_1[name]]
+    assert TABLE_1[name] in ("", "matrix") or cases(Codec.HEVC)[TABLE_1[name]]
     for key in (name, name.split("::", maxsplit=1)[0]):
         with pytest.raises(Unsupported, match=f"NVENC setting {key}:") as caught:
             settings_from_options({"codec": "h264"} | BASE | {key: "1"})
@@ -350,18 +346,6 @@ def test_what_is_refused_as_misread_is_misread() -> None:
     assert (aq["rcParams.enableAQ"], temporal["rcParams.enableTemporalAQ"]) == ("1", "1")
     assert scale["rcParams.lowDelayKeyFrameScale"] == "1"
     assert repeats["h264Config.repeatSPSPPS"] == "1"
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_rgb_is_described_by_its_colorspace(codec: Codec) -> None:
-    """The matrix that RGB surfaces are converted by is what the driver is told."""
-    matrix = f"{codec}Config.matrixCoefficients" if codec is Codec.AV1 else f"{vui(codec)}colourMatrix"
-    rows: list[tuple[str, Options, dict[str, Any]]] = [
-        (surface, {"codec": codec.value, "colorspace": name} | BASE, {})
-        for surface in ("ARGB", "ABGR")
-        for name in ("bt601", "bt709")
-    ]
-    assert [fields[matrix] for fields in initialized(rows)] == ["6", "1", "6", "1"]
 
 
 @pytest.mark.parametrize("codec", CODECS)

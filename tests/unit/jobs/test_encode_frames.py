@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -13,8 +14,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from codecfleet import EncodeReport, Fleet
-from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture
+from codecfleet import EncodeFrame, EncodeReport, Fleet, RateChange, SeiMessage
 from codecfleet.errors import (
     CodecfleetError,
     EngineUnfit,
@@ -106,7 +106,7 @@ HOST = {
     "pairs": lambda _: [(picture(n, WIDTH, HEIGHT), TIMES[n]) for n in range(COUNT)],
     "rgb": lambda _: [(rgb(n), TIMES[n]) for n in range(COUNT)],
     "nv12": lambda _: [(nv12(n), TIMES[n]) for n in range(COUNT)],
-    "ticks": lambda _: [TimedPicture(nv12(n), int(TIMES[n] * 100)) for n in range(COUNT)],
+    "asked": lambda _: [EncodeFrame(nv12(n), time_s=TIMES[n]) for n in range(COUNT)],
     "asynchronous": lambda _: given([timed(n) for n in range(COUNT)]),
 }
 DEVICE = {
@@ -120,8 +120,7 @@ DEVICE = {
 def test_every_kind_of_frame_comes_out_once_at_its_time(tmp_path: Path, kind: str, encoder: str) -> None:
     """Arrays, software frames, tensors, with times of any form: each is shown once, at exactly its time."""
     device, output = FakeDevice(), tmp_path / "out.mp4"
-    options = {"time_base": Fraction(1, 100)} if kind == "ticks" else {}
-    report = encode((HOST | DEVICE)[kind](device), output, device, encoder=encoder, **options)
+    report = encode((HOST | DEVICE)[kind](device), output, device, encoder=encoder)
     frames = shown(output)
     assert seconds(frames) == TIMES
     # RGB of such colours is no YUV's: red is looked at below.
@@ -231,6 +230,13 @@ class WantsGradients(FakeDeviceTensor):
         raise BufferError(message)
 
 
+def refused_rates() -> Iterator[object]:
+    """Yield frames, and ask for new rates."""
+    yield EncodeFrame(rgb(0))
+    yield EncodeFrame(rgb(1), rates=RateChange(bitrate=9000))
+
+
+CBR = {"fps": 25, "encoder_options": (("rc", "cbr"), ("bitrate", "9000"))}
 BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([], {"fps": 25}, UsageError, "no frames"),
     ([picture(0, 64, 48), picture(0, 64, 64)], {"fps": 25}, UsageError, "frame 1 is 64x64"),
@@ -245,7 +251,17 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([np.zeros((5, 5, 5, 5))], {"fps": 25}, UsageError, "does not tell what picture"),
     ([np.zeros((48, 64, 3), dtype=np.uint8)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is no nv12 picture"),
     (["a string"], {"fps": 25}, UsageError, "a str is no picture"),
-    ([TimedPicture(rgb(0), 3)], {}, UsageError, "without a time base"),
+    ([nv12(0).tobytes()], {"fps": 25}, UsageError, "raw video of 4608 bytes does not tell its size"),
+    (
+        [nv12(0).tobytes()],
+        {"fps": 25, "size": (64, 50)},
+        UsageError,
+        "4608 bytes are no nv12 picture of 64x50: that has",
+    ),
+    ([bytes(7)], {"fps": 25, "size": (64, 48), "input_pix_fmt": "no such"}, UsageError, "raw video of no such"),
+    ([bytes(7)], {"fps": 25, "size": (64, 48), "input_pix_fmt": "yuyv422"}, UsageError, "raw video of yuyv422"),
+    ([rgb(0)], {"fps": 25, "size": 64}, UsageError, "size is no pair of sides"),
+    ([nv12(0)[:47]], {"fps": 25}, UsageError, "its sides do not fit"),
     (7, {"fps": 25}, UsageError, "a int is no series"),
     ([rgb(0)], {"fps": 25, "encoder": "luck"}, UsageError, "encoder 'luck'"),
     ([rgb(0)], {"fps": 0}, UsageError, "fps must be positive"),
@@ -268,6 +284,9 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
     ([rgb(0)], {"fps": 25, "codec": "vp9", "encoder": "nvenc"}, EngineUnfit, "no vp9 encoder"),
     ([rgb(0)], {"fps": 25, "pix_fmt": "yuv420p12le"}, Unsupported, "yuv420p12le"),
+    ([rgb(0)], CBR, Unsupported, "rc, bitrate is NVENC's to set, and software encodes"),
+    (refused_rates(), {"fps": 25}, Unsupported, "libx264 cannot change its rates while it encodes"),
+    ([EncodeFrame(rgb(0), sei_messages=[SeiMessage(5, b"")])], {"fps": 25}, Unsupported, "libx264 writes no SEI"),
     (failing(), {"fps": 25}, RuntimeError, "fell over"),
 ]
 
@@ -280,6 +299,134 @@ def test_what_cannot_be_encoded_leaves_nothing(
     with pytest.raises(kind, match=reason):
         encode(items, tmp_path / "out.mp4", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"time_s": "soon"}, {"rates": {"bitrate": 5}}, {"sei_messages": [(5, b"")]}, {"sei_messages": "x"}]
+)
+def test_what_is_asked_beside_a_picture_is_checked_at_once(options: dict[str, Any]) -> None:
+    """Where it is made, not somewhere in an encoder."""
+    with pytest.raises(UsageError):
+        EncodeFrame(rgb(0), **options)
+
+
+@pytest.mark.parametrize("encoder", ["software", "nvenc"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_keyframe_comes_where_it_is_asked_for(tmp_path: Path, codec: str, encoder: str) -> None:
+    """Whoever encodes: a player can begin at the frames that were asked for, and every frame is shown at its time."""
+    items = (EncodeFrame(picture(n, WIDTH, HEIGHT), keyframe=n in (5, 9)) for n in range(COUNT))
+    encode(items, tmp_path / "out.mkv", codec=codec, encoder=encoder, fps=25)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        packets = [packet for packet in container.demux(container.streams.video[0]) if packet.size]
+    assert [round((packet.pts or 0) / 40) for packet in packets if packet.is_keyframe] == [0, 5, 9]
+    assert len(shown(tmp_path / "out.mkv")) == COUNT
+
+
+def test_rates_and_messages_are_those_of_their_picture(tmp_path: Path) -> None:
+    """NVENC hears of new rates before the picture that they come with, and of messages with theirs."""
+    device = FakeDevice()
+    message = SeiMessage(5, b"0123456789abcdef")
+
+    def items() -> Iterator[object]:
+        for number in range(6):
+            assert len(device.encoder.reconfigured) == (number > 3)
+            asked = {3: {"rates": RateChange(bitrate=9000)}, 4: {"sei_messages": [message]}}.get(number, {})
+            yield EncodeFrame(rgb(number), **asked)  # type: ignore[arg-type]
+
+    options = (("rc", "cbr"), ("bitrate", "50000"), ("gop", "50"))
+    encode(items(), tmp_path / "out.mp4", device, fps=25, encoder="nvenc", encoder_options=options)
+    (made,) = device.encoder.made
+    assert (made["rc"], made["bitrate"], made["gop"], made["idrperiod"]) == ("cbr", 50000, 50, 50)
+    assert "cq" not in made
+    assert [each.averageBitrate for each in device.encoder.reconfigured] == [9000]
+    assert [number for number, _ in device.encoder.sei_messages] == [4]
+
+
+RAW = ["nv12", "yuv420p", "yuv444p", "rgb24", "bgra", "p010le", "yuv422p10le", "gray"]
+
+
+@pytest.mark.parametrize("pix_fmt", RAW)
+def test_raw_bytes_are_a_picture_of_a_stated_size(tmp_path: Path, pix_fmt: str) -> None:
+    """As FFmpeg's rawvideo writes it: planes without padding, from bytes or a one-dimensional array."""
+    width, height = 66, 50  # rows that FFmpeg pads
+    frames = [picture(n, width, height).reformat(format=pix_fmt) for n in range(3)]
+    encoder = av.CodecContext.create("rawvideo", "w")
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, pix_fmt  # type: ignore[attr-defined]
+    encoder.time_base = Fraction(1, 25)
+    raw = [bytes(encoder.encode(frame)[0]) for frame in frames]  # type: ignore[attr-defined]
+    options = {"fps": 25, "input_pix_fmt": pix_fmt, "size": (width, height)}
+    wanted = encode(frames, tmp_path / "frames.mp4", fps=25)
+    for number, items in enumerate(([memoryview(each) for each in raw], [np.frombuffer(each, "u1") for each in raw])):
+        assert encode(items, tmp_path / f"{number}.mp4", **options).output_sha256 == wanted.output_sha256
+
+
+def filled_later(device: FakeDevice, kind: str, samples: NDArray[np.uint8]) -> object:
+    """Return an array on the device that is noise until its producer's stream is done."""
+    address = int(device.driver.cuMemAlloc(samples.nbytes)[1])
+    stream = 1 if kind == "tensor" else int(device.driver.cuStreamCreate(1)[1])
+
+    def fill() -> int:
+        np.ctypeslib.as_array(device.driver.memory[address])[:] = samples.reshape(-1)
+        return 0
+
+    device.driver.put(stream, fill)
+    if kind == "tensor":
+        return FakeDeviceTensor(address, samples.shape, item_bytes=1)
+    data = {"shape": samples.shape, "typestr": "|u1", "data": (address, False), "version": 3, "stream": stream}
+    array = SimpleNamespace(__cuda_array_interface__=data)
+    if kind == "array":
+        return array
+    split = samples.shape[1] * HEIGHT
+    parts = ((HEIGHT, WIDTH, 1), address), ((HEIGHT // 2, WIDTH // 2, 2), address + split)
+    planes = [
+        SimpleNamespace(__cuda_array_interface__=data | {"shape": shape, "data": (begin, False)})
+        for shape, begin in parts
+    ]
+    return SimpleNamespace(cuda=lambda: planes)
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "planes"])
+@pytest.mark.parametrize("encoder", ["auto", "software"])
+def test_a_producer_is_waited_for(tmp_path: Path, kind: str, encoder: str) -> None:
+    """What is still under way in a producer's stream is there before anybody reads it, and never torn."""
+    device = FakeDevice()
+    device.gpu.opened()
+    items = (filled_later(device, kind, nv12(n)) for n in range(COUNT))
+    report = encode(items, tmp_path / "out.mp4", device, fps=25, encoder=encoder)
+    assert report.from_device == (encoder == "auto")
+    assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))
+
+
+@pytest.mark.parametrize(("name", "channels"), [("rgb24", 3), ("bgr24", 3), ("rgba", 4), ("bgra", 4), ("argb", 4)])
+@pytest.mark.parametrize("encoder", ["nvenc", "software"])
+def test_packed_arrays_on_the_device_come_to_the_host(tmp_path: Path, name: str, channels: int, encoder: str) -> None:
+    """The same file as from the host: NVENC has no layout for them whose colours are certain."""
+    device = FakeDevice()
+    device.gpu.opened()
+    pictures = [np.ascontiguousarray(np.dstack([rgb(n), rgb(n)[:, :, :1]])[:, :, :channels]) for n in range(3)]
+    options = {"fps": 25, "input_pix_fmt": name, "encoder": encoder}
+    wanted = encode(pictures, tmp_path / "host.mp4", device, **options)
+    items = [filled_later(device, "array", each) for each in pictures]
+    found = encode(items, tmp_path / "device.mp4", device, **options)
+    assert found.output_sha256 == wanted.output_sha256
+    assert not found.from_device
+
+
+def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
+    """With a constant rate a picture is taken when the next one is asked for, on the host and on the device."""
+    device = FakeDevice()
+    device.gpu.opened()
+    address = int(device.driver.cuMemAlloc(nv12(0).nbytes)[1])
+
+    def items() -> Iterator[object]:
+        for number in range(COUNT):
+            np.ctypeslib.as_array(device.driver.memory[address])[:] = nv12(number).reshape(-1)
+            yield FakeDeviceTensor(address, nv12(0).shape, item_bytes=1)
+
+    assert encode(items(), tmp_path / "out.mp4", device, fps=25).from_device
+    assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))
+    waited = device.driver.calls["cuStreamSynchronize"]
+    assert waited >= 2 * COUNT
 
 
 def test_the_output_s_name_is_checked_before_any_frame(tmp_path: Path) -> None:

@@ -89,26 +89,23 @@ def test_cudas_own_name_says_more_than_the_status(name: str, kind: type[Codecfle
 
 
 @pytest.mark.parametrize(
-    ("free", "own", "others", "kind"),
+    ("free", "own", "kind"),
     [
-        (1000 * MEBIBYTE, 0, None, SessionLimit),
-        (1000 * MEBIBYTE, 3, 3, SessionLimit),
-        (99 * MEBIBYTE, 3, 3, DeviceMemory),
-        (None, 0, None, DeviceMemory),
-        (None, 0, 8, SessionLimit),
-        (None, 2, None, SessionLimit),
+        (1000 * MEBIBYTE, 0, SessionLimit),
+        (1000 * MEBIBYTE, 3, SessionLimit),
+        (99 * MEBIBYTE, 3, DeviceMemory),
+        (None, 0, DeviceMemory),
+        (None, 2, SessionLimit),
     ],
 )
 def test_a_session_too_many_is_told_from_too_little_memory(
-    free: int | None, own: int, others: int | None, kind: type[CodecfleetError]
+    free: int | None, own: int, kind: type[CodecfleetError]
 ) -> None:
-    """The driver says 10 for both: free memory decides, and where nobody knows it, whether anyone encodes."""
-    evidence = Evidence(
-        opening=True, own_sessions=own, needed_bytes=100 * MEBIBYTE, free_bytes=free, device_sessions=others
-    )
+    """The driver says 10 for both: free memory decides, and where nobody knows it, whether we encode."""
+    evidence = Evidence(opening=True, own_sessions=own, needed_bytes=100 * MEBIBYTE, free_bytes=free)
     error = nvenc_error(encoder_says(10), evidence)
     assert type(error) is kind
-    assert f"{max(own, others or 0)} encoders are open" in error.message
+    assert f"{own} encoders of this process are open" in error.message
 
 
 def test_an_open_session_does_not_exceed_their_number() -> None:

@@ -13,7 +13,7 @@ from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.nvenc_device import EncoderCapabilities, NvencDevice
 from codecfleet.actors.nvidia.nvenc_options import settings_from_options
 from codecfleet.actors.nvidia.nvenc_profiles import NVENC_PROFILES, nvenc_kind, settle_nvenc
-from codecfleet.actors.nvidia.nvenc_settings import NvencSettings, Preset, RateMode
+from codecfleet.actors.nvidia.nvenc_settings import NvencSettings, Preset, Qp, RateMode, TimingInfo
 from codecfleet.errors import EngineUnfit, Unsupported, UsageError
 from codecfleet.testing.fake_nvenc import FakeNvenc
 
@@ -127,6 +127,66 @@ def test_extra_options_may_not_break_what_every_output_promises(extra: tuple[str
     """Settings that a job settles, and those that never arrive, are refused by name."""
     with pytest.raises(Unsupported, match=named):
         settle(extra_options=(extra,))
+
+
+@pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
+def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
+    """Segments could not be joined; one session can have it."""
+    with pytest.raises(Unsupported, match=f"{name} is not a job's to set") as caught:
+        settle(extra_options=((name, "1"),))
+    assert "Fleet.encode" in caught.value.next_step
+
+
+MODES: list[tuple[tuple[tuple[str, str], ...], RateControl | None, dict[str, object]]] = [
+    ((("rc", "cbr"),), RateControl(bitrate_bps=9000), {"rc": RateMode.CBR, "bitrate": 9000, "maxbitrate": None}),
+    (
+        (("rc", "cbr"), ("bitrate", "9000"), ("vbvbufsize", "500")),
+        None,
+        {"bitrate": 9000, "vbvbufsize": 500, "cq": None},
+    ),
+    ((("constqp", "20,22,18"),), None, {"rc": RateMode.CONSTQP, "constqp": Qp(20, 22, 18), "multipass": None, "bf": 3}),
+    ((("tuning_info", "lossless"),), None, {"rc": RateMode.CONSTQP, "constqp": Qp.same(0), "bf": None, "aq": None}),
+    ((("gop", "30"),), None, {"gop": 30, "idrperiod": 30, "cq": 23}),
+    ((("idrperiod", "30"),), None, {"gop": 30, "idrperiod": 30}),
+    ((("gop", "30"), ("idrperiod", "90")), RateControl(quality=20), {"gop": 30, "idrperiod": 90, "cq": 20}),
+    ((("timinginfo", "1/50"),), None, {"timinginfo": TimingInfo(1, 50)}),
+    ((("bitrate", "9000"),), None, {"rc": RateMode.VBR, "bitrate": 9000, "maxbitrate": None, "cq": None}),
+    (
+        (("vbvbufsize", "500"),),
+        RateControl(bitrate_bps=9000),
+        {"vbvbufsize": 500, "vbvinit": None, "maxbitrate": 18000},
+    ),
+]
+
+
+@pytest.mark.parametrize(("extra", "rate", "expected"), MODES)
+def test_one_session_has_every_mode(
+    extra: tuple[tuple[str, str], ...], rate: RateControl | None, expected: dict[str, object]
+) -> None:
+    """What is asked for is set, and what of ours contradicts it is left out."""
+    found = native(settle(extra_options=extra, rate=rate, single_session=True))
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "rate", "kind", "named"),
+    [
+        ((("rc", "cbr"),), None, Unsupported, "rc=cbr needs a bitrate"),
+        ((("rc", "cbr"),), RateControl(quality=20), UsageError, "says two things"),
+        ((("constqp", "20"),), RateControl(bitrate_bps=9000), UsageError, "says two things"),
+        ((("cq", "20"),), RateControl(quality=20), UsageError, "beside the encoder options cq=20 says two things"),
+        ((("rc", "CBR"), ("bitrate", "9000")), None, Unsupported, "rc=CBR"),
+        ((("codec", "hevc"),), None, Unsupported, "codec cannot be set"),
+        ((("fps", "25"),), None, Unsupported, "fps cannot be set"),
+        ((("gop", "30"), ("idrperiod", "40")), None, Unsupported, "no multiple of gop"),
+    ],
+)
+def test_modes_that_contradict_each_other_are_refused(
+    extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
+) -> None:
+    """By name, before an encoder is made."""
+    with pytest.raises(kind, match=named):
+        settle(extra_options=extra, rate=rate, single_session=True)
 
 
 def test_extra_options_override_ours() -> None:

@@ -9,13 +9,13 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.encoder_session import EncodedPacket
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
-from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.media import SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.device_frame import DeviceFrame, DevicePlane, SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture, packed
+from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture, host_input
 from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
+from codecfleet.actors.nvidia.nvenc_rates import RateChange
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
-from codecfleet.actors.nvidia.nvenc_settings import Multipass, RateMode
 from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
 from codecfleet.errors import (
     CodecfleetError,
@@ -71,7 +71,7 @@ def test_the_delay_of_three_pictures_is_understood() -> None:
 def test_host_device_and_software_input_give_the_same_packets() -> None:
     """Wherever the samples lie, the picture is the same."""
     package = FakeNvenc()
-    kept = {number: packed(software(number), NvencSurface.NV12, 128, 96) for number in range(6)}
+    kept = {number: host_input(software(number), NvencSurface.NV12, 128, 96) for number in range(6)}
 
     def on_device(number: int) -> TimedPicture:
         address = kept[number].ctypes.data
@@ -79,14 +79,12 @@ def test_host_device_and_software_input_give_the_same_packets() -> None:
         frame = DeviceFrame(layout=SurfaceLayout.NV12, bits=8, width=128, height=96, planes=planes, owner=kept)
         return TimedPicture(frame, number * 40)
 
-    waits: list[int] = []
     with session_of(package) as session:
         wanted = encoded(session, 6)
     with session_of(package) as session:
-        assert encoded(session, 6, lambda number: TimedPicture(kept[number].tobytes(), number * 40)) == wanted
-    with session_of(package, from_host=False, wait_for_producer=lambda: waits.append(0)) as session:
+        assert encoded(session, 6, lambda number: TimedPicture(software(number), number * 40)) == wanted
+    with session_of(package, from_host=False) as session:
         assert encoded(session, 6, on_device) == wanted
-    assert len(waits) == 6
     assert [made["from_host"] for made in package.made] == [True, True, False]
 
 
@@ -104,7 +102,7 @@ def test_an_encoder_is_closed_when_the_session_does_not_open() -> None:
     [
         (lambda: software(0, 0), "after one at 0"),
         (lambda: VideoFrame(128, 96, "yuv420p"), "ticks of None"),
-        (lambda: TimedPicture(bytes(7), 99), "7 bytes"),
+        (lambda: TimedPicture(VideoFrame(64, 64, "yuv420p"), 99), "64x64"),
     ],
 )
 def test_a_picture_that_does_not_fit_is_refused(make: Callable[[], VideoFrame | TimedPicture], named: str) -> None:
@@ -175,12 +173,12 @@ def test_rates_change_from_our_own_copy() -> None:
     rate = RateControl(bitrate_bps=1_000_000)
     with NvencSession(NvencDevice(package), settled(package, rate=rate)) as session:
         session.encode(software(0))
-        first = session.reconfigure(bitrate=500_000, maxbitrate=600_000, multipass=Multipass.FULL)
-        second = session.reconfigure(fps=Fraction(50), vbvbufsize=900_000, vbvinit=800_000)
-        assert (first.bitrate, second.bitrate, second.fps) == (500_000, 500_000, Fraction(50))
+        session.reconfigure(RateChange(bitrate=500_000, maxbitrate=600_000, multipass="fullres"))
+        session.reconfigure(RateChange(fps=Fraction(50), vbvbufsize=900_000, vbvinit=800_000))
         session.encode(software(1))
         session.finish()
-    (_, sent) = package.reconfigured
+    first, sent = package.reconfigured
+    assert (first.averageBitrate, first.frameRateNum) == (500_000, 25)
     assert (sent.rateControlMode.name, sent.multiPass.name) == ("VBR", "FULL_RESOLUTION")
     assert (sent.averageBitrate, sent.maxBitRate, sent.vbvBufferSize, sent.vbvInitialDelay) == (
         *(500_000, 600_000, 900_000, 800_000),
@@ -188,43 +186,62 @@ def test_rates_change_from_our_own_copy() -> None:
     assert (sent.frameRateNum, sent.frameRateDen, sent.targetQuality) == (50, 1, 0)
 
 
-def test_a_change_may_ask_for_a_keyframe() -> None:
-    """The package never forces one by itself: the next picture is one if asked."""
-    with session_of(FakeNvenc()) as session:
-        packets = [packet for number in range(4) for packet in session.encode(software(number))]
-        session.reconfigure(cq=30, keyframe=True)
-        packets += [packet for number in range(4, 8) for packet in session.encode(software(number))]
+def test_a_quality_becomes_a_constant_rate_and_a_rate_a_quality() -> None:
+    """A mode changes with what it needs; the peak of a constant rate is its average."""
+    package = FakeNvenc()
+    with session_of(package) as session:
+        session.reconfigure(RateChange(rc="cbr", cq=0, bitrate=400_000, multipass="off"))
+        session.reconfigure(RateChange(bitrate=200_000))
+        session.reconfigure(RateChange(rc="vbr", cq=30, bitrate=0, maxbitrate=0))
+    sent = [(each.rateControlMode.name, each.averageBitrate, each.maxBitRate) for each in package.reconfigured]
+    assert sent == [("CBR", 400_000, 400_000), ("CBR", 200_000, 200_000), ("VBR", 0, 0)]
+    assert package.reconfigured[0].multiPass.name == "DISABLED"
+
+
+def test_messages_go_with_their_picture_and_change_no_number() -> None:
+    """The package takes them another way than the times, and numbers pictures as before."""
+    package = FakeNvenc()
+    message = SeiMessage(5, b"0123456789abcdef and more")
+    with session_of(package) as session:
+        packets = [p for n in range(6) for p in session.encode(software(n), sei_messages=[message] if n == 3 else [])]
         packets += session.finish()
-    assert sorted(packet.pts_ticks for packet in packets if packet.is_keyframe) == [0, 160]
+    assert sorted(packet.pts_ticks for packet in packets) == [n * 40 for n in range(6)]
+    assert package.sei_messages == [(3, [({"sei_type": 5}, list(message.payload))])]
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "named"),
+    ("change", "named"),
     [
-        ({"width": 64}, UsageError, "width"),
-        ({"cq": 52}, Unsupported, "cq 52"),
-        ({"rc": RateMode.CBR}, Unsupported, "cq is a target"),
-        ({"bitrate": 5}, Unsupported, "cq erases"),
+        (RateChange(cq=52), "cq 52"),
+        (RateChange(rc="cbr"), "cq is a target"),
+        (RateChange(bitrate=5), "cq erases"),
+        (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
+        (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
+        (RateChange(fps="soon"), "rates like that"),  # type: ignore[arg-type]
     ],
 )
-def test_changes_obey_the_rules_of_the_settings(changes: dict[str, object], kind: type[Exception], named: str) -> None:
+def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
     """What no session could be made with, none can be changed to."""
-    with session_of(FakeNvenc()) as session:
-        with pytest.raises(kind, match=named):
-            session.reconfigure(**changes)
+    package = FakeNvenc()
+    with session_of(package) as session:
+        with pytest.raises(Unsupported, match=named):
+            session.reconfigure(change)
         session.encode(software(0))
         session.finish()
+    assert not package.reconfigured
 
 
 def test_a_refused_change_leaves_the_old_rates() -> None:
     """What the driver did not take is not in our copy."""
     package = FakeNvenc()
     with session_of(package) as session:
-        before = session.rates
         package.faults["nvEncReconfigureEncoder"] = 8
         with pytest.raises(EngineFailed):
-            session.reconfigure(cq=30)
-        assert session.rates == before
+            session.reconfigure(RateChange(cq=30))
+        del package.faults["nvEncReconfigureEncoder"]
+        session.reconfigure(RateChange(fps=50))
+    (sent,) = package.reconfigured
+    assert sent.targetQuality == 23
 
 
 def test_settings_of_another_codec_are_refused() -> None:

@@ -11,7 +11,6 @@ from codecfleet.actors.encoder_settings import Codec
 from codecfleet.actors.nvidia.nvenc_options import REFUSED, SETTINGS, settings_from_options, settings_to_options
 from codecfleet.actors.nvidia.nvenc_settings import (
     LEVELS,
-    ColorSpace,
     Multipass,
     NvencSettings,
     Preset,
@@ -22,7 +21,6 @@ from codecfleet.actors.nvidia.nvenc_settings import (
     TuningInfo,
     create_encoder_arguments,
 )
-from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
 from codecfleet.errors import Unsupported
 
 EVERYTHING = NvencSettings(
@@ -47,8 +45,6 @@ EVERYTHING = NvencSettings(
     aq=7,
     temporalaq=True,
     ldkfs=True,
-    max_res=(3840, 2160),
-    colorspace=ColorSpace.BT709,
     timinginfo=TimingInfo(1001, 60000),
     level="5.1",
     tier=Tier.HIGH,
@@ -85,7 +81,6 @@ def settings(draw: st.DrawFn) -> NvencSettings:
         aq=draw(st.none() | small),
         temporalaq=draw(st.booleans()),
         ldkfs=draw(st.booleans()),
-        max_res=draw(st.none() | st.tuples(whole, whole)),
         level=draw(st.none() | st.sampled_from(sorted(LEVELS[codec]))),
         tier=None if codec is Codec.H264 else draw(st.none() | st.sampled_from(Tier)),
         timinginfo=None if codec is Codec.AV1 else draw(st.none() | st.builds(TimingInfo, whole, whole)),
@@ -170,7 +165,6 @@ def test_each_setting_arrives_in_the_arguments() -> None:
         ({"tier": Tier.HIGH}, "no tiers"),
         ({"codec": Codec.AV1, "timinginfo": TimingInfo(1, 2)}, "timinginfo"),
         ({"timinginfo": TimingInfo(0, 2)}, "num_unit_in_ticks"),
-        ({"max_res": (0, 2)}, "max_res 0"),
     ],
 )
 def test_what_contradicts_itself_is_refused_by_name(changes: dict[str, object], named: str) -> None:
@@ -200,6 +194,8 @@ def test_lossless_is_a_constant_quantizer_of_zero() -> None:
         ("gpuid", "number 0"),
         ("profile", "surface format"),
         ("global_header", "repeatspspps=0"),
+        ("max_res", "Leave it out"),
+        ("colorspace", "matrix"),
     ],
 )
 def test_what_the_package_drops_or_misreads_is_refused(key: str, step: str) -> None:
@@ -239,7 +235,6 @@ def test_a_misspelling_is_answered_with_the_right_spelling(key: str, text: str, 
         ("temporalaq", "2"),
         ("aq", "0"),
         ("constqp", "1,2"),
-        ("max_res", "1920"),
         ("timinginfo", "1001"),
         ("tier", "high"),
     ],
@@ -248,19 +243,3 @@ def test_text_that_is_no_value_is_refused(key: str, text: str) -> None:
     """Suffixes, signs, decimals and what the package would misread are refused, by key and text."""
     with pytest.raises(Unsupported, match=f"{key}={text}"):
         settings_from_options({key: text})
-
-
-def test_rgb_alone_has_a_colorspace() -> None:
-    """The conversion matrix is refused where nothing is converted."""
-    chosen = replace(BASE, colorspace=ColorSpace.BT601)
-    chosen.check_surface(NvencSurface.ARGB, 64, 64)
-    with pytest.raises(Unsupported, match="colorspace"):
-        chosen.check_surface(NvencSurface.NV12, 64, 64)
-
-
-def test_pictures_stay_within_the_announced_size() -> None:
-    """A picture larger than max_res is refused before the driver sees it."""
-    chosen = replace(BASE, max_res=(64, 32))
-    chosen.check_surface(NvencSurface.NV12, 64, 32)
-    with pytest.raises(Unsupported, match="64x32"):
-        chosen.check_surface(NvencSurface.NV12, 64, 34)

@@ -1,0 +1,114 @@
+"""What steers the bitrate of an NVENC session while it encodes: all of it, and one change of it.
+
+Source: PyNvVideoCodec programming guide, section 2.3, "Reconfigure"; ``cq`` is newer.
+"""
+
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from .nvenc_settings import Multipass, NvencSettings, RateMode
+
+__all__ = ["RateChange", "Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
+
+_MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """All that may change. Rates are in bit/s, buffers in bits; 0 lets the driver choose."""
+
+    rc: RateMode
+    multipass: Multipass | None
+    bitrate: int
+    maxbitrate: int
+    vbvbufsize: int
+    vbvinit: int
+    fps: Fraction
+    cq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateChange:
+    """New values of what steers NVENC's bitrate; None leaves a value as it is.
+
+    Args:
+        rc: what steers the bitrate.
+        multipass: the first pass; "off" has none.
+        bitrate: average, in bit/s.
+        maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
+        vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
+        vbvinit: how full it is, in bits; 0 lets the driver choose.
+        fps: nominal rate for rate control; it moves no timestamp.
+        cq: target quality of vbr; 0 goes back to a bitrate.
+    """
+
+    rc: Literal["cbr", "vbr", "constqp"] | None = None
+    multipass: Literal["off", "qres", "fullres"] | None = None
+    bitrate: int | None = None
+    maxbitrate: int | None = None
+    vbvbufsize: int | None = None
+    vbvinit: int | None = None
+    fps: Fraction | int | None = None
+    cq: int | None = None
+
+
+def initial_rates(settings: NvencSettings, native: Any) -> Rates:  # noqa: ANN401 - the package's own structure
+    """Return the rates of an encoder that was made with ``settings``, and says ``native`` of itself."""
+    return Rates(
+        rc=settings.rc,
+        multipass=settings.multipass,
+        bitrate=int(native.averageBitrate),
+        maxbitrate=int(native.maxBitRate),
+        vbvbufsize=int(native.vbvBufferSize),
+        vbvinit=int(native.vbvInitialDelay),
+        fps=Fraction(int(native.frameRateNum), int(native.frameRateDen)),
+        cq=settings.cq or 0,
+    )
+
+
+def changed_rates(rates: Rates, change: RateChange) -> Rates:
+    """Return the rates after a change.
+
+    Raises:
+        ValueError: ``rc`` or ``multipass`` is none that there is, or ``fps`` no number.
+    """
+    given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
+    if "rc" in given:
+        given["rc"] = RateMode(given["rc"])
+    if "multipass" in given:
+        given["multipass"] = None if given["multipass"] == "off" else Multipass(given["multipass"])
+    if "fps" in given:
+        given["fps"] = Fraction(given["fps"])
+    wanted = replace(rates, **given)
+    # A constant rate has no peak beside it, and the driver's own default is one.
+    return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
+
+
+def check_rates(settings: NvencSettings, wanted: Rates) -> None:
+    """Hold new rates against the rules of the settings.
+
+    Raises:
+        Unsupported: they break one.
+    """
+    replace(
+        settings,
+        rc=wanted.rc,
+        multipass=wanted.multipass,
+        bitrate=wanted.bitrate or None,
+        maxbitrate=wanted.maxbitrate or None,
+        vbvbufsize=wanted.vbvbufsize or None,
+        vbvinit=wanted.vbvinit or None,
+        fps=wanted.fps,
+        cq=wanted.cq or None,
+    )
+
+
+def put_rates(wanted: Rates, native: Any) -> None:  # noqa: ANN401 - the package's own structure
+    """Write rates into the package's ``structEncodeReconfigureParams``."""
+    native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
+    native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])
+    native.averageBitrate, native.maxBitRate = wanted.bitrate, wanted.maxbitrate
+    native.vbvBufferSize, native.vbvInitialDelay = wanted.vbvbufsize, wanted.vbvinit
+    native.frameRateNum, native.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
+    native.targetQuality = wanted.cq
