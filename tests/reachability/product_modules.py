@@ -36,6 +36,12 @@ class References:
     types: set[tuple[str, ...]] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
 
+    def take(self, other: "References") -> None:
+        """Add what another piece of code refers to."""
+        self.paths |= other.paths
+        self.types |= other.types
+        self.attributes |= other.attributes
+
 
 @dataclass(slots=True)
 class Definition:
@@ -124,14 +130,14 @@ class _Collector(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: _Function) -> None:
         inner = _Collector(self._bound | _bindings(node))
-        self._take(inner.collect([*node.decorator_list, *_defaults(node.args), *node.body]))
+        self.found.take(inner.collect([*node.decorator_list, *_defaults(node.args), *node.body]))
         self._visit_annotations(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         inner = _Collector(self._bound | {argument.arg for argument in _arguments(node.args)})
-        self._take(inner.collect([*_defaults(node.args), node.body]))
+        self.found.take(inner.collect([*_defaults(node.args), node.body]))
 
     def _visit_annotations(self, node: _Function) -> None:
         for annotation in (node.returns, *(argument.annotation for argument in _arguments(node.args))):
@@ -141,11 +147,6 @@ class _Collector(ast.NodeVisitor):
     def _visit_types(self, node: ast.AST) -> None:
         found = _Collector(self._bound).collect([_unquoted(node)])
         self.found.types |= found.paths | found.types
-
-    def _take(self, other: References) -> None:
-        self.found.paths |= other.paths
-        self.found.types |= other.types
-        self.found.attributes |= other.attributes
 
 
 def _unquoted(node: ast.AST) -> ast.AST:
@@ -274,6 +275,8 @@ def _class(module: str, node: ast.ClassDef) -> Definition:
     found.bases = [path for base in node.bases if (path := _dotted(_unsubscripted(base))) is not None]
     for each in functions:
         method = _function(module, each, f"{node.name}.{each.name}")
+        if earlier := found.methods.get(each.name):  # a property and its setter
+            method.references.take(earlier.references)
         found.methods[each.name] = method
         if _is_registered(each) or _is_pythons(each.name):
             found.always.add(each.name)
