@@ -22,7 +22,7 @@ from .nvml_health import probe_health
 from .nvml_use import probe_use
 from .vgpu_guest import guest_absence
 
-__all__ = ["ARCHITECTURES", "VIRTUALIZATION_MODES", "NvmlReport", "probe_nvml"]
+__all__ = ["ARCHITECTURES", "VIRTUALIZATION_MODES", "NvmlReport", "nvml_remedy", "probe_nvml"]
 
 GPM_INTERVAL_S = 0.2
 VIDEO_CLOCK = 3
@@ -50,12 +50,11 @@ _VGPU = VIRTUALIZATION_MODES[2]
 _IGPU_NAMES = ("orin", "thor", "xavier", "tegra")
 
 _MENDS: dict[int, str] = {
-    9: "load the NVIDIA kernel driver (modprobe nvidia) or start this container with the NVIDIA runtime",
-    12: "install the NVIDIA driver, or start this container with the NVIDIA runtime (--gpus all)",
-    13: "upgrade the NVIDIA driver",
-    17: "look for what the system refuses: device files in /dev/nvidia*, control groups, security modules",
-    18: "the driver was upgraded under a loaded kernel module: stop what uses the GPUs and reload the modules, or "
-    "reboot; in a container, restart it",
+    9: "load NVIDIA's kernel driver (sudo modprobe nvidia), or start this container with --gpus all",
+    12: "install NVIDIA's driver, or start this container with --gpus all",
+    13: "install a newer NVIDIA driver",
+    17: "look for what the system refuses: device files (ls -l /dev/nvidia*), control groups, security modules",
+    18: "the driver was upgraded under a loaded kernel module: restart the machine; in a container, restart that first",
 }
 
 
@@ -110,9 +109,14 @@ def _unanswered(problem: NotApplicable, code: int) -> NvmlReport:
         nvml_version=problem,
         cuda_driver_version=problem,
         library_problem=problem,
-        mend=_MENDS.get(code, ""),
+        mend=nvml_remedy(code),
         devices=(),
     )
+
+
+def nvml_remedy(code: int) -> str:
+    """Return what a user does about NVML's code of a start that failed; "" where nothing is known."""
+    return _MENDS.get(code, "")
 
 
 def _versions(nvml: NvmlLike) -> dict[str, Any]:

@@ -18,9 +18,13 @@ _PRINTED_CODE: Final = re.compile(r"error[^0-9\n]{0,12}(\d{1,3})\b", re.IGNORECA
 _DETAIL_CHARACTERS: Final = 160
 
 CONTAINER_MEND: Final = (
-    'start the container with all GPUs and NVIDIA_DRIVER_CAPABILITIES="compute,video,utility", '
+    "start the container with --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility, "
     "and let CUDA_VISIBLE_DEVICES choose"
 )
+VIDEO_MEND: Final = (
+    "install the driver's codec libraries; in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
+)
+XID_MEND: Final = "look for Xid lines: sudo dmesg | grep Xid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +40,19 @@ _DECODE: Final = {
     2: ("the GPU's memory does not hold one more decoder", "free GPU memory: end other processes on this device"),
     3: ("the decoder was never made: an earlier fault on this device", ""),
     100: ("no CUDA device answers, although NVML shows one", CONTAINER_MEND),
-    201: ("the CUDA context is not usable", "end processes that hang on this device, then run again with --fresh"),
-    222: ("the driver is too old for this build of PyNvVideoCodec", "install a newer driver branch"),
+    201: ("the CUDA context is not usable", "end processes that hang on this device, then codecfleet doctor --fresh"),
+    222: ("the driver is too old for this build of PyNvVideoCodec", "install a driver from R570 on"),
     304: ("the operating system refused a call of the driver", CONTAINER_MEND),
     801: ("this GPU has no decoder for it", ""),
     803: (
         "the CUDA library and the kernel driver do not belong together",
-        "restart after a driver upgrade, or take the compat folder out of LD_LIBRARY_PATH",
+        "restart the machine after a driver upgrade, or take the compat folder out of LD_LIBRARY_PATH",
     ),
     804: (
         "forward compatibility was tried on hardware that does not have it",
-        "take the compat folder out of LD_LIBRARY_PATH",
+        "take the compat folder out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead",
     ),
-    999: ("the driver gave up with an unknown error", "look for Xid lines in dmesg"),
+    999: ("the driver gave up with an unknown error", XID_MEND),
 }
 """By CUresult (CUDA driver API, "CUresult")."""
 
@@ -64,7 +68,7 @@ _ENCODE: Final = {
     12: ("the encoder does not have this sample format", ""),
     15: (
         "the driver's encoder interface is older than this build of PyNvVideoCodec",
-        "install a newer driver branch: 570 or later has interface 13.0",
+        "install a driver from R570 on, which has interface 13.0",
     ),
     21: ("the driver refused the client key", 'reinstall PyNvVideoCodec: pip install "codecfleet[nvidia]"'),
 }
@@ -72,9 +76,9 @@ _ENCODE: Final = {
 
 _NO_ENCODER_CODES: Final = (1, 2, 5)
 _NO_LIBRARY: Final = (
-    ("libnvcuvid", "libnvcuvid.so.1 is not there", "add video to NVIDIA_DRIVER_CAPABILITIES"),
-    ("libnvidia-encode", "libnvidia-encode.so.1 is not there", "add video to NVIDIA_DRIVER_CAPABILITIES"),
-    ("driver version is too old", "the driver is too old for PyNvVideoCodec", "install driver branch 570 or later"),
+    ("libnvcuvid", "libnvcuvid.so.1 is not there", VIDEO_MEND),
+    ("libnvidia-encode", "libnvidia-encode.so.1 is not there", VIDEO_MEND),
+    ("driver version is too old", "the driver is too old for PyNvVideoCodec", "install a driver from R570 on"),
     ("no module named", "PyNvVideoCodec is not installed", 'pip install "codecfleet[nvidia]"'),
 )
 
@@ -94,7 +98,7 @@ def fault_of_death(death: ChildOutcome) -> Fault:
     found = _PRINTED_CODE.findall(death.said)
     code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
     if code is None:
-        return Fault(None, f"trying it ended its process: {death.detail}", "look for Xid lines in dmesg")
+        return Fault(None, f"trying it ended its process: {death.detail}", XID_MEND)
     reason, mend = _DECODE[code]
     return Fault(code, f"{reason} (error {code} ended the process)", mend)
 

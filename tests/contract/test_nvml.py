@@ -422,8 +422,8 @@ def test_no_samples_are_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("break_it", "absence", "says", "mend"),
     [
-        (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "reboot"),
-        (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install the NVIDIA driver"),
+        (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
+        (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
         (FakeNvml.unload_driver, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
     ],
 )

@@ -299,3 +299,49 @@ def test_a_requirement_about_the_brand_is_decided(brand: str, state: State) -> N
     inside = container(requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla,driver>=580"})
     verdict = verdict_on("NVIDIA_REQUIRE_CUDA", judge_container(inside, cuda(), brand))
     assert verdict.state is state
+
+
+GIVE_VIDEO = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+
+
+@pytest.mark.parametrize(
+    ("inside", "driver", "subject", "mend"),
+    [
+        (container(shared_memory_bytes=64 << 20), cuda(), "shared memory", "start the container with --shm-size=2g"),
+        (
+            container(visible_devices="void", device_minors=()),
+            cuda(init_code=100),
+            "NVIDIA_VISIBLE_DEVICES",
+            "--gpus all -e NVIDIA_VISIBLE_DEVICES=all",
+        ),
+        (
+            container(visible_devices="GPU-1", device_minors=()),
+            cuda(init_code=100),
+            "NVIDIA_VISIBLE_DEVICES",
+            "run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)",
+        ),
+        (
+            container(capabilities=("compute", "utility")),
+            cuda(codec_libraries={"libnvcuvid.so.1": NO}),
+            "NVIDIA_DRIVER_CAPABILITIES",
+            GIVE_VIDEO,
+        ),
+        (
+            container(),
+            cuda(codec_libraries={"libnvcuvid.so.1": NO}),
+            "NVIDIA_DRIVER_CAPABILITIES",
+            "install the driver's decode and encode libraries on the host",
+        ),
+        (
+            container(visible_devices="GPU-1"),
+            cuda(name="NVIDIA GeForce RTX 4090"),
+            "part of the host's GPUs",
+            "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES",
+        ),
+    ],
+)
+def test_each_trap_of_a_container_says_how_to_start_it(
+    inside: ContainerReport, driver: CudaReport, subject: str, mend: str
+) -> None:
+    """A container is mended from outside, by how it is started: the option is in the words."""
+    assert mend in verdict_on(subject, judge_container(inside, driver)).mend

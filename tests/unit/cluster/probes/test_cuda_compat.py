@@ -494,3 +494,51 @@ def test_a_missing_compiler_is_a_limit_with_its_package() -> None:
     assert verdict.limits == ("scaling and converting pictures on the GPU: the processor does it",)
     assert verdict_on("NVRTC", report(nvrtc="13.5")).state is State.OK
     assert not [found for found in judge(CompatFacts(report())) if found.subject == "NVRTC"]
+
+
+COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, so that the driver's libcuda is used"
+
+
+@pytest.mark.parametrize(
+    ("subject", "found", "mend"),
+    [
+        ("NVIDIA driver", report(kernel_module=NO, library=NO), "install its driver; in a container"),
+        ("driver versions", report(kernel_module=NO, init_code=3), "sudo modprobe nvidia"),
+        ("driver versions", report(library=NO), "install the user-mode driver 580.159.04, of exactly"),
+        (
+            "driver versions",
+            report(library=own_library("575.57.08"), init_code=803),
+            "after a driver upgrade, restart the machine; else install libraries of version 580.159.04",
+        ),
+        ("CUDA initialisation", report(ended="no answer"), "sudo dmesg | grep -E 'NVRM|Xid'"),
+        ("driver branch", report("565.57.01", "12.6"), "install a driver of a production or long-term branch"),
+        ("generation", report(devices=(device(compute_capability="7.0"),)), "stay on that branch"),
+        ("generation", report(devices=(device(compute_capability="3.5"),)), "use a newer GPU"),
+        (
+            "codec libraries",
+            report(codec_libraries={"libnvcuvid.so.1": NO}),
+            "(Ubuntu: libnvidia-decode-580 and libnvidia-encode-580); in a container: -e NVIDIA_DRIVER_CAPABILITIES=",
+        ),
+        (
+            "codec libraries",
+            report(codec_libraries={"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}),
+            "install the driver's libraries of version 580.159.04",
+        ),
+        ("forward compatibility", compat_report(init_code=803), COMPAT_OUT),
+        ("forward compatibility", compat_report(driver="590.48.01"), COMPAT_OUT),
+        ("forward compatibility", compat_report(driver="595.45.04", init_code=100), COMPAT_OUT),
+        (
+            "hardware for compat packages",
+            compat_report(init_code=804),
+            "upgrade the driver instead, and take the compat",
+        ),
+        (
+            "compat package's deployment",
+            compat_report(deployment=Deployment.MODULES),
+            "let the module check that the package fits the driver before it sets the path",
+        ),
+    ],
+)
+def test_each_verdict_that_a_user_can_act_upon_says_how(subject: str, found: CudaReport, mend: str) -> None:
+    """The words of the remedy are for that very fault, with the version, package or command that it takes."""
+    assert mend in verdict_on(subject, found).mend

@@ -3,6 +3,7 @@
 import pytest
 
 from codecfleet.cluster.probes.cuda_errors import CUDA_ERRORS, cuda_error
+from codecfleet.cluster.probes.nvml import nvml_remedy
 
 WORDS = {
     2: ("no memory left", "end a process that holds the device's memory"),
@@ -59,3 +60,19 @@ def test_forward_compatibility_that_is_refused_leads_to_a_newer_driver() -> None
     """804: the package is taken out of both places that a loader looks in, and a newer driver is what helps."""
     mend = cuda_error(804).mend
     assert mend.endswith("out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead")
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (9, "sudo modprobe nvidia"),
+        (12, "--gpus all"),
+        (13, "install a newer NVIDIA driver"),
+        (17, "ls -l /dev/nvidia*"),
+        (18, "restart the machine"),
+    ],
+)
+def test_an_nvml_that_does_not_start_says_what_to_do(code: int, step: str) -> None:
+    """NVML's own codes (driver not loaded, no library, no function, refused, versions that differ) have their steps."""
+    assert step in nvml_remedy(code)
+    assert nvml_remedy(999) == ""

@@ -26,14 +26,36 @@ def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
-    [(2, "memory"), (100, "no CUDA device"), (803, "belong together"), (804, "forward"), (999, "gave up")],
+    ("code", "words", "mend"),
+    [
+        (2, "memory", "end other processes on this device"),
+        (100, "no CUDA device", "--gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"),
+        (201, "context is not usable", "codecfleet doctor --fresh"),
+        (222, "too old", "install a driver from R570 on"),
+        (304, "operating system refused", "--gpus all"),
+        (803, "belong together", "restart the machine after a driver upgrade"),
+        (804, "forward", "out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead"),
+        (999, "gave up", "sudo dmesg | grep Xid"),
+    ],
 )
-def test_what_can_be_mended_says_how(code: int, words: str) -> None:
+def test_what_can_be_mended_says_how(code: int, words: str, mend: str) -> None:
     """A decoder's CUDA errors that a user can act upon carry the act."""
     fault = decode_fault(f"cuvidCreateDecoder : \nError code : {code}\nError Type : x")
     assert words in fault.reason
-    assert fault.mend
+    assert mend in fault.mend
+
+
+@pytest.mark.parametrize(
+    ("code", "mend"),
+    [
+        (10, "close other encoder sessions on this machine, or free GPU memory"),
+        (15, "install a driver from R570 on, which has interface 13.0"),
+        (21, 'reinstall PyNvVideoCodec: pip install "codecfleet[nvidia]"'),
+    ],
+)
+def test_what_an_encoder_lacks_says_how(code: int, mend: str) -> None:
+    """An encoder's errors that a user can act upon carry the act, too."""
+    assert encode_fault(f"nvEncOpenEncodeSessionEx returned error {code}").mend == mend
 
 
 def test_a_session_limit_is_not_a_missing_encoder() -> None:
@@ -47,9 +69,9 @@ def test_a_session_limit_is_not_a_missing_encoder() -> None:
 @pytest.mark.parametrize(
     ("message", "mend"),
     [
-        ("RuntimeError: Failed to load NVENC library: libnvidia-encode.so.1: cannot open", "add video"),
-        ("libnvcuvid.so.1: cannot open shared object file", "add video"),
-        ("RuntimeError: Driver version is too old", "driver branch"),
+        ("RuntimeError: Failed to load NVENC library: libnvidia-encode.so.1: cannot open", "compute,video,utility"),
+        ("libnvcuvid.so.1: cannot open shared object file", "compute,video,utility"),
+        ("RuntimeError: Driver version is too old", "install a driver from R570 on"),
         ("ModuleNotFoundError: No module named 'PyNvVideoCodec'", 'pip install "codecfleet[nvidia]"'),
     ],
 )
