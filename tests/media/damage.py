@@ -141,15 +141,42 @@ async def outcome(film: Film, source: Path, output: Path, workers: int) -> tuple
     return f"{digest} {told}", len(report.segments)
 
 
+def cuttable(film: Film, folder: Path) -> Film:
+    """Return a film that can be read when it is cut short: where the index lies at the end, a copy of its video."""
+    cut = folder / f"cut{film.path.suffix}"
+    cut.write_bytes(film.damaged(Damage.CUT, 0))
+    if opened(cut) is not None:
+        return film
+    # In a transport stream the last picture is cut too; in Matroska it is left out.
+    copies = (copied(film, folder / f"{film.path.stem}{suffix}") for suffix in (".ts", ".mkv"))
+    return next((copy for copy in copies if copy is not None), film)
+
+
+def copied(film: Film, copy: Path) -> Film | None:
+    """Copy a film's video into another container; None where that does not hold it."""
+    try:
+        with av.open(str(film.path)) as source, av.open(str(copy), "w") as target:
+            stream = target.add_stream_from_template(source.streams.video[0])
+            for packet in source.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    target.mux(packet)
+    except (av.error.FFmpegError, ValueError):
+        return None
+    return opened(copy)
+
+
 async def outcomes(film: Film, folder: Path, places: int) -> dict[str, list[tuple[str, int]]]:
     """Encode a film with each damage, with each number of workers."""
     found: dict[str, list[tuple[str, int]]] = {}
     output = folder / "output.mkv"
+    films = {Damage.CUT: await asyncio.to_thread(cuttable, film, folder), Damage.BITS: film}
     for damage in Damage:
         for seed in range(places):
-            source = folder / f"{damage}{seed}{film.path.suffix}"
-            await asyncio.to_thread(source.write_bytes, film.damaged(damage, seed))
-            found[f"{damage} {seed}"] = [await outcome(film, source, output, workers) for workers in WORKERS]
+            chosen = films[damage]
+            source = folder / f"{damage}{seed}{chosen.path.suffix}"
+            await asyncio.to_thread(source.write_bytes, chosen.damaged(damage, seed))
+            found[f"{damage} {seed}"] = [await outcome(chosen, source, output, workers) for workers in WORKERS]
             source.unlink()
     return found
 
