@@ -1,20 +1,20 @@
 """What is wrong on a machine, and how to mend it: pure rules over a node report, the gravest first."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import Final
 
+from .engine_findings import engine_findings, gpus_of, undecoding_slices
+from .finding import Finding, Weight
 from .hardware import load_hardware
 from .placement.guest_share import guest_share
 from .probes.absence import Absence, NotApplicable, known
 from .probes.container import judge_container
 from .probes.cuda_compat import STUCK_MEND, CompatFacts, has_driver, judge
-from .probes.device_report import DeviceReport, MigSlice
-from .probes.engines import Direction, Engine, How, Trial
+from .probes.device_report import DeviceReport
+from .probes.engines import Direction, How, Trial
 from .probes.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
-from .probes.node_report import DeviceTrials, NodeReport
+from .probes.node_report import NodeReport
 from .probes.nvml_facts import BRANDS
 from .probes.trial_cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from .probes.verdict import State, Verdict
@@ -22,9 +22,6 @@ from .probes.xids import XidAction, xid_rule
 
 __all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
 
-_DECODES_NOTHING_MEND: Final = (
-    "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
-)
 _NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
 _REBOOT: Final = "stop the work on this node, then restart the machine"
 _RECOVERY_MENDS: Final = {
@@ -35,31 +32,7 @@ _RECOVERY_MENDS: Final = {
 }
 """By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
 _RESETS: Final = ("reset", "drain and reset")
-
-
 _LICENCE_MEND: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
-
-
-class Weight(Enum):
-    """How grave a finding is."""
-
-    BROKEN = "broken"  #: something does not work that should, until a user mends it
-    LIMITED = "limited"  #: works, but not everything, or not as fast
-    NOTE = "note"  #: nothing to mend; it is good to know what will happen
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to know. ``about`` names the device or part; ``title``, ``cause`` and ``mend`` are a sentence each.
-
-    ``mend`` is "" where there is nothing to do.
-    """
-
-    weight: Weight
-    title: str
-    cause: str
-    mend: str = ""
-    about: str = ""
 
 
 _ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
@@ -73,8 +46,7 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
         *_nvml(report),
         *_of_verdicts(report),
         *_health(report),
-        *_engines(report),
-        *_encoder_capacity(report),
+        *engine_findings(report),
         *_mig(report),
         *_vgpu(report),
         *_software(report),
@@ -110,7 +82,7 @@ def _codecs_work(report: NodeReport) -> bool:
 
 def _brand(report: NodeReport) -> str:
     """Return NVML's brand of the first GPU, which stands for all as it does for the container runtime; "" unknown."""
-    said = (gpu.facts.get("brand") for gpu in _gpus(report))
+    said = (gpu.facts.get("brand") for gpu in gpus_of(report))
     return next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
 
 
@@ -120,25 +92,6 @@ def _has_devices(report: NodeReport) -> bool:
 
 def _driver_is_here(report: NodeReport) -> bool:
     return _has_devices(report) or (not isinstance(report.cuda, NotApplicable) and has_driver(report.cuda))
-
-
-def _gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
-    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
-
-
-def _names(report: NodeReport) -> dict[str, str]:
-    """Map what trials call a device to what people call it."""
-    names: dict[str, str] = {}
-    for device in _gpus(report):
-        label = f"GPU {device.index} ({device.name})"
-        names[known(device.uuid, str(device.index))] = label
-        if not isinstance(device.mig, NotApplicable):
-            names |= {part.uuid: f"{label}, MIG {part.profile} {part.gpu_instance}" for part in device.mig.slices}
-    return names
-
-
-def _about(report: NodeReport, trials: DeviceTrials) -> str:
-    return _names(report).get(trials.device, trials.kind)
 
 
 def _is_cut_off(report: NodeReport) -> bool:
@@ -193,7 +146,7 @@ def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
 
 
 def _health(report: NodeReport) -> Iterator[Finding]:
-    for device in _gpus(report):
+    for device in gpus_of(report):
         about, health = f"GPU {device.index} ({device.name})", device.health
         if health.lost:
             mend = f"{_reset(device)}; if it stays lost, restart the machine"
@@ -230,83 +183,8 @@ def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
             yield Finding(Weight.NOTE, f"Xid {xid}, {rule.name}", rule.reason, "", about)
 
 
-def _engines(report: NodeReport) -> Iterator[Finding]:
-    without_decoder = {part.uuid for gpu in _gpus(report) for part in _undecoding(gpu)}
-    without_encoder: dict[tuple[str, str], list[str]] = {}
-    for device in report.devices:
-        if device.device in without_decoder:
-            continue  # a slice that no video work goes to is told of as such
-        about = _about(report, device)
-        decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
-        encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
-        yield from _decoders(device, decodes, about)
-        yield from _wrong(decodes + encodes, about)
-        if encodes and not any(trial.works for trial in encodes):
-            if mendable := next((trial for trial in encodes if trial.mend), None):
-                title = "this device's encoder does not work"
-                yield Finding(Weight.BROKEN, title, mendable.reason, mendable.mend, about)
-            else:
-                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
-                without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
-    yield from _no_encoders(without_encoder, report.host.cores)
-
-
-def _no_encoders(kinds: dict[tuple[str, str], list[str]], cores: int) -> Iterator[Finding]:
-    for (decoder, reason), devices in kinds.items():
-        title = f"no NVENC: {decoder} here, and this machine's {cores} core{'' if cores == 1 else 's'} encode"
-        counted = ", ".join(f"{devices.count(kind)} x {kind}" for kind in dict.fromkeys(devices))
-        yield Finding(Weight.NOTE, title, f"{reason}: {counted}")
-
-
-def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterator[Finding]:
-    smoke = device.smoke
-    if smoke is not None and not smoke.works:
-        title = "this device does not decode, though others of its kind do"
-        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.mend or _DECODES_NOTHING_MEND, about)
-        return
-    if not decodes or any(trial.works for trial in decodes):
-        return
-    mendable = next((trial for trial in decodes if trial.mend), None)
-    if mendable is not None:
-        yield Finding(Weight.BROKEN, "this device decodes nothing", mendable.reason, mendable.mend, about)
-    elif decodes[0].how in (How.TRIED, How.ASKED):
-        # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
-        yield Finding(
-            Weight.LIMITED,
-            "this device decodes nothing",
-            decodes[0].reason,
-            f"if it should: {_DECODES_NOTHING_MEND}",
-            about,
-        )
-    else:
-        yield Finding(Weight.NOTE, "this device decodes nothing", decodes[0].reason, "", about)
-
-
-def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
-    """Tell of cases that the driver promises and that do not come out; a whole engine that fails is told above."""
-    if not any(trial.works for trial in trials):
-        return
-    for trial in trials:
-        if trial.works or trial.how is not How.TRIED or not trial.mend:
-            continue
-        yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.mend, about)
-
-
-def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
-    trials = {known_device.device: known_device.trials for known_device in report.devices}
-    for device in _gpus(report):
-        said = [codec for codec, percent in device.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
-        tried = [t for t in trials.get(known(device.uuid, ""), ()) if t.engine is Engine.NVENC]
-        if said and tried and not any(trial.works for trial in tried):
-            yield Finding(
-                Weight.NOTE,
-                "NVML's encoder capacity is not believed",
-                f"{device.name} reports capacity for {', '.join(said)}, but it has no encoder",
-            )
-
-
 def _mig(report: NodeReport) -> Iterator[Finding]:
-    for device in _gpus(report):
+    for device in gpus_of(report):
         if isinstance(device.mig, NotApplicable):
             continue
         about = f"GPU {device.index} ({device.name})"
@@ -316,7 +194,7 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
             state = "on" if device.mig.pending else "off"
             title = f"MIG will be {state} after a reset"
             yield Finding(Weight.LIMITED, title, "a change is pending", _reset(device), about)
-        profiles = [part.profile for part in _undecoding(device)]
+        profiles = [part.profile for part in undecoding_slices(device)]
         for profile in dict.fromkeys(profiles):
             count = profiles.count(profile)
             title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
@@ -340,18 +218,8 @@ def _no_slice(device: DeviceReport, refused: NotApplicable | None, about: str) -
     return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
 
 
-def _undecoding(device: DeviceReport) -> list[MigSlice]:
-    """Return the slices that are known to have no decoder."""
-    if isinstance(device.mig, NotApplicable):
-        return []
-    counts = [
-        (part, [count.count for count in part.engines if count.engine is Engine.NVDEC]) for part in device.mig.slices
-    ]
-    return [part for part, decoders in counts if decoders and not any(decoders)]
-
-
 def _vgpu(report: NodeReport) -> Iterator[Finding]:
-    for device in _gpus(report):
+    for device in gpus_of(report):
         about = f"GPU {device.index} ({device.name})"
         if not device.uuid_is_stable:
             cause = "a vGPU's UUID changes with every start of its machine"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from .capability_matrix import all_trials, capability_matrix
-from .findings import Weight
+from .finding import Weight
 from .grouping import counted, equal_groups, short_names
 from .inventory_lines import device_units, hypervisor_gpus
 from .probes.absence import NotApplicable, known

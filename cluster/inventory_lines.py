@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from .capability_matrix import all_trials, capability_matrix
 from .device_values import device_condition
+from .engine_findings import gpus_of
 from .findings import findings, needs_mending, verdicts
 from .grouping import counted, equal_groups
 from .probes.absence import Maybe, NotApplicable, known
@@ -49,28 +50,24 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     A GPU that hosts vGPUs is none: its engines belong to its guests.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
-    for gpu in _gpus(report):
+    for gpu in gpus_of(report):
         if hosts_vgpus(gpu):
             continue
         if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.mig.slices]
         else:
             units.append((known(gpu.uuid, str(gpu.index)), gpu.name, gpu))
-    return units or [(device.device, device.kind, None) for device in report.devices if not _gpus(report)]
+    return units or [(device.device, device.kind, None) for device in report.devices if not gpus_of(report)]
 
 
 def hypervisor_gpus(report: NodeReport) -> list[str]:
     """Return the names of the GPUs whose engines belong to vGPU guests of this machine."""
-    return [gpu.name for gpu in _gpus(report) if hosts_vgpus(gpu)]
+    return [gpu.name for gpu in gpus_of(report) if hosts_vgpus(gpu)]
 
 
 def hosts_vgpus(gpu: DeviceReport) -> bool:
     """Tell whether a GPU is a hypervisor's, for its guests."""
     return known(gpu.virtualization, "") == HOST_VGPU
-
-
-def _gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
-    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
@@ -82,9 +79,9 @@ def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
 
 def _each_device(report: NodeReport) -> Iterator[str]:
     trials = {device.device: device for device in report.devices}
-    for gpu in _gpus(report):
+    for gpu in gpus_of(report):
         yield from _device(gpu, trials)
-    if not _gpus(report):
+    if not gpus_of(report):
         yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
 
@@ -92,8 +89,8 @@ def _each_device(report: NodeReport) -> Iterator[str]:
 def _equal_devices(report: NodeReport) -> Iterator[str]:
     """Yield the devices of a machine without what tells equal ones from each other."""
     trials = {device.device: device for device in report.devices}
-    texts = [text for gpu in _gpus(report) for text in _kinds(gpu, trials)]
-    texts += [device.kind for device in report.devices if not _gpus(report)]
+    texts = [text for gpu in gpus_of(report) for text in _kinds(gpu, trials)]
+    texts += [device.kind for device in report.devices if not gpus_of(report)]
     for group in equal_groups(texts, lambda text: text):
         yield from wrapped(f"{len(group)} x {group[0]}", "  ")
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
@@ -146,10 +143,10 @@ def mig_lines(reports: Reports) -> Iterator[str]:
 
 
 def _mig_of(report: NodeReport) -> Iterator[str]:
-    if not _gpus(report):
+    if not gpus_of(report):
         yield "  no NVIDIA devices"
     trials = {device.device: device for device in report.devices}
-    for gpu in _gpus(report):
+    for gpu in gpus_of(report):
         yield f"  GPU {gpu.index}: {gpu.name}"
         if isinstance(gpu.mig, NotApplicable):
             yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
@@ -182,9 +179,9 @@ def vgpu_lines(reports: Reports) -> Iterator[str]:
 
 
 def _vgpus_of(report: NodeReport) -> Iterator[str]:
-    if not _gpus(report):
+    if not gpus_of(report):
         yield "  no NVIDIA devices"
-    for gpu in _gpus(report):
+    for gpu in gpus_of(report):
         yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
         uuid = known(gpu.uuid, "")
         if uuid in report.vgpu_hosts:

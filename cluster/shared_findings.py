@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .findings import Finding, Weight, findings
+from .finding import Finding, Weight
+from .findings import findings
 from .grouping import equal_groups, named_nodes, number_ranges
 from .probes.node_report import NodeReport, SilentNode
 from .text_lines import wrapped
