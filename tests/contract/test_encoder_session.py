@@ -13,11 +13,12 @@ from codecfleet.actors.encoder_session import EncodedPacket, EncoderSession
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.actors.encoder_tables import settle_encoder
 from codecfleet.actors.encoding import SoftwareEncoder
-from codecfleet.actors.media import Colour, VideoFormat
+from codecfleet.actors.media import Colour, SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
 from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
+from codecfleet.actors.nvidia.nvenc_rates import RateChange
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
-from codecfleet.errors import EncoderFailed
+from codecfleet.errors import EncoderFailed, Unsupported
 from codecfleet.testing.clips import picture
 from codecfleet.testing.fake_nvenc import FakeNvenc
 
@@ -126,6 +127,42 @@ def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str
         order = [packet.pts_ticks for packet in run(session, frames_of(case[2], TIMES))]
         depth = session.reorder_frames
     assert all(sorted(order)[place - depth] <= order[place] for place in range(depth, len(order)))
+
+
+def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """It is one, a decoder can begin there, and every picture still gives one packet."""
+    frames = frames_of(case[2], TIMES)
+    with open_session() as session:
+        packets = [
+            packet for number, frame in enumerate(frames) for packet in session.encode(frame, keyframe=number == 7)
+        ]
+        packets += session.finish()
+        extradata = session.extradata
+    assert [packet.pts_ticks for packet in packets if packet.is_keyframe] == [TIMES[0], TIMES[7]]
+    place = next(number for number, packet in enumerate(packets) if packet.pts_ticks == TIMES[7])
+    assert {packet.pts_ticks for packet in packets[place:]} == set(TIMES[7:])
+    decoder = av.CodecContext.create({"av1": "libdav1d"}.get(case[1].value, case[1].value), "r")
+    decoder.extradata = extradata
+    found = [frame for packet in packets[place:] for frame in decoder.decode(av.Packet(packet.payload))]
+    assert len(found + decoder.decode(None)) == len(TIMES[7:])
+
+
+def test_what_an_engine_does_not_do_is_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
+    """Messages and new rates are NVENC's: it takes them, and software says by its name that it does not."""
+    frames = frames_of(case[2], TIMES[:2])
+    message = SeiMessage(5, b"0123456789abcdef")
+    with open_session() as session:
+        if case[0] == "nvenc":
+            session.encode(frames[0], sei_messages=[message])
+            session.reconfigure(RateChange(fps=50))
+        else:
+            with pytest.raises(Unsupported, match=f"{session.name} writes no SEI messages"):
+                session.encode(frames[0], sei_messages=[message])
+            with pytest.raises(Unsupported, match=f"{session.name} cannot change its rates"):
+                session.reconfigure(RateChange(fps=50))
+            session.encode(frames[0])
+        session.encode(frames[1])
+        assert session.finish()
 
 
 def test_a_session_encodes_once(open_session: Open, case: tuple[str, Codec, str]) -> None:
