@@ -75,8 +75,6 @@ class NodeEntry(Strict):
     processor: str = "processor"
     speed: Annotated[float, Field(gt=0)] = 1.0
     driver: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
-    taints: tuple[str, ...] = ()
     preemptible: bool = False
     cordoned: str = ""
     tegra: str = ""
@@ -156,8 +154,6 @@ class _Resolver:
                 memory_bytes=int(entry.memory_gib * GIB),
                 driver=entry.driver,
                 devices=(*devices, _processor(entry, name)),
-                labels=entry.labels,
-                taints=entry.taints,
                 preemptible=entry.preemptible,
                 cordoned=entry.cordoned,
                 tegra=entry.tegra,

@@ -1,6 +1,5 @@
 """What is taken for granted of a processor that was not probed: every node has the same codecfleet and PyAV."""
 
-from collections.abc import Mapping
 from functools import cache
 from itertools import product
 
@@ -27,7 +26,7 @@ def _assumed_trials() -> tuple[Trial, ...]:
     )
 
 
-def processor_of(node: str, name: str, cores: int, labels: Mapping[str, str]) -> Node:
+def processor_of(node: str, name: str, cores: int) -> Node:
     """Return a node of which only its processor is known, with ``cores`` slots for any software codec."""
     device = Device(
         device=processor_name(node),
@@ -37,7 +36,7 @@ def processor_of(node: str, name: str, cores: int, labels: Mapping[str, str]) ->
         engines={Engine.CPU: cores},
         trials=_assumed_trials(),
     )
-    return Node(node=node, name=name, devices=(device,), labels=dict(labels))
+    return Node(node=node, name=name, devices=(device,))
 
 
 def plain_demand(job: str, pieces: int, workers_max: int | None = None) -> Demand:

@@ -254,8 +254,6 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
         name=node.name,
         devices=tuple(devices),
         dlas=dlas_of(node.name, sum(each.engines.get(Engine.DLA, 0) for each in node.devices)),
-        labels=node.labels,
-        taints=node.taints,
         preemptible=node.preemptible,
         memory_bytes=node.memory_bytes,
         speed=node.speed,

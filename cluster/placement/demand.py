@@ -1,6 +1,6 @@
 """What jobs ask for: frozen values, a pure function of plans and of what is left to do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -58,9 +58,8 @@ class Demand:
     """One job's wish.
 
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
-    against other jobs of the same ``priority`` (higher goes first). ``at_node`` is the node that holds a node-local
-    input: no other can read it; "" where every node can. ``tolerates`` names taints that do not keep it away.
-    ``frames_total`` is how long the whole job is, however much of it is left; 0 where nobody says.
+    against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
+    how long the whole job is, however much of it is left; 0 where nobody says.
     ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
@@ -81,9 +80,6 @@ class Demand:
     frames_total: int = 0
     priority: int = 0
     weight: Fraction = Fraction(1)
-    at_node: str = ""
-    tolerates: frozenset[str] = frozenset()
-    needs_labels: dict[str, str] = field(default_factory=dict)
     workers_max: int | None = None
 
     @property

@@ -38,20 +38,18 @@ def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[Opti
     """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, whatever the number of GPUs), so a
-    short job has no use for many. Sessions of processors and warm ones are there at once.
+    short job has no use for many. Sessions of processors are there at once.
     """
     if wanted <= 1 or not options or any(option.recipe.route is Route.CPU for option in options):
         return wanted
     times = ledger.hardware.sessions
     hosts = {option.site.host.index: option.site.host.device_sessions for option in options}
-    warm = sum({option.site.order: option.warm for option in options}.values())
     before = sum(hosts.values()) / len(hosts)
     work_s = sum(segments) / max(option.recipe.fps for option in options)
     segment_s = work_s / len(segments)
     opened_s = 0.0
     for number in range(wanted):
-        cold = number - warm
-        ready_s = times.first_start_s + (before + cold // len(hosts)) * times.start_s if cold >= 0 else 0.0
+        ready_s = times.first_start_s + (before + number // len(hosts)) * times.start_s
         if number:
             done_s = max((work_s + opened_s) / number, ceil(len(segments) / number) * segment_s)
             if ready_s + segment_s >= done_s:

@@ -50,7 +50,6 @@ class Fill:
     def __init__(self, demands: Iterable[Demand], ledger: Ledger, catalogue: Catalogue, policy: Policy) -> None:
         self._ledger = ledger
         self._catalogue = catalogue
-        self._policy = policy
         most = Fraction(policy.weight_most)
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
@@ -144,7 +143,7 @@ class Fill:
 
     def _best_fit(self, claim: Claim) -> int | None:
         fitting = [
-            (option_key(option, self._ledger, self._policy), index)
+            (option_key(option, self._ledger), index)
             for index, option in enumerate(claim.options)
             if not self._ledger.why_not(option.site, option.recipe)
         ]
@@ -193,14 +192,14 @@ class Fill:
         # Demands that ask for the same share the tuple of their options, and so the queue.
         queue = self._queues.get(id(claim.options))
         if queue is None:
-            queue = self._queues[id(claim.options)] = _Queue(claim.options, self._ledger, self._policy)
+            queue = self._queues[id(claim.options)] = _Queue(claim.options, self._ledger)
         return queue
 
 
-def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
+def option_key(option: Option, ledger: Ledger) -> Key:
     """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
 
-    Nodes that come last come last. Then counts what gains most frames a second, warm sessions first, in steps of a
+    Nodes that come last come last. Then counts what gains most frames a second, in steps of a
     quarter: rates are no more exact than that, and spreading the load is worth more. Then what is least loaded; then
     hosts without a GPU, so that GPUs stay free for what only they do; then the host that has opened the fewest GPU
     sessions; then a whole GPU before a share of one, whose engines others may be using; then the inventory's order, so
@@ -208,8 +207,6 @@ def option_key(option: Option, ledger: Ledger, policy: Policy) -> Key:
     """
     site = option.site
     gain = ledger.gain_fps(site, option.recipe)
-    if site.sessions < option.warm:
-        gain *= 1 + policy.warm_gain
     host = site.host
     load = round(_load(site, option), 9)
     return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
@@ -233,11 +230,10 @@ def _load(site: Site, option: Option) -> float:
 class _Queue:
     """Options in the order in which they are to be taken, worked out again only when they come to the front."""
 
-    def __init__(self, options: tuple[Option, ...], ledger: Ledger, policy: Policy) -> None:
+    def __init__(self, options: tuple[Option, ...], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
-        self._policy = policy
-        self._heap = [(option_key(option, ledger, policy), index) for index, option in enumerate(options)]
+        self._heap = [(option_key(option, ledger), index) for index, option in enumerate(options)]
         heapify(self._heap)
 
     def next_fit(self) -> int | None:
@@ -252,7 +248,7 @@ class _Queue:
             if self._ledger.why_not(option.site, option.recipe):
                 heappop(heap)
                 continue
-            now = option_key(option, self._ledger, self._policy)
+            now = option_key(option, self._ledger)
             if now <= key:
                 return index
             heapreplace(heap, (now, index))

@@ -92,8 +92,6 @@ class Node:
     name: str
     devices: tuple[Device, ...]
     dlas: tuple[Dla, ...] = ()
-    labels: dict[str, str] = field(default_factory=dict)
-    taints: tuple[str, ...] = ()
     preemptible: bool = False
     memory_bytes: int | None = None
     speed: float = 1.0

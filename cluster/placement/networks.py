@@ -125,15 +125,15 @@ class _Claim:
 
 def _claim(demand: Demand, places: Sequence[_Place], policy: Policy) -> _Claim:
     asked = [place for place in places if not demand.dlas or place.dla.number in demand.dlas]
-    refusals = [_refusal(demand, place, policy) for place in asked]
+    refusals = [_refusal(place, policy) for place in asked]
     usable = [place for place, refusal in zip(asked, refusals, strict=True) if not refusal]
     return _Claim(demand, usable, policy, [refusal for refusal in refusals if refusal])
 
 
-def _refusal(demand: Demand, place: _Place, policy: Policy) -> str:
+def _refusal(place: _Place, policy: Policy) -> str:
     if place.dla.state is not DeviceState.OPEN:
         return f"DLA {place.dla.number} is {place.dla.state.value} because {place.dla.state_reason}"
-    return node_refusal(demand, place.node, policy)
+    return node_refusal(place.node, policy)
 
 
 def _why_nothing(claim: _Claim, inventory: Inventory) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..probes.device_report import DeviceKind
-from ..probes.engines import CodecCase, Engine
+from ..probes.engines import Engine
 from .demand import Demand, EncoderChoice, EncoderKind, Rendition
 from .inventory import DeviceState, Node
 from .ledger import Ledger, Site
@@ -12,22 +12,18 @@ from .policy import Policy, PreemptibleUse
 from .rates import Rates
 from .recipes import Kinds, Recipe, Refused, nvenc_kind, recipes_of
 
-__all__ = ["PREEMPTIBLE", "Catalogue", "Option", "Options", "node_refusal"]
-
-PREEMPTIBLE = "preemptible"
-"""The name by which a job tolerates nodes that may be taken away."""
+__all__ = ["Catalogue", "Option", "Options", "node_refusal"]
 
 Shape = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One route on one device. ``rank`` is 1 on nodes that come last, else 0; ``warm`` counts idle sessions."""
+    """One route on one device. ``rank`` is 1 on nodes that come last, else 0."""
 
     site: Site
     recipe: Recipe
     rank: int
-    warm: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +37,10 @@ class Options:
 class Catalogue:
     """Answers of recipes, remembered by kind of device and by what is asked."""
 
-    def __init__(
-        self, ledger: Ledger, rates: Rates, policy: Policy, warm: Mapping[str, Mapping[CodecCase, int]]
-    ) -> None:
+    def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
         self._sites = ledger.sites
         self._rates = rates
         self._policy = policy
-        self._warm = warm
         self._kind_of_site = [_device_key(site) for site in self._sites]
         self._recipes: dict[object, tuple[Recipe, ...] | Refused] = {}
         self._options: dict[object, Options] = {}
@@ -109,21 +102,15 @@ class Catalogue:
         for site, kind in zip(self._sites, self._kind_of_site, strict=True):
             if site.host.node is not node_of:
                 node_of = site.host.node
-                refusal = node_refusal(demand, node_of, self._policy)
+                refusal = node_refusal(node_of, self._policy)
             reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
             recipes = Refused(reason) if reason else self._recipes_of(demand, kinds, site, (shape, kind))
             if isinstance(recipes, Refused):
                 refused.setdefault(recipes.reason, []).append(site.device.device)
                 continue
             rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
-            warm = self._warm_at(site, demand)
-            found += [Option(site, recipe, rank, warm) for recipe in recipes]
+            found += [Option(site, recipe, rank) for recipe in recipes]
         return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
-
-    def _warm_at(self, site: Site, demand: Demand) -> int:
-        if not self._warm:
-            return 0
-        return self._warm.get(site.device.device, {}).get(demand.decode, 0)
 
     def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> tuple[Recipe, ...] | Refused:
         known = self._recipes.get(key)
@@ -145,39 +132,14 @@ class Catalogue:
         return known
 
 
-def node_refusal(demand: Demand, node: Node, policy: Policy) -> str:
-    """Return why a node as a whole is not for a demand; "" when it is."""
-    return (
-        _state_refusal("its node", node.state, node.state_reason)
-        or _reading_refusal(demand, node)
-        or _label_refusal(demand, node)
-        or _preemptible_refusal(demand, node, policy)
-    )
+def node_refusal(node: Node, policy: Policy) -> str:
+    """Return why a node as a whole takes no work; "" when it does."""
+    return _state_refusal("its node", node.state, node.state_reason) or _preemptible_refusal(node, policy)
 
 
-def _reading_refusal(demand: Demand, node: Node) -> str:
-    if not demand.at_node or demand.at_node in (node.node, node.name):
-        return ""
-    return f"the input lies on {demand.at_node}, where no other node can read it"
-
-
-def _label_refusal(demand: Demand, node: Node) -> str:
-    for label, value in sorted(demand.needs_labels.items()):
-        if node.labels.get(label) != value:
-            return f"its node does not have the label {label}={value}"
-    for taint in node.taints:
-        if taint not in demand.tolerates:
-            return f"its node has the taint {taint}, which the job does not tolerate"
-    return ""
-
-
-def _preemptible_refusal(demand: Demand, node: Node, policy: Policy) -> str:
-    if not node.preemptible:
-        return ""
-    if policy.preemptible is PreemptibleUse.NEVER:
+def _preemptible_refusal(node: Node, policy: Policy) -> str:
+    if node.preemptible and policy.preemptible is PreemptibleUse.NEVER:
         return "its node may be taken away at any moment, and the policy does not use such nodes"
-    if policy.preemptible is PreemptibleUse.TOLERANT and PREEMPTIBLE not in demand.tolerates:
-        return "its node may be taken away at any moment, which the job does not tolerate"
     return ""
 
 
@@ -222,7 +184,4 @@ def _shape(demand: Demand) -> Shape:
         demand.software_decode,
         demand.needs_gpu,
         demand.about_frames,
-        demand.at_node,
-        demand.tolerates,
-        tuple(sorted(demand.needs_labels.items())),
     )

@@ -7,10 +7,9 @@ has what it can use or nothing more fits; so a share that is not used flows on t
 rules in plain words.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from ..probes.engines import CodecCase
 from .demand import Demand
 from .fill import Fill
 from .inventory import Inventory
@@ -21,15 +20,10 @@ from .placement import Placement
 from .policy import Policy
 from .rates import Rates
 
-__all__ = ["Warm", "place"]
-
-Warm = Mapping[str, Mapping[CodecCase, int]]
-"""By device: how many idle sessions are open there for what they decode."""
+__all__ = ["place"]
 
 
-def place(
-    demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy, warm: Warm | None = None
-) -> Placement:
+def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy: Policy) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
     The order of demands and of nodes makes no difference; that of a node's devices does, for equals. Every demand's
@@ -40,11 +34,10 @@ def place(
         inventory: every node, whatever its state.
         rates: how fast engines are.
         policy: what may be used.
-        warm: idle sessions, which are preferred; none by default.
     """
     nodes = sorted(inventory.nodes, key=lambda node: node.node)
     ledger = Ledger.opened(nodes, policy, rates.hardware)
-    catalogue = Catalogue(ledger, rates, policy, warm or {})
+    catalogue = Catalogue(ledger, rates, policy)
     fills: list[Fill] = []
     for members in _by_priority(demands):
         fill = Fill(members, ledger, catalogue, policy)

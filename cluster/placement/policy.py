@@ -26,7 +26,6 @@ class PreemptibleUse(StrEnum):
 
     FREELY = "freely"  #: like any other node
     LAST = "last"  #: after all other nodes
-    TOLERANT = "tolerant"  #: last, and only for jobs that tolerate the taint "preemptible"
     NEVER = "never"
 
 
@@ -53,8 +52,6 @@ class Policy(BaseModel):
     """The most sessions on one GPU or slice, whatever its engines could take."""
     memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """The part of a device's and of a host's memory that is left alone."""
-    warm_gain: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """By how much a session is preferred where a warm one waits: as if it were so much faster."""
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.0
     """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0

@@ -92,7 +92,7 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One machine of a simulated fleet. ``taints`` keep work away that does not tolerate them by name.
+    """One machine of a simulated fleet.
 
     Its processor is among its devices where the fleet names it. ``cordoned`` says why somebody asked for no new work
     on it, "" where nobody did.
@@ -103,8 +103,6 @@ class SimulatedNode:
     memory_bytes: int
     driver: str
     devices: tuple[SimulatedDevice, ...]
-    labels: dict[str, str] = field(default_factory=dict)
-    taints: tuple[str, ...] = ()
     preemptible: bool = False
     cordoned: str = ""
     tegra: str = ""

@@ -65,6 +65,7 @@ class RayNode:
     """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved.
 
     ``devices`` are the GPUs that are known before any probe, ``shown`` their names, ``dlas`` counts the DLAs that are.
+    ``preemptible`` is a node that may be taken away at any moment.
     """
 
     node: str
@@ -72,7 +73,7 @@ class RayNode:
     cores: int
     free_cores: int
     gpus: int = 0
-    labels: dict[str, str] = field(default_factory=dict)
+    preemptible: bool = False
     draining: bool = False
     devices: tuple[Device, ...] = ()
     shown: ShownGpus | None = None
@@ -83,9 +84,10 @@ class RayNode:
 
         That is its processor, able to do all our software can, and such GPUs as are known.
         """
-        plain = processor_of(self.node, self.name, self.cores, self.labels)
+        plain = processor_of(self.node, self.name, self.cores)
         devices = (*self.devices, *plain.devices)
-        return replace(plain, devices=devices, shown=self.shown, dlas=dlas_of(self.node, self.dlas))
+        dlas = dlas_of(self.node, self.dlas)
+        return replace(plain, devices=devices, preemptible=self.preemptible, shown=self.shown, dlas=dlas)
 
 
 @dataclass(frozen=True, slots=True)

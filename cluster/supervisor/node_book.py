@@ -118,7 +118,7 @@ class NodeBook:
         devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
         devices += [self._offered(device) for device in self.gpus]
         return replace(
-            known, devices=tuple(devices), labels=dict(self.ray.labels), state=self.state, state_reason=reason
+            known, devices=tuple(devices), preemptible=self.ray.preemptible, state=self.state, state_reason=reason
         )
 
     def _offered(self, device: Device) -> Device:

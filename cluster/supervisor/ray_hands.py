@@ -59,6 +59,8 @@ class ProbeNode(Protocol):
 
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
+MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
+"""Ray's label of a node that its cloud may take away at any moment."""
 ORDERS_KEY = b"codecfleet/orders"
 CONTROL_CALLS = 64
 ADOPT_LIMIT_S = 5.0
@@ -396,7 +398,7 @@ def live_nodes() -> tuple[RayNode, ...]:
             cores=int(node["Resources"].get("CPU", 0)),
             free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
             gpus=int(node["Resources"].get("GPU", 0)),
-            labels=dict(node.get("Labels") or {}),
+            preemptible=(node.get("Labels") or {}).get(MARKET_LABEL) == SPOT,
             draining=node["NodeID"] in draining,
         )
         for node in ray.nodes()

@@ -16,13 +16,13 @@ from codecfleet.cluster.supervisor.seats import seats_of
 )
 def test_a_process_for_every_eight_cores(cores: int, slots: list[int]) -> None:
     """Slots are spread evenly over as few processes as may serve them; a node without cores has none."""
-    assert [seat.slots for seat in seats_of(processor_of("n", "host", cores, {}), 0, NO_UNITS)] == slots
+    assert [seat.slots for seat in seats_of(processor_of("n", "host", cores), 0, NO_UNITS)] == slots
 
 
 @given(st.integers(1, 2000))
 def test_seats_hold_every_core(cores: int) -> None:
     """Every core has a seat, no seat is empty or too large, and seats of a node are alike."""
-    seats = seats_of(processor_of("n", "host", cores, {}), 0, NO_UNITS)
+    seats = seats_of(processor_of("n", "host", cores), 0, NO_UNITS)
     assert sum(seat.slots for seat in seats) == cores
     assert all(1 <= seat.slots <= CORES_PER_PROCESS for seat in seats)
     assert max(seat.slots for seat in seats) - min(seat.slots for seat in seats) <= 1

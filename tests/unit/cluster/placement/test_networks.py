@@ -20,7 +20,7 @@ from codecfleet.cluster.supervisor.wiring import PlacingPlanner
 
 def orin(name: str, dlas: int, **changes: object) -> Node:
     """Return a machine with DLAs."""
-    plain = processor_of(name, name, 8, {})
+    plain = processor_of(name, name, 8)
     return replace(plain, dlas=dlas_of(name, dlas), **changes)  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ def test_some_dlas_are_asked_for() -> None:
 
 
 def test_machines_and_dlas_that_take_no_work_get_none() -> None:
-    """Drained machines, taints, and quarantined DLAs; nodes that may be taken away come last."""
+    """Drained machines and quarantined DLAs; nodes that may be taken away come last."""
     broken = orin("a", 2)
     sick = replace(broken.dlas[0], state=DeviceState.QUARANTINED, state_reason="it hangs")
     machine = replace(broken, dlas=(sick, broken.dlas[1]))
@@ -85,7 +85,7 @@ def test_machines_and_dlas_that_take_no_work_get_none() -> None:
     alone = placed([wish("j", dlas=(0,))], machine)
     assert alone.refusals[0].reason == "no DLA can do it: DLA 0 is quarantined because it hangs"
     drained = orin("b", 1, state=DeviceState.DRAINING, state_reason="a user asked")
-    assert sessions(placed([wish("j")], drained, orin("c", 1, taints=("mine",)))) == {}
+    assert sessions(placed([wish("j")], drained)) == {}
     spot = orin("a", 1, preemptible=True)
     assert sessions(placed([wish("j", 2)], spot, orin("b", 1))) == {"j": {"b/dla#0": 2}}
     assert sessions(placed([wish("j")], spot, policy=Policy(preemptible=PreemptibleUse.NEVER))) == {}

@@ -7,7 +7,7 @@ from fractions import Fraction
 from codecfleet.cluster.hardware import MIB
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory
-from codecfleet.cluster.placement.place import Warm, place
+from codecfleet.cluster.placement.place import place
 from codecfleet.cluster.placement.placement import Placement, Route
 from codecfleet.cluster.placement.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
@@ -19,8 +19,8 @@ RATES = start_rates()
 SOFTWARE = EncoderChoice.SOFTWARE
 
 
-def _place(wish: Demand, machines: Inventory, policy: Policy | None = None, warm: Warm | None = None) -> Placement:
-    return place([wish], machines, RATES, policy or Policy(), warm)
+def _place(wish: Demand, machines: Inventory, policy: Policy | None = None) -> Placement:
+    return place([wish], machines, RATES, policy or Policy())
 
 
 def _routes(placement: Placement) -> dict[str, Route]:
@@ -125,14 +125,6 @@ def test_a_short_job_does_not_open_sessions_that_come_too_late() -> None:
     assert _reason(placement, "n/gpu3").startswith("one more session would be open only when")
 
 
-def test_warm_sessions_come_first() -> None:
-    """Of two like devices the one with an idle session of the right kind is taken."""
-    machines = inventory(node("a", "L4"), node("b", "L4"))
-    warm = {"b/gpu0": {CodecCase(Codec.H264, Direction.DECODE): 1}}
-    assert set(_routes(_place(demand(segments=1), machines))) == {"a/gpu0"}
-    assert set(_routes(_place(demand(segments=1), machines, warm=warm))) == {"b/gpu0"}
-
-
 def test_a_vgpu_gets_the_part_that_is_its_own() -> None:
     """A fifth of three NVENC is less than one, at six tenths of its speed: a session, and one to fill its gaps."""
     whole = _place(demand(segments=1), inventory(node("n", "L40S")))
@@ -149,13 +141,6 @@ def test_memory_bounds_the_sessions() -> None:
     assert _sessions(placement) == {"n/gpu0": 2}
 
 
-def test_a_local_input_is_read_where_it_lies() -> None:
-    """Only the node that holds the input works on it, and the others say why not."""
-    placement = _place(demand(at_node="b"), inventory(node("a"), node("b")))
-    assert set(_routes(placement)) == {"b/cpu"}
-    assert "the input lies on b" in _reason(placement, "a/cpu")
-
-
 def test_cordoned_draining_and_quarantined_get_nothing() -> None:
     """What is not open takes no work, and says what it is and why."""
     for state in (DeviceState.CORDONED, DeviceState.DRAINING, DeviceState.QUARANTINED):
@@ -166,14 +151,11 @@ def test_cordoned_draining_and_quarantined_get_nothing() -> None:
 
 
 def test_preemptible_nodes_come_last() -> None:
-    """They are used when the others are full, or for jobs that tolerate them, as the policy says."""
+    """They are used when the others are full, or never, as the policy says."""
     machines = inventory(node("a", cores=8, preemptible=True), node("b", cores=4))
     assert _sessions(_place(demand(segments=6), machines)) == {"b/cpu": 4, "a/cpu": 2}
-    never, tolerant = Policy(preemptible=PreemptibleUse.NEVER), Policy(preemptible=PreemptibleUse.TOLERANT)
+    never = Policy(preemptible=PreemptibleUse.NEVER)
     assert _sessions(_place(demand(segments=6), machines, never)) == {"b/cpu": 4}
-    assert _sessions(_place(demand(segments=6), machines, tolerant)) == {"b/cpu": 4}
-    willing = demand(segments=6, tolerates=frozenset({"preemptible"}))
-    assert _sessions(_place(willing, machines, tolerant)) == {"b/cpu": 4, "a/cpu": 2}
 
 
 def test_an_engine_that_is_not_built_gets_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -17,7 +18,7 @@ from codecfleet.cluster.placement.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.placement.recipes import Recipe, Refused, recipes_of
 from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Engine
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
 
 from . import worlds
 
@@ -136,17 +137,12 @@ def test_the_policy_is_kept(world: World) -> None:
 @FEW
 @given(*WORLD)
 def test_work_goes_only_where_it_may(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
-    """Nothing runs on what is shut, lacks a label, has a taint or cannot read the input; one host has all of a lane."""
+    """Nothing runs on what is shut; one host has all of a lane."""
     placement = place(demands, inventory, RATES, policy)
-    by_job = {demand.job: demand for demand in demands}
     for lane, _, node, device in _booked(placement, demands, inventory, policy):
-        demand = by_job[lane.job]
         assert lane.node == node.node == device.node
         assert node.state is DeviceState.OPEN
         assert device.state is DeviceState.OPEN
-        assert demand.at_node in ("", node.node)
-        assert set(node.taints) <= demand.tolerates
-        assert demand.needs_labels.items() <= node.labels.items()
 
 
 @FEW
@@ -235,17 +231,27 @@ def _most_served(wishes: Sequence[frozenset[str]]) -> int:
     return best
 
 
+def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
+    """Return a node whose GPU decodes these cases and no others."""
+    trials = tuple(
+        Trial(case=case, engine=Engine.NVDEC, implementation="nvdec", works=True, how=How.TRIED) for case in cases
+    )
+    gpu, *others = node.devices
+    return replace(node, devices=(replace(gpu, trials=trials), *others))
+
+
 @FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
 def test_nobody_starves_who_could_be_served(wishes: list[set[str]]) -> None:
     """With one place on each node, as many jobs get one as any way of giving them out could serve."""
-    taints = {job: frozenset("abcd") - wish for job, wish in enumerate(wishes)}
-    nodes = [worlds.node(name, cores=1, taints=(f"only-{name}",)) for name in "abcd"]
-    demands = [
-        worlds.demand(f"job{job}", tolerates=frozenset(f"only-{name}" for name in "abcd" if name not in kept))
-        for job, kept in taints.items()
+    cases = [CodecCase(codec, Direction.DECODE) for codec in (Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9, Codec.VP8)]
+    nodes = [
+        _decoding(worlds.node(name, "L4"), [case for case, wish in zip(cases, wishes, strict=False) if name in wish])
+        for name in "abcd"
     ]
-    placement = place(demands, worlds.inventory(*nodes), RATES, SOFTWARE)
+    demands = [worlds.demand(f"job{job}", decode=cases[job], needs_gpu=True) for job in range(len(wishes))]
+    one_each = Policy(sessions_per_device=1)
+    placement = place(demands, worlds.inventory(*nodes), RATES, one_each)
     served = {lane.job for lane in placement.lanes}
     assert len(served) == _most_served([frozenset(wish) for wish in wishes])
 

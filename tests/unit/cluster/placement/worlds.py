@@ -77,7 +77,7 @@ STATES = st.sampled_from([DeviceState.OPEN] * 5 + [state for state in DeviceStat
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """Draw a node: GPUs, slices or none; caps, memory, labels, taints, states."""
+    """Draw a node: GPUs, slices or none; caps, memory, others' use, states."""
     made = node(name, *draw(st.lists(st.sampled_from(MODELS), max_size=3)), cores=draw(st.integers(1, 12)))
     devices: list[Device] = []
     for device in made.devices:
@@ -88,6 +88,8 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
                 encoder_sessions_max=draw(st.none() | st.integers(0, 4)),
                 free_memory_bytes=draw(st.none() | st.integers(0, 4 * GIB)),
                 share=draw(st.sampled_from([1.0, 0.5, 0.1])),
+                busy=draw(st.sampled_from([{}, {Engine.NVDEC: 0.4}, {Engine.NVENC: 1.0}])),
+                encoder_sessions_others=draw(st.integers(0, 2)),
                 driver_branch=draw(st.sampled_from(["570", "580"])),
                 parent=draw(st.sampled_from(["", f"{name}/whole"])),
             )
@@ -95,8 +97,6 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
     return replace(
         made,
         devices=tuple(devices),
-        labels={"zone": draw(st.sampled_from("ab"))},
-        taints=tuple(draw(st.sets(st.sampled_from(["training", "slow"]), max_size=1))),
         preemptible=draw(st.booleans()),
         memory_bytes=draw(st.none() | st.integers(0, 8 * GIB)),
         speed=draw(st.sampled_from([1.0, 0.5, 1.5])),
@@ -130,9 +130,6 @@ def demands(draw: st.DrawFn, job: str) -> Demand:
         encoder=draw(st.sampled_from(EncoderChoice)),
         priority=draw(st.integers(0, 1)),
         weight=Fraction(draw(st.integers(1, 5))),
-        at_node=draw(st.sampled_from(["", "", "n0"])),
-        tolerates=frozenset(draw(st.sets(st.sampled_from(["training", "slow", "preemptible"])))),
-        needs_labels=draw(st.sampled_from([{}, {}, {"zone": "a"}])),
         workers_max=draw(st.none() | st.integers(1, 6)),
     )
 

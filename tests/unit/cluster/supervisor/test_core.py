@@ -663,3 +663,14 @@ class Deaths(RuleBasedStateMachine):
 
 Deaths.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
 test_invariants_under_random_deaths = pytest.mark.filterwarnings("default")(Deaths.TestCase)
+
+
+@pytest.mark.parametrize("probed", [False, True])
+def test_a_node_that_may_be_taken_away_comes_last(*, probed: bool) -> None:
+    """What Ray's label says of a node holds before and after its probe."""
+    spot = replace(node("a"), preemptible=True)
+    world = World(spot, node("b"))
+    if probed:
+        world.tell(Probed(replace(spot, preemptible=False).unprobed()))
+    (worker,) = world.say("one", wants("j", 2)).slots["j"]
+    assert worker.startswith("b/cpu#0:")
