@@ -174,7 +174,7 @@ def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
 def _ways(request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool) -> tuple[Way, ...]:
     ways = []
     if usable and request.decoder != "software":
-        # Whoever asks for little latency takes pictures before all of their segment is beyond doubt.
+        # Low latency hands pictures out before all of their segment is beyond doubt.
         decoder = device.asking(request.nvdec, on_device=on_device)
         ways.append(Way(decoder, whole=not request.nvdec.keeps_coding_order))
     if request.decoder != "nvdec":

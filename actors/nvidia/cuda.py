@@ -131,6 +131,10 @@ class Cuda:
         """Wait until everything that was put into a stream is done."""
         self._begun("cuStreamSynchronize", handle)
 
+    def wait_for_all(self) -> None:
+        """Wait until everything is done that was put into any of the context's streams."""
+        self._begun("cuCtxSynchronize")
+
     def _begin(self) -> None:
         try:
             self._opened("cuInit", 0)

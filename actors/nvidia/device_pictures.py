@@ -16,6 +16,7 @@ from .host_pictures import packed_surface, planar_picture
 from .lent_memory import LentMemory
 from .memory_budget import MemoryBudget
 from .nvdec_session import SessionKey
+from .nvenc_dlpack import THREADS_STREAM
 from .pinned_memory import PinnedMemory
 from .surface_reader import SurfaceReader
 
@@ -155,7 +156,7 @@ class PictureMover:
         return np.array(buffer)
 
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait until everything is done that somebody else put into CUDA streams, by their handles.
+        """Wait for all work that others put into CUDA streams, given by their handles.
 
         Raises:
             DeviceError: what was put there failed, or there is no such stream.
@@ -163,7 +164,10 @@ class PictureMover:
         self._cuda.enter()
         for stream in streams:
             with self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
-                self._cuda.wait_for(stream)
+                if stream == THREADS_STREAM:  # of the producer's thread, which need not be this one
+                    self._cuda.wait_for_all()
+                else:
+                    self._cuda.wait_for(stream)
 
     def close(self) -> None:
         """Close its stream."""

@@ -38,7 +38,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         make_reader: makes what takes pictures out of a session's surfaces.
         cannot: says why the device does not decode a track, "" where it does.
         wrong_pictures: how many pictures this process's decoders called wrong so far.
-        wish: of whoever it is for, where that one can do without a session; None waits for one as long as it takes.
+        wish: of a caller that can do without a session; None waits for one as long as it takes.
         options: how sessions are opened; each picture's ``opaque`` has the ``PictureNotes`` that they ask for.
     """
 

@@ -14,13 +14,15 @@ from typing import Any, Final
 from ...errors import EncoderFailed
 from ..frames_dlpack import CUDA, DLTensor
 
-__all__ = ["DEFAULT_STREAM", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
+__all__ = ["DEFAULT_STREAM", "THREADS_STREAM", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
 
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
 _ADVICE: Final = "Round and convert them first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
+THREADS_STREAM: Final = 2
+"""The default stream of a thread (CU_STREAM_PER_THREAD): of whichever thread uses the number."""
 _WHOLE_NUMBERS: Final = (0, 1)
 """DLDataTypeCode of signed and unsigned ones; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
@@ -64,7 +66,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # behind the work of whoever fills it
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # behind its producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"

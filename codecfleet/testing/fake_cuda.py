@@ -120,6 +120,12 @@ class FakeCudaDriver:
         failed = next((code for code in [each() for each in todo] if code), 0)
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
+    def cuCtxSynchronize(self) -> Answer:  # noqa: N802
+        """Do everything that was put into any stream."""
+        for stream in [*self.default_streams, *self.streams]:
+            self.cuStreamSynchronize(stream)
+        return self._answer("cuCtxSynchronize")
+
     def cuMemcpyDtoHAsync(self, host: int, device: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
         """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoHAsync", stream, lambda: self._copy(host, device, size_bytes))

@@ -218,7 +218,7 @@ def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
     assert [each[1] for each in told(ran)] == [60, 60, 20, 20, 20]
     for codec in ("h264", "hevc"):
         sizes, keyframes, messages = looked_at(tmp_path / f"live-{codec}.mp4")
-        # The simulator begins HEVC anew with new rates; the driver is documented not to.
+        # The simulator restarts HEVC with new rates; the driver is documented not to.
         assert keyframes == ([0, 20] if codec == "h264" else [0, 20, 30])
         assert messages == [3, 20]
         assert sum(sizes[40:60]) < sum(sizes[0:20]) / 4

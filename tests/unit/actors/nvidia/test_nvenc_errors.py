@@ -101,7 +101,7 @@ def test_cudas_own_name_says_more_than_the_status(name: str, kind: type[Codecfle
 def test_a_session_too_many_is_told_from_too_little_memory(
     free: int | None, own: int, kind: type[CodecfleetError]
 ) -> None:
-    """The driver says 10 for both: free memory decides, and where nobody knows it, whether we encode."""
+    """The driver says 10 for both: free memory decides, and where that is unknown, whether we encode."""
     evidence = Evidence(opening=True, own_sessions=own, needed_bytes=100 * MEBIBYTE, free_bytes=free)
     error = nvenc_error(encoder_says(10), evidence)
     assert type(error) is kind
