@@ -5,10 +5,7 @@ memory, each with an equal part of the engines when all are busy. How many run, 
 guest cannot ask. (NVIDIA Virtual GPU Software User Guide, "Virtual GPU Types" and "Changing Scheduling Behavior".)
 """
 
-import re
-from collections.abc import Iterable
 from dataclasses import replace
-from math import ceil
 
 from ..hardware import Hardware
 from ..probes.device_report import DeviceKind
@@ -18,35 +15,26 @@ from .policy import Policy
 __all__ = ["SHARE_UNKNOWN", "guest_share", "shared_by_policy", "with_policy"]
 
 SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is counted as all of it"
-_TYPE = re.compile(r"(?P<board>.+)-(?P<gib>\d+)[ABCQ]")
-_MAKERS = ("NVIDIA ", "GRID ", "Tesla ")
-_MIB_IN_GIB = 1024
 
 
 def guest_share(name: str, hardware: Hardware) -> float | None:
-    """Return the part of its GPU's engines that a vGPU of this name has when all its neighbours are busy.
+    """Return the part of its GPU's engines that a vGPU has when all its neighbours are busy; None for unknown types.
 
-    None where the name is no type that shares a GPU by time, or one of a GPU that the tables lack or have in several
-    sizes.
+    One that has a GPU instance has all of the engines that its guest sees.
     """
-    parts = _TYPE.fullmatch(name)
-    if parts is None or int(parts["gib"]) == 0:
-        return None
-    sizes = {model.memory_mib for model in hardware.gpus.values() if _is_board(parts["board"], model.names)}
-    if len(sizes) != 1:
-        return None
-    return 1 / ceil(sizes.pop() / (int(parts["gib"]) * _MIB_IN_GIB))
-
-
-def _is_board(board: str, names: Iterable[str]) -> bool:
-    wanted = _plain(board)
-    return any(_plain(name) == wanted or _plain(name.partition("-")[0]) == wanted for name in names)
+    wanted = _plain(name)
+    for gpu in hardware.vgpu:
+        if any(_plain(each.name) == wanted for each in hardware.vgpu_types_of(gpu, mig_enabled=True)):
+            return 1.0
+        for each in hardware.vgpu_types_of(gpu, mig_enabled=False):
+            if _plain(each.name) == wanted:
+                return 1 / each.most
+    return None
 
 
 def _plain(name: str) -> str:
-    for maker in _MAKERS:
-        name = name.removeprefix(maker)
-    return name.removesuffix(" Generation").replace(" ", "").replace("-", "").upper()
+    """Return a type's name without its maker's, which has changed over the years."""
+    return name.removeprefix("GRID ").removeprefix("NVIDIA ")
 
 
 def with_policy(node: Node, policy: Policy) -> Node:

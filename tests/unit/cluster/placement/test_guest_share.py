@@ -25,15 +25,16 @@ from codecfleet.testing.simulated_report import simulated_report
         ("NVIDIA L40S-12C", 1 / 4),
         ("GRID T4-4Q", 1 / 4),
         ("NVIDIA A40-8Q", 1 / 6),
-        ("NVIDIA RTX6000-Ada-24Q", 1 / 2),
-        ("NVIDIA A100-1-5C", None),
+        ("GRID A100-10C", 1 / 4),
+        ("NVIDIA A100-10C", 1 / 4),
+        ("NVIDIA A100-1-5C", 1),
         ("NVIDIA Unheard-12Q", None),
         ("NVIDIA L40S-0Q", None),
         ("NVIDIA L40S", None),
     ],
 )
 def test_a_type_says_its_share(name: str, share: float | None) -> None:
-    """As many run as fit into the GPU's memory; a slice's type and an unknown GPU say nothing."""
+    """As many run as fit into the GPU's memory; a GPU instance's type has all of it; other names say nothing."""
     assert guest_share(name, load_hardware()) == share
 
 

@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.assumed import plain_demand
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
 from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.supervisor.events import NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.gap import effective_nodes
@@ -32,6 +32,7 @@ source = "documents"
 MACHINES = {
     "whole": 'model = "L4"\ncount = 2',
     "three slices": 'model = "H100"\nmig = ["3g.40gb", "2g.20gb", "1g.10gb"]',
+    "compute instances": 'model = "H100"\nmig = [["1c.3g.40gb", "1c.3g.40gb", "1c.3g.40gb"], "2g.20gb"]',
     "guest": 'model = "L40S"\nname = "NVIDIA L40S-12Q"\nvirtualization = "guest"\nmemory_gib = 12',
     "passed through": 'model = "L40S"\nvirtualization = "passthrough"',
     "two kinds": 'model = "L4"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]',
@@ -294,3 +295,13 @@ def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, Simu
 def _after_a_second(world: RayWorld) -> Grants:
     world.wait(1)
     return world.say("one", wish())
+
+
+def test_compute_instances_share_their_engines(machines: dict[str, SimulatedNode]) -> None:
+    """Three in one GPU instance have its three NVDEC and its memory together, and not three times."""
+    node = node_of_report(simulated_report(machines["compute instances"]), node="g")
+    *shared, alone = [device for device in node.devices if device.kind is DeviceKind.MIG]
+    assert len(shared) == 3
+    assert sum(device.engines[Engine.NVDEC] * device.share for device in shared) == pytest.approx(3)
+    assert sum(device.free_memory_bytes or 0 for device in shared) == pytest.approx(40 << 30, rel=0.05)
+    assert (alone.share, alone.engines[Engine.NVDEC]) == (1, 2)
