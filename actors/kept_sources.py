@@ -5,16 +5,18 @@ says which are. Whatever may have changed a container's state for good ends its 
 """
 
 import atexit
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from av.container import InputContainer
 
-from .opening import open_source
+from .location import is_local
+from .opening import OpeningReads, open_source
 from .source_version import source_version
 
 __all__ = ["KEPT", "KEPT_FORMATS", "KeptSources", "OpenSource"]
@@ -60,6 +62,15 @@ class OpenSource:
         self._stack.close()
 
 
+@dataclass(slots=True)
+class _Opening:
+    """What opening a source has read, for those who open it at the same time or soon after."""
+
+    reads: OpeningReads = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    last_s: float = math.inf
+
+
 class KeptSources:
     """The sources of a process that are open and idle. Every method may be called from any thread.
 
@@ -73,6 +84,7 @@ class KeptSources:
         self._clock = clock
         self._lock = threading.Lock()
         self._idle: list[OpenSource] = []
+        self._openings: dict[_Key, _Opening] = {}
 
     @contextmanager
     def borrow(self, source: str, track: int, *, afresh: bool = False) -> Iterator[OpenSource]:
@@ -89,7 +101,7 @@ class KeptSources:
         self.close_idle()
         version = source_version(source)
         key = None if version is None else (source, track, version)
-        opened = (None if afresh or key is None else self._take(key)) or _open(source, track, key)
+        opened = (None if afresh or key is None else self._take(key)) or self._open(source, track, key)
         try:
             yield opened
         except GeneratorExit:
@@ -106,8 +118,19 @@ class KeptSources:
             latest_s = self._clock() - longer_than_s
             closing = [each for each in self._idle if each.idle_since_s <= latest_s]
             self._idle = [each for each in self._idle if each.idle_since_s > latest_s]
+            self._openings = {key: each for key, each in self._openings.items() if each.last_s > latest_s}
         for each in closing:
             each.close()
+
+    def _open(self, source: str, track: int, key: _Key | None) -> OpenSource:
+        if key is None or is_local(source):
+            return _open(source, track, key, {})
+        with self._lock:
+            opening = self._openings.setdefault(key, _Opening())
+        # One after the other: what the first reads, such as an index of megabytes, those behind it have already.
+        with opening.lock:
+            opening.last_s = self._clock()
+            return _open(source, track, key, opening.reads)
 
     def _take(self, key: _Key) -> OpenSource | None:
         with self._lock:
@@ -129,9 +152,9 @@ class KeptSources:
             each.close()
 
 
-def _open(source: str, track: int, key: _Key | None) -> OpenSource:
+def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> OpenSource:
     with ExitStack() as stack:
-        container = stack.enter_context(open_source(source))
+        container = stack.enter_context(open_source(source, reads))
         is_known = container.format.name.split(",")[0] in KEPT_FORMATS
         entries = index_entries(container, track)
         return OpenSource(container, track, key if is_known else None, entries, stack.pop_all())

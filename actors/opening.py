@@ -7,12 +7,13 @@ FFmpeg never opens a socket.
 """
 
 import errno
+import os
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import av
 import av.container
@@ -23,7 +24,7 @@ from fsspec.core import split_protocol
 from ..errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 from .location import is_local, local_path
 
-__all__ = ["FORMATS", "open_source"]
+__all__ = ["FORMATS", "OpeningReads", "open_source"]
 
 FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,avi,flv,ivf,obu,av1,h264,hevc,vvc,m4v,mpegvideo,vc1,asf,mxf,"
@@ -40,6 +41,8 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _REMOTE_BUFFER_BYTES = 1 << 20
+_MOST_OPENING_READS = 128
+"""Of a buffer each, at most."""
 _READ_ATTEMPTS, _READ_PAUSE_S = 3, 0.2
 _NOT_THERE = (404, 410)
 _HTTP_SILENCE_S = 8
@@ -48,9 +51,17 @@ _HTTP_SILENCE_S = 8
 ResultT = TypeVar("ResultT")
 
 
+OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
+"""What opening one version of a remote source read: bytes by (offset, how many were asked for)."""
+
+
 @contextmanager
-def open_source(url: str) -> Iterator[av.container.InputContainer]:
+def open_source(url: str, opening: OpeningReads | None = None) -> Iterator[av.container.InputContainer]:
     """Open ``url`` for demuxing and close it again, whatever happens inside.
+
+    Args:
+        url: path or URL.
+        opening: what opening the same version of it read before, which is not read again; completed by what is read.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
@@ -62,7 +73,7 @@ def open_source(url: str) -> Iterator[av.container.InputContainer]:
         with _open_local(local_path(url)) as container:
             yield container
     else:
-        with _open_remote(url) as container:
+        with _open_remote(url, {} if opening is None else opening) as container:
             yield container
 
 
@@ -122,10 +133,12 @@ class _RemoteFile:
     one follows before FFmpeg returns.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, opening: OpeningReads) -> None:
         self._url = url
         self._failed = False
         self._stream = _opened_remote(url)
+        self._position = 0
+        self._opening: OpeningReads | None = opening
 
     def __enter__(self) -> Self:
         return self
@@ -135,14 +148,36 @@ class _RemoteFile:
         with suppress(Exception):
             self._stream.close()
 
-    def read(self, size: int = -1) -> bytes:
-        return b"" if self._failed else bytes(self._tried(lambda: self._stream.read(size)))
+    def forget_opening(self) -> None:
+        """Read what comes from the store alone: it is open."""
+        self._opening = None
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return 0 if self._failed else int(self._tried(lambda: self._stream.seek(offset, whence)))
+    def read(self, size: int) -> bytes:
+        if self._failed:
+            return b""
+        known = None if self._opening is None else self._opening.get((self._position, size))
+        data = self._tried(lambda: self._fetched(size)) if known is None else known
+        if self._opening is not None and len(self._opening) < _MOST_OPENING_READS:
+            self._opening[self._position, size] = data
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if self._failed:
+            return 0
+        if whence == os.SEEK_END:
+            self._position = int(self._tried(lambda: self._stream.seek(offset, whence)))
+        else:
+            self._position = offset + (self._position if whence == os.SEEK_CUR else 0)
+        return self._position
 
     def tell(self) -> int:
-        return int(self._stream.tell())
+        return self._position
+
+    def _fetched(self, size: int) -> bytes:
+        if self._stream.tell() != self._position:
+            self._stream.seek(self._position)
+        return bytes(self._stream.read(size))
 
     def _tried(self, call: Callable[[], ResultT]) -> ResultT:
         for _ in range(_READ_ATTEMPTS - 1):
@@ -184,8 +219,8 @@ def _store_options(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _open_remote(url: str) -> Iterator[av.container.InputContainer]:
-    with _RemoteFile(url) as stream:
+def _open_remote(url: str, opening: OpeningReads) -> Iterator[av.container.InputContainer]:
+    with _RemoteFile(url, opening) as stream:
         head = stream.read(_HEAD_BYTES)
         if not head:
             raise _empty(url)
@@ -201,6 +236,7 @@ def _open_remote(url: str) -> Iterator[av.container.InputContainer]:
             )
         except (av.error.FFmpegError, ValueError) as error:
             _refuse(url, head, error)
+        stream.forget_opening()
         try:
             yield container
         finally:

@@ -29,7 +29,7 @@ from codecfleet.actors.decoding import (
 )
 from codecfleet.actors.describe import frame_side_data
 from codecfleet.actors.kept_sources import KeptSources
-from codecfleet.actors.opening import open_source
+from codecfleet.actors.opening import OpeningReads, open_source
 from codecfleet.errors import InputUnreadable, NoVideoTrack
 from codecfleet.jobs.index import TrackIndex
 from codecfleet.jobs.source import read_source
@@ -109,9 +109,9 @@ class Bench:
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
 
-    def _counted(self, url: str) -> Any:  # noqa: ANN401 - what ``open_source`` returns
+    def _counted(self, url: str, opening: OpeningReads) -> Any:  # noqa: ANN401 - what ``open_source`` returns
         self.opened[url] += 1
-        return open_source(url)
+        return open_source(url, opening)
 
 
 def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:
@@ -215,7 +215,7 @@ def long_film(path: Path) -> Path:
 
 
 def test_the_index_of_a_long_film_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a remote film of two hours, a worker reads the index for the first range and not for the others."""
+    """Of a remote film of two hours a worker reads the index once, however many ranges it reads at the same time."""
     film = long_film(tmp_path / "long.mp4").read_bytes()
     index_at = film.rindex(b"moov")
     MemoryFileSystem().pipe_file("/kept/long.mp4", film)
@@ -234,6 +234,8 @@ def test_the_index_of_a_long_film_is_read_once(tmp_path: Path, monkeypatch: pyte
     for point in points[:: len(points) // 12]:
         assert len(bench.packets(point, 250)) == min(250, bench.index.packets - point.packet)
     assert bench.opened.total() == 1
+    with bench.kept.borrow(bench.source, 0), bench.kept.borrow(bench.source, 0), bench.kept.borrow(bench.source, 0):
+        assert bench.opened.total() == 3
     assert len(film) - index_at <= index_bytes < 1.2 * (len(film) - index_at)
     bench.kept.close_idle(0)
 
