@@ -303,6 +303,9 @@ def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
     if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
         message = f"the timecode {source.timecode} is lost in .{name}"
         yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
+    if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
+        message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
+        yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
     lost = unheld_tags(source.tags, plan.container, free_keys=plan._free_keys)  # noqa: SLF001 - the plan's own module
     if lost:
         message = f"tags are lost in .{name}: {', '.join(lost)}"

@@ -154,7 +154,7 @@ _MP4 = Container(
     video_codecs=frozenset(Codec),
     audio_codecs=_SAMPLED | _PCM_ISO,
     audio_fallback="aac",
-    subtitle_codecs=frozenset({"mov_text"}),
+    subtitle_codecs=frozenset({"mov_text", "dvd_subtitle"}),
     text_subtitles="mov_text",
     extra_video_codecs=frozenset({"h264", "hevc", "av1", "vp9", "vvc", "mpeg4", "mpeg2video", "mpeg1video"}),
     cover_codecs=frozenset({"mjpeg", "png"}),
@@ -170,6 +170,7 @@ _MOV = replace(
     # Opus and FLAC in QuickTime are read by nobody but FFmpeg, and its muxer refuses them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | {"pcm_u8", "pcm_s8", "pcm_mulaw", "pcm_alaw"},
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg4", "mpeg2video", "prores", "mjpeg", "dnxhd"}),
+    subtitle_codecs=frozenset({"mov_text"}),
     cover_codecs=frozenset(),  # FFmpeg writes a cover into mp4's metadata alone
 )
 _MKV = Container(

@@ -189,6 +189,14 @@ class TrackIndex:
             repeated[order[same]] = repeated[order[same + 1]] = True
         return repeated
 
+    @property
+    def late_frames(self) -> int:
+        """How many pictures come later than a decoder's picture buffer could put in order (rule R3)."""
+        order = np.argsort(self.pts[self.timed], kind="stable")
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        return int((np.arange(len(order)) - ranks > REORDER_FRAMES).sum())
+
     @cached_property
     def troubled(self) -> NDArray[np.int64]:
         """Packets around which no cut may fall: a time is missing, repeated, or jumps back there."""

@@ -4,7 +4,7 @@ Everything that decides the output's bytes is in the plan, and the plan is a pur
 never of workers, cores or measured rates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -302,10 +302,12 @@ def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat
     return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
 
 
-def _clock_warnings(index: TrackIndex) -> list[Warning_]:
-    if not index.shifts:
-        return []
-    message = (
-        f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
-    )
-    return [Warning_(code="clock-reset", message=message, checks=())]
+def _clock_warnings(index: TrackIndex) -> Iterator[Warning_]:
+    if index.shifts:
+        message = (
+            f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
+        )
+        yield Warning_(code="clock-reset", message=message, checks=())
+    if index.late_frames:
+        message = f"{index.late_frames} pictures come later than can be sorted: some are shown out of order"
+        yield Warning_(code="time-disorder", message=message, checks=("times", "pictures"))

@@ -114,6 +114,10 @@ class AudioPipe(Pipe):
     trims_by_duration: bool = False
     padding_to_shift: int | None = None
     """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
+    first: int | None = None
+    """When the first packet begins in the output, in samples."""
+    hidden: int = 0
+    """How many packets an edit list hides among those that are heard."""
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -123,6 +127,7 @@ class AudioPipe(Pipe):
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
+        self.hidden += hidden
         if hidden or not self._kept(pts_s, duration_s):
             return
         rate = self._rate
@@ -131,6 +136,7 @@ class AudioPipe(Pipe):
         if self._last is not None:
             position = max(position, self._last + 1)  # no muxer takes two packets at one time
         self._last = position
+        self.first = position if self.first is None else self.first
         length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)
         self._next = position + length
         if self.trims_by_duration and self._coarse:
@@ -228,11 +234,15 @@ class VideoPipe(Pipe):
 class CuePipe(Pipe):
     """Copies or converts subtitles and timed data: what is shown from one instant to another.
 
-    Cues are clipped to the interval. ``target`` is the codec to convert text to, None for a copy.
+    Cues are clipped to the interval. ``target`` is the codec to convert text to, None for a copy. ``one_at_a_time``
+    says that the output shows one cue until the next begins (mp4): ``crowded`` counts those that this changes.
     """
 
     target: str | None = None
+    one_at_a_time: bool = False
+    crowded: int = 0
     _last: int | None = None
+    _until: int = 0
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next cue and give it, if anything of it is kept."""
@@ -250,6 +260,8 @@ class CuePipe(Pipe):
             return
         tick = _fine_tick(self.track.time_base, self.interval.origin_s)
         begin, end = (floor(self.interval.output_s(t) / tick + _HALF) for t in (begin_s, end_s))
+        self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
+        self._until = end
         # Cues may overlap and tie, but no muxer takes them out of order.
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)

@@ -26,8 +26,9 @@ from ..errors import WorkError
 from .carry import CarryPlan
 from .report import Warning_
 from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
+from .side_warnings import side_warnings
 from .tags import held_language, kept_tags
-from .track_plan import Action, TrackPlan, content_checks
+from .track_plan import Action, TrackPlan
 from .tracks import Chapter, TrackKind
 
 if TYPE_CHECKING:
@@ -92,12 +93,7 @@ class SideTracks:
     @property
     def warnings(self) -> tuple[Warning_, ...]:
         """What had to be mended on the way; complete once ``packets`` is exhausted."""
-        found = [_reset_warning(self._plan, pipe) for pipe in self._pipes.values() if pipe.resets]
-        for index, track in self._encoded.items():
-            if track.damaged_packets:
-                message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
-                checks = content_checks(self._plan.tracks, index, "sound", "duration", "offset")
-                found.append(Warning_(code="audio-damaged", message=message, checks=checks))
+        found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._interval)
         if self._damaged:
             message = "the source breaks off: tracks beside the video end where it does"
             checks = ("audio", "subtitles", "metadata.cover", "stream.start")
@@ -292,7 +288,8 @@ class SideTracks:
             )
         if plan.track.kind is TrackKind.VIDEO:
             return VideoPipe(plan.track, stream, self._interval)
-        return CuePipe(plan.track, stream, self._interval, target=plan.codec if plan.action is Action.CONVERT else None)
+        target = plan.codec if plan.action is Action.CONVERT else None
+        return CuePipe(plan.track, stream, self._interval, target=target, one_at_a_time=container.is_isobmff)
 
     def _copied_packets(self) -> "Iterator[Packet[Stream]]":
         if not self._pipes:
@@ -351,12 +348,6 @@ class SideTracks:
         if start_s is not None and not hides and begin_s < start_s:
             return False
         return self._interval.touches(begin_s, end_s)
-
-
-def _reset_warning(plan: CarryPlan, pipe: Pipe) -> Warning_:
-    message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up"
-    checks = content_checks(plan.tracks, pipe.track.index)
-    return Warning_(code="clock-reset", message=message, checks=checks)
 
 
 def _listen_to(container: "InputContainer", wanted: set[int]) -> None:

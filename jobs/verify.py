@@ -20,7 +20,7 @@ from av.video.frame import VideoFrame
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .report import Report, Warning_
+from .report import Report
 from .truth import (
     SequentialDecode,
     Timeline,
@@ -117,7 +117,7 @@ def verify(
         UsageError: the report cannot be read.
     """
     began = time.monotonic()
-    warnings = _warnings(report)
+    told = None if report is None else _read_report(report)
     scan = scan_output(output)
     selection = _select(source, video_track, start_s, end_s)
     pair = _Pair(source=source, output=output, video_track=video_track, scan=scan, progress=progress)
@@ -130,7 +130,12 @@ def verify(
         *check_stream(scan, len(compared.output_pts)),
         check_access(output, scan, compared.digests),
         *_check_beside(
-            source, output, _alignment(chosen, compared, scan, audio_tracks, trimmed=selection is not None), compared
+            source,
+            output,
+            replace(
+                _alignment(chosen, compared, scan, audio_tracks, trimmed=selection is not None), dropped=_dropped(told)
+            ),
+            compared,
         ),
     ]
     return Verdict(
@@ -141,23 +146,25 @@ def verify(
         mended=_mended(compared.timeline),
         damaged_packets=compared.damaged_packets,
         pictures=compared.comparison.numbers(),
-        checks=with_declared(checks, warnings),
+        checks=with_declared(checks, () if told is None else (*told.warnings, *told.choices)),
         wall_s=round(time.monotonic() - began, 3),
     )
 
 
-def _warnings(report: str | None) -> tuple[Warning_, ...]:
-    if report is None:
-        return ()
+def _dropped(report: Report | None) -> frozenset[int]:
+    tracks = () if report is None else report.tracks
+    return frozenset(track.source_index for track in tracks if track.action == "dropped")
+
+
+def _read_report(report: str) -> Report:
     try:
-        found = Report.model_validate_json(Path(report).read_bytes())
+        return Report.model_validate_json(Path(report).read_bytes())
     except OSError as error:
         message = f"the report {report} cannot be read: {error.strerror}"
         raise UsageError(message, "Name the file that --report wrote.") from None
     except ValidationError as error:
         message = f"{report} is not a report of codecfleet: {error.error_count()} fields do not fit"
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
-    return (*found.warnings, *found.choices)
 
 
 def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> _Selection | None:

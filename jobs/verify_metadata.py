@@ -1,7 +1,7 @@
 """What a file says about itself: colour, HDR, rotation, languages, titles, chapters, attachments, tags."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
@@ -12,7 +12,6 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
-from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -21,6 +20,7 @@ from ..actors.describe import StreamExtras, describe_extras, describe_video, fra
 from ..actors.hdr_bytes import content_light_from_bytes, mastering_display_from_bytes
 from ..actors.media import HdrStatic, MasteringDisplay, VideoFormat
 from ..actors.opening import open_source
+from .verify_formats import family, holds, stated_matrix, stated_range
 from .verify_streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .verify_verdict import Check, check, not_applicable
 
@@ -29,7 +29,6 @@ __all__ = ["Facts", "check_metadata", "video_facts"]
 CHAPTER_S = Fraction(1, 500)
 """Two roundings to a millisecond, one for each file."""
 
-_LIMITED, _FULL = 1, 2
 _LEFT = 1
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
 _CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits a value, HEVC steps of 1/50000
@@ -128,13 +127,13 @@ def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: 
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
     before, after = was.format, now.format
-    held = _family(before.pix_fmt) == _family(after.pix_fmt) or _holds(after.pix_fmt, before.pix_fmt)
-    yield check("metadata.pixel-format", _family(before.pix_fmt), _family(after.pix_fmt), passed=held)
+    held = family(before.pix_fmt) == family(after.pix_fmt) or holds(after.pix_fmt, before.pix_fmt)
+    yield check("metadata.pixel-format", family(before.pix_fmt), family(after.pix_fmt), passed=held)
     yield _check_aspect(before, after, alignment)
-    yield check("metadata.range", _range(before), _range(after))
+    yield check("metadata.range", stated_range(before), stated_range(after))
     for name in ("primaries", "transfer"):
         yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
-    yield _check_colour("matrix", _matrix(before), _matrix(after))
+    yield _check_colour("matrix", stated_matrix(before), stated_matrix(after))
     yield _check_chroma(was, now)
     yield _check_matrix(was, now, alignment)
     for name in ("spherical", "stereo3d", "dovi_configuration"):
@@ -142,45 +141,6 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
     for kind, name in _KINDS.items():
         if kind in was.extras.frame_kinds:
             yield check(f"metadata.{name}", expected=True, found=kind in now.extras.frame_kinds)
-
-
-def _family(pix_fmt: str) -> str:
-    """FFmpeg's yuvj formats are the yuv ones at full range, which is checked by itself."""
-    return pix_fmt.replace("yuvj", "yuv")
-
-
-def _holds(found: str, wanted: str) -> bool:
-    """Tell whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
-    target, source = PixelFormat(found), PixelFormat(wanted)
-    colours, alpha = _components(source)
-    return (
-        _is_rgb(target) == _is_rgb(source)
-        and max(c.bits for c in target.components) >= max(c.bits for c in source.components)
-        and (colours == 1 or all(a >= b for a, b in zip(_chroma(target), _chroma(source), strict=True)))
-        and all(a >= b for a, b in zip(_components(target), (colours, alpha), strict=True))
-    )
-
-
-def _components(pixel: PixelFormat) -> tuple[int, int]:
-    alpha = sum(component.is_alpha for component in pixel.components)
-    return (3 if pixel.has_palette else len(pixel.components) - alpha), alpha
-
-
-def _chroma(pixel: PixelFormat) -> tuple[int, int]:
-    return (64, 64) if _is_rgb(pixel) else (pixel.chroma_width(64), pixel.chroma_height(64))
-
-
-def _is_rgb(pixel: PixelFormat) -> bool:
-    return bool(pixel.is_rgb or pixel.has_palette)
-
-
-def _range(picture: VideoFormat) -> int:
-    # RGB is of full range, and its own matrix, whatever is stated.
-    return _FULL if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.range or _LIMITED
-
-
-def _matrix(picture: VideoFormat) -> int:
-    return 0 if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.matrix
 
 
 def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment) -> Check:
@@ -313,17 +273,21 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
     audio = audio_tracks(left)
     if alignment.tracks is not None:
         audio = [audio[n] for n in alignment.tracks if n < len(audio)]
-    pairs: list[tuple[str, Stream, Stream]] = [
-        *((f"audio-{n}", a, b) for n, (a, b) in enumerate(zip(audio, audio_tracks(right), strict=False))),
-        *(
-            (f"subtitles-{n}", a, b)
-            for n, (a, b) in enumerate(zip(subtitle_tracks(left), subtitle_tracks(right), strict=False))
-        ),
+    pairs = [
+        *_pairs("audio", audio, audio_tracks(right), alignment),
+        *_pairs("subtitles", subtitle_tracks(left), subtitle_tracks(right), alignment),
     ]
     for label, a, b in pairs:
         yield _check_language(f"metadata.language.{label}", a, b)
         yield from _check_title(f"metadata.title.{label}", a, b, alignment)
         yield _check_disposition(f"metadata.disposition.{label}", a, b, alignment)
+
+
+def _pairs(
+    kind: str, left: Sequence[Stream], right: Sequence[Stream], alignment: Alignment
+) -> list[tuple[str, Stream, Stream]]:
+    kept = [(f"{kind}-{n}", stream) for n, stream in enumerate(left) if stream.index not in alignment.dropped]
+    return [(label, a, b) for (label, a), b in zip(kept, right, strict=False)]
 
 
 def _check_language(name: str, left: Stream, right: Stream) -> Check:

@@ -33,6 +33,8 @@ class Alignment:
     tracks: tuple[int, ...] | None
     trimmed: bool
     muxer: str
+    dropped: frozenset[int] = frozenset()
+    """The source's streams that the report says are not in the output: the others are its tracks, in order."""
 
     @property
     def output_is_isobmff(self) -> bool:
@@ -67,8 +69,8 @@ def audio_tracks(container: InputContainer) -> list[AudioStream]:
 
 
 def subtitle_tracks(container: InputContainer) -> list[SubtitleStream]:
-    """Return the subtitle tracks."""
-    return list(container.streams.subtitles)
+    """Return the subtitle tracks whose codec is known."""
+    return [stream for stream in container.streams.subtitles if is_decodable(stream)]
 
 
 def video_tracks(container: InputContainer) -> list[VideoStream]:

@@ -38,10 +38,10 @@ def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Chec
     with open_source(source) as container:
         # A cue that is on before anything is seen or heard begins with the output's clock.
         begin_s = min(Fraction(0), -alignment.output_zero_s)
-        wanted = [
-            [replace(cue, time_s=max(cue.time_s, begin_s)) for cue in cues]
-            for cues in _read(container, alignment.source_zero_s)
-        ]
+        wanted = {
+            index: [replace(cue, time_s=max(cue.time_s, begin_s)) for cue in cues]
+            for index, cues in _read(container, alignment.source_zero_s).items()
+        }
     if not wanted:
         return []
     if not alignment.output_holds_tracks:
@@ -49,7 +49,8 @@ def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Chec
     with open_source(output) as container:
         found = _read(container, alignment.output_zero_s)
     checks = [check("tracks.subtitles", len(wanted), len(found))]
-    for number, (left, right) in enumerate(zip(wanted, found, strict=False)):
+    kept = [(number, cues) for number, (index, cues) in enumerate(wanted.items()) if index not in alignment.dropped]
+    for (number, left), right in zip(kept, found.values(), strict=False):
         checks.append(_check_cues(f"subtitles.{number}", left, right, trimmed=alignment.trimmed))
     return checks
 
@@ -68,7 +69,7 @@ def _same(left: _Cue, right: _Cue) -> bool:
     return left.content == right.content and abs(left.time_s - right.time_s) <= TIME_S
 
 
-def _read(container: InputContainer, zero_s: Fraction) -> list[list[_Cue]]:
+def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
     streams = subtitle_tracks(container)
     cues: dict[int, list[_Cue]] = {stream.index: [] for stream in streams}
     for packet in only(container, *streams):
@@ -76,7 +77,7 @@ def _read(container: InputContainer, zero_s: Fraction) -> list[list[_Cue]]:
         if packet.pts is not None and content not in ("", None):
             time_s = packet.pts * Fraction(packet.time_base or 1) - zero_s
             cues[packet.stream.index].append(_Cue(time_s, content))
-    return list(cues.values())
+    return cues
 
 
 def _content(stream: Stream, payload: bytes) -> str | int:

@@ -4,16 +4,22 @@ The assignment is a pure function of the sorted file names: every file gets two 
 container, one of the two is cut every second, and over all files every codec meets every container that holds it.
 """
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, TypeAlias
 
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.jobs.spec import TranscodeSpec
 
-__all__ = ["REFUSALS", "SHORT", "Case", "Refusal", "assigned", "everything"]
+__all__ = ["REFUSALS", "SHORT", "Case", "Refusal", "assigned", "everything", "sample"]
 
 H264, HEVC, AV1, VP9 = Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9
+AudioMode: TypeAlias = Literal["copy", "aac", "opus", "none"]
+_AUDIO_MODES: tuple[AudioMode, ...] = ("aac", "copy", "opus", "none")
+_ONE_SOUND: dict[str, AudioMode] = {"webm": "opus", "mov": "aac"}
+"""Containers that hold only one of the two that sound is encoded to."""
 FRAGMENTED = "fragmented"
 SHORT_SEGMENT_S = Fraction(1)
 
@@ -71,6 +77,7 @@ class Case:
     container: str
     """An extension, or ``fragmented`` for a fragmented mp4."""
     segment_s: Fraction | None = SHORT_SEGMENT_S
+    audio: AudioMode = "copy"
     preset: int = 1
     force: bool = False
 
@@ -78,7 +85,8 @@ class Case:
     def name(self) -> str:
         """What it is called in the table, and its output on disk."""
         length = "" if self.segment_s is None else f" {self.segment_s}s"
-        return f"{self.codec.value} {self.container}{length}{' forced' if self.force else ''}"
+        audio = "" if self.audio == "copy" else f" audio-{self.audio}"
+        return f"{self.codec.value} {self.container}{length}{audio}{' forced' if self.force else ''}"
 
     @property
     def output_name(self) -> str:
@@ -101,6 +109,7 @@ class Case:
             preset=self.preset,
             segment_s=self.segment_s,
             fragmented=self.container == FRAGMENTED,
+            audio=self.audio,
             force=self.force,
             overwrite=True,
         )
@@ -110,6 +119,17 @@ def assigned(names: Iterable[str]) -> list[Case]:
     """Return the cases of the long form: two per file, and a forced one where a force makes an output."""
     cases = [case for place, name in enumerate(sorted(names)) for case in _pair(place, name)]
     return [*cases, Case(source="hevc_dovi_p5_1080p.mp4", codec=HEVC, container="mp4", force=True)]
+
+
+def sample(names: Sequence[str], count: int, seed: int) -> list[Case]:
+    """Return ``count`` cases drawn from all files, codecs, containers and what is asked for their sound."""
+    drawn = random.Random(seed)  # noqa: S311 - no secret
+    found = []
+    for name in drawn.sample(sorted(names), min(count, len(names))):
+        codec, container = drawn.choice(_OUTPUTS)
+        mode = _fitting(container, drawn.choice(_AUDIO_MODES))
+        found.append(Case(source=name, codec=codec, container=container, audio=mode))
+    return found
 
 
 def everything(names: Iterable[str]) -> list[Case]:
@@ -122,8 +142,19 @@ def _pair(place: int, name: str) -> tuple[Case, Case]:
     lengths = (SHORT_SEGMENT_S, None) if place % 2 == 0 else (None, SHORT_SEGMENT_S)
     return (
         Case(source=name, codec=first[0], container=first[1], segment_s=lengths[0]),
-        Case(source=name, codec=second[0], container=second[1], segment_s=lengths[1]),
+        Case(
+            source=name,
+            codec=second[0],
+            container=second[1],
+            segment_s=lengths[1],
+            audio=_fitting(second[1], _AUDIO_MODES[place % len(_AUDIO_MODES)]),
+        ),
     )
+
+
+def _fitting(container: str, mode: AudioMode) -> AudioMode:
+    """Return what to ask of the sound, which the container must hold."""
+    return _ONE_SOUND.get(container, mode) if mode in ("aac", "opus") else mode
 
 
 SHORT: dict[str, Case] = {

@@ -1,0 +1,120 @@
+"""Films made for what they could lose: each difference from the source is named by a warning of the job's report."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.audio.frame import AudioFrame
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.encoder_settings import Codec
+from codecfleet.jobs.fleet import Fleet
+from codecfleet.jobs.report import Report
+from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.verify import Verdict, verify
+from codecfleet.testing import LocalPool
+
+pytestmark = pytest.mark.timeout(120)
+
+WIDTH, HEIGHT, FPS, FRAMES = 160, 96, 24, 12
+RATE, SAMPLES = 48_000, 1024
+
+
+def picture(number: int) -> VideoFrame:
+    """Return a picture in RGB on which something moves."""
+    pixels = np.full((HEIGHT, WIDTH, 3), (200, 60, 10 * number), np.uint8)
+    pixels[10 : 40 + number, 5 * number : 5 * number + 40] = (20, 220, 90)
+    frame = VideoFrame.from_ndarray(pixels, format="rgb24")
+    frame.pts, frame.time_base = number, Fraction(1, FPS)
+    return frame
+
+
+def film(path: Path, *, codec: str = "ffv1", pix_fmt: str = "yuv420p", channels: str | None = None) -> None:
+    """Write a film; with ``channels``, a layout, it has sound."""
+    noise = np.random.default_rng(7)
+    with av.open(str(path), "w") as output:
+        stream: Any = output.add_stream(codec, rate=FPS)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
+        sound: Any = None if channels is None else output.add_stream("aac", rate=RATE, layout=channels)
+        for number in range(FRAMES):
+            output.mux(stream.encode(picture(number).reformat(format=pix_fmt)))
+        output.mux(stream.encode(None))
+        for number in range(24 if sound is not None else 0):
+            shape = (1, SAMPLES * sound.layout.nb_channels)
+            samples = np.repeat(noise.normal(0, 0.1, (1, SAMPLES)), sound.layout.nb_channels, axis=1)
+            frame = AudioFrame.from_ndarray(samples.astype(np.float32).reshape(shape), format="flt", layout=channels)
+            frame.sample_rate, frame.pts, frame.time_base = RATE, number * SAMPLES, Fraction(1, RATE)
+            output.mux(sound.encode(frame))
+        if sound is not None:
+            output.mux(sound.encode(None))
+
+
+async def transcode(source: Path, output: Path, **asked: Any) -> tuple[Report, Verdict]:  # noqa: ANN401
+    """Transcode and prove, with the report at hand."""
+    spec = TranscodeSpec(source=str(source), output=str(output), preset=1, **asked)
+    async with Fleet(pool=LocalPool(2)) as fleet:
+        report = await (await fleet.transcode(spec))
+    told = output.with_name("report.json")
+    told.write_text(report.model_dump_json())
+    return report, verify(str(source), str(output), report=str(told))
+
+
+async def test_rgb_becomes_yuv_by_the_matrix_that_the_output_states(tmp_path: Path) -> None:
+    """Colours stay what they are, and the change of format is named."""
+    film(tmp_path / "in.mkv", pix_fmt="bgr0")
+    report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / "out.mp4", codec=Codec.H264)
+
+    assert verdict.exact, verdict.lines()
+    (warning,) = report.warnings
+    assert warning.checks == ("metadata.pixel-format", "metadata.range", "metadata.matrix")
+
+
+@pytest.mark.parametrize("pix_fmt", ["nv12", "gray", "yuv411p", "uyvy422"])
+async def test_a_format_that_holds_every_sample_is_no_loss(tmp_path: Path, pix_fmt: str) -> None:
+    """Another layout or finer chroma needs no warning."""
+    film(tmp_path / "in.nut", codec="rawvideo", pix_fmt=pix_fmt)
+    report, verdict = await transcode(tmp_path / "in.nut", tmp_path / "out.mkv", codec=Codec.H264)
+
+    assert verdict.exact, verdict.lines()
+    assert not report.warnings
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.ts"])
+async def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
+    """PyAV reads past the planes of eight channels, which nothing here may do."""
+    film(tmp_path / "in.mkv", channels="7.1")
+    report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264, audio="opus")
+
+    assert verdict.exact, verdict.lines()
+    assert not report.warnings
+
+
+async def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path: Path) -> None:
+    """The check that misses the track is explained all the same."""
+    film(tmp_path / "in.mkv", channels="stereo")
+    report, verdict = await transcode(
+        tmp_path / "in.mkv", tmp_path / "out.mkv", codec=Codec.H264, audio="none", pix_fmt="yuv444p"
+    )
+
+    assert verdict.exact, verdict.lines()
+    assert not report.warnings
+    assert [choice.code for choice in report.choices] == ["pixel-format", "audio-left-out"]
+    assert [one.name for one in verdict.checks if one.declared] == ["tracks.audio"]
+
+
+async def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Path) -> None:
+    """mp4 keeps no empty track; Matroska does."""
+    film(tmp_path / "some.mkv", channels="stereo")
+    with av.open(str(tmp_path / "some.mkv")) as some, av.open(str(tmp_path / "in.mkv"), "w") as output:
+        streams = {stream.index: output.add_stream_from_template(stream) for stream in some.streams}
+        for packet in some.demux(some.streams.video[0]):
+            if packet.size:
+                packet.stream = streams[packet.stream.index]
+                output.mux(packet)
+    for name, warned in (("out.mp4", ["audio-dropped"]), ("out.mkv", [])):
+        report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
+        assert verdict.exact, verdict.lines()
+        assert [warning.code for warning in report.warnings] == warned
