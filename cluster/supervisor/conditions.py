@@ -22,6 +22,9 @@ __all__ = ["Condition", "OwnLoad", "Settled", "ToldBy", "next_condition", "settl
 FULL_PERCENT: Final = 100
 NOTICED: Final = 0.1
 """The part of an engine by which a load must differ to count as another one."""
+ROUNDING: Final = 1e-9
+STEPS: Final = 20
+"""Loads of engines are counted in twentieths."""
 MEMORY_NOTICED: Final = 0.02
 """The same of a memory: a few sessions' worth."""
 POLLS_TO_BELIEVE: Final = 2
@@ -40,7 +43,10 @@ class ToldBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A part of something, from 0 to 1, that placement counts on; ``away`` counts polls in a row that say otherwise."""
+    """A part of something, from 0 to 1, that placement counts on.
+
+    ``away`` counts polls in a row that say otherwise: above 0 those that saw more, below 0 those that saw less.
+    """
 
     part: float = 0.0
     away: int = 0
@@ -86,11 +92,13 @@ class Condition:
 
 def settle(before: Settled, part: float, polls_to_rise: int, noticed: float = NOTICED) -> Settled:
     """Return what to count on after one more poll that saw ``part``; changes of less than ``noticed`` are none."""
-    part = 0.0 if part < noticed else min(part, 1.0)
-    if abs(part - before.part) < noticed and (part > 0 or before.part == 0):
+    part = 0.0 if part < noticed - ROUNDING else min(part, 1.0)
+    if abs(part - before.part) < noticed - ROUNDING and (part > 0 or before.part == 0):
         return Settled(before.part)
-    polls = polls_to_rise if part > before.part else POLLS_TO_BELIEVE
-    return Settled(part) if before.away + 1 >= polls else Settled(before.part, before.away + 1)
+    direction = 1 if part > before.part else -1
+    away = before.away + direction if before.away * direction > 0 else direction
+    polls = polls_to_rise if direction > 0 else POLLS_TO_BELIEVE
+    return Settled(part) if abs(away) >= polls else Settled(before.part, away)
 
 
 def next_condition(
@@ -152,7 +160,8 @@ def _engine_others(
     if isinstance(percent, NotApplicable):
         return Settled()
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, told_by)
-    return settle(was, part, 1 if told_by is ToldBy.NOBODY_OF_OURS else POLLS_TO_BELIEVE)
+    # In steps, so that many GPUs under about the same load are alike to placement.
+    return settle(was, round(part * STEPS) / STEPS, 1 if told_by is ToldBy.NOBODY_OF_OURS else POLLS_TO_BELIEVE)
 
 
 def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy) -> float:
