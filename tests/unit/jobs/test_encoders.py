@@ -1,5 +1,6 @@
 """Who encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
 
+import asyncio
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -9,12 +10,14 @@ import av
 import pytest
 
 from codecfleet import Fleet, Planned, Report, TranscodeSpec, Warned
+from codecfleet.actors.describe_encoder import DescribeEncoder
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment import EncodeSegment
 from codecfleet.actors.work import Work
 from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.prospect import Prospect
 from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
+from codecfleet.jobs import job_run
 from codecfleet.jobs.placing import demand_of, settled_demand
 from codecfleet.jobs.plan import plan_transcode
 from codecfleet.testing import LocalPool
@@ -151,6 +154,35 @@ async def test_nobody_to_ask_leaves_the_track_to_software(source: Path, tmp_path
     assert warning.message == "software encodes: nobody says which encoder to use: it is gone"
     with pytest.raises(FleetUnavailable, match="nobody says which encoder to use: it is gone"):
         await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job says why it waits; with auto software begins, and a job that insists ends with the reason."""
+    monkeypatch.setattr(job_run, "WAITING_S", 0.01)
+    reason = "no GPU came for it within 30 s: Ray has given it to others"
+
+    class Promised(Asked):
+        def waits_for(self, job: str) -> str:
+            return f"{job}: Ray has given it to others"
+
+        async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - any work's result
+            if isinstance(work, DescribeEncoder):
+                await asyncio.sleep(0.1)
+                raise FleetUnavailable(reason)
+            return await super().submit(work)
+
+    async with Fleet(pool=Promised(FakeDevice())) as fleet:
+        job = await fleet.transcode(spec_of(source, tmp_path / "out.mkv"))
+        waits = [event async for event in job.events() if isinstance(event, Warned) and event.code == "waiting"]
+        report = await job
+    assert [event.message for event in waits] == [f"no worker yet: {waits[0].job}: Ray has given it to others"]
+    assert report.encoder_kind.startswith("libx264")
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message == f"software encodes: {reason}"
+    with pytest.raises(FleetUnavailable, match="no GPU came for it"):
+        await run(Promised(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
 
 
 async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
