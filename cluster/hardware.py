@@ -216,10 +216,14 @@ class Hardware(_Frozen):
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
         """Return the model with this NVML name and what we call it; None for one we do not know.
 
-        A MIG slice that is named after its GPU ("NVIDIA H200 MIG 1g.18gb") is that GPU. A vGPU in its guest is named
-        after its type ("NVIDIA L40S-12Q"), which is no model.
+        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU is that GPU.
         """
-        named = [(len(spelt), key) for key, model in self.gpus.items() for spelt in model.names if _begins(name, spelt)]
+        named = [
+            (len(spelt), key)
+            for key, model in self.gpus.items()
+            for spelt in model.names
+            if _begins(name, spelt) or (spelt in self.vgpu and name.startswith(f"{self.vgpu[spelt].prefix}-"))
+        ]
         return (max(named)[1], self.gpus[max(named)[1]]) if named else None
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:

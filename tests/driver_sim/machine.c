@@ -475,11 +475,15 @@ int sim_session_open(const sim_device *device, sim_engine engine, const char *co
     int number = vacant_session(device, engine);
     if (number >= 0) {
         sim_session *session = &state->sessions[number];
-        *session = (sim_session){.open = true, .pid = getpid(), .device = device->index, .engine = engine,
-                                 .width = width, .height = height, .opened_us = now_us()};
+        *session = (sim_session){.open = true, .pid = getpid(), .device = device->index, .slice = device->slice,
+                                 .engine = engine, .width = width, .height = height, .opened_us = now_us()};
         snprintf(session->codec, sizeof session->codec, "%s", codec);
     }
     unlock_state();
+    if (number >= 0) {
+        sim_trace("session", "engine=%s uuid=%s pid=%d codec=%s size=%ux%u", engine == SIM_NVENC ? "nvenc" : "nvdec",
+                  device->uuid, getpid(), codec, width, height);
+    }
     return number;
 }
 

@@ -293,15 +293,25 @@ SIM_EXPORT int nvmlGpmSampleFree(nvmlGpmSample_t sample) {
     return known ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-static int take_sample(const sim_device *gpu, const sim_slice *slice, nvmlGpmSample_t sample) {
+/* Counts the open sessions of an engine, of a whole GPU or of the GPU instance that a slice is of. */
+static int count_sessions(const sim_device *gpu, const sim_slice *slice, sim_engine engine) {
     sim_session sessions[SIM_SESSIONS_MOST];
+    int open = sessions_of(gpu, engine, sessions), count = 0;
+    for (int i = 0; i < open; i++) {
+        int place = sessions[i].slice;
+        count += !slice || (place != SIM_UNKNOWN && gpu->slices[place].gpu_instance == slice->gpu_instance);
+    }
+    return count;
+}
+
+static int take_sample(const sim_device *gpu, const sim_slice *slice, nvmlGpmSample_t sample) {
     if (architecture_of(gpu) < HOPPER) {
         return NVML_ERROR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&lock);
     bool known = is_sample(sample);
     for (int engine = 0; known && engine < SIM_ENGINES; engine++) {
-        sample->sessions[engine] = sessions_of(gpu, (sim_engine)engine, sessions);
+        sample->sessions[engine] = count_sessions(gpu, slice, (sim_engine)engine);
     }
     if (known) {
         sample->gpu = gpu;

@@ -274,6 +274,7 @@ typedef struct sim_session {
     bool open;
     int pid;
     int device;
+    int slice; /* SIM_UNKNOWN: the whole GPU */
     sim_engine engine;
     char codec[12];
     unsigned width;
@@ -282,7 +283,10 @@ typedef struct sim_session {
     uint64_t opened_us; /* of the monotonic clock */
 } sim_session;
 
-/* Returns the session's number, or -1: encoder_sessions_max of the device is reached, or the table is full. */
+/*
+ * Traces "session engine=E uuid=U ...", where U is the device's own. Returns the session's number, or -1:
+ * encoder_sessions_max of the device is reached, or the table is full.
+ */
 SIM_EXPORT int sim_session_open(const sim_device *device, sim_engine engine, const char *codec, unsigned width,
                                 unsigned height);
 SIM_EXPORT void sim_session_close(int session);

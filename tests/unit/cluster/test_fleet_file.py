@@ -156,6 +156,24 @@ def test_vgpus_of_gpu_instances_are_named_by_them() -> None:
     assert hardware.vgpu_types_of("NVIDIA L40S", mig_enabled=True) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA L40S-12Q", "L40S"),
+        ("NVIDIA L40-12Q", "L40"),
+        ("NVIDIA L4-12Q", "L4"),
+        ("GRID A100DX-4-40C", "A100 80GB"),
+        ("NVIDIA H200X-1-18CME", "H200"),
+        ("NVIDIA H200 MIG 1g.18gb", "H200"),
+        ("NVIDIA L400-1Q", None),
+    ],
+)
+def test_a_part_of_a_gpu_is_known_by_its_name(name: str, model: str | None) -> None:
+    """The name of a slice or a vGPU leads to its GPU's model, and so to its engines."""
+    found = load_hardware().model_of(name)
+    assert (found and found[0]) == model
+
+
 def test_slices_are_devices_of_their_own() -> None:
     """Of a GPU that is cut only the slices take work; they know their engines, memory and GPU."""
     devices = _devices("a100-mig")["a100"]
