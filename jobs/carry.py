@@ -10,6 +10,7 @@ from fractions import Fraction
 from ..actors.audio import EncodeAudio
 from ..errors import Unsupported
 from .containers import Container
+from .dispositions import lost_dispositions
 from .report import TrackReport, Warning_
 from .spec import TranscodeSpec
 from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
@@ -322,6 +323,11 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
         message = f".{plan.container.name} cannot name the language of {described.name}"
         checks = label_checks(plan.tracks, described.index, "language")
         yield Warning_(code="language-dropped", message=message, checks=checks)
+
+    if track.kept and (lost := lost_dispositions(described, plan.container)):
+        message = f".{plan.container.name} does not say that {described.name} is {', '.join(lost)}"
+        checks = label_checks(plan.tracks, described.index, "disposition")
+        yield Warning_(code="disposition-dropped", message=message, checks=checks)
 
 
 def _missed(track: TrackPlan) -> tuple[str, ...]:

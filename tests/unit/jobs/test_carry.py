@@ -2,6 +2,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from av.stream import Disposition
 
 from codecfleet.errors import Unsupported
 from codecfleet.jobs.carry import CarryPlan, plan_carry
@@ -239,3 +240,28 @@ def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
     ]
     assert content_checks(carried.tracks, 3, "sound") == ("audio.1.sound",)
     assert content_checks(carried.tracks, 5) == ("subtitles.1",)
+
+
+@pytest.mark.parametrize(
+    ("output", "lost"),
+    [
+        ("a.mp4", ["forced, original"]),
+        ("a.mov", ["dub, forced, hearing_impaired, original"]),
+        ("a.mkv", []),
+        ("a.webm", ["dub, hearing_impaired, original"]),
+    ],
+)
+def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: list[str]) -> None:
+    """Each container keeps some dispositions; the default is kept everywhere, or is the first of its kind."""
+    flags = Disposition.default | Disposition.dub | Disposition.original | Disposition.forced
+    sound = audio(codec="opus" if output == "a.webm" else "aac", disposition=int(flags | Disposition.hearing_impaired))
+    found = [loss for loss in plan(video(), sound, output=output).losses if loss.code == "disposition-dropped"]
+
+    assert [loss.message.partition(" is ")[2] for loss in found] == lost
+    assert all(loss.checks == ("metadata.disposition.audio-0",) for loss in found)
+
+
+def test_tags_that_matroska_renames_are_named() -> None:
+    """Its names have no spaces."""
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mkv")) == ["tags-renamed"]
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mp4")) == []
