@@ -8,6 +8,7 @@ import av
 import numpy as np
 import pytest
 from av.audio.frame import AudioFrame
+from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.encoder_settings import Codec
@@ -32,13 +33,21 @@ def picture(number: int) -> VideoFrame:
     return frame
 
 
-def film(path: Path, *, codec: str = "ffv1", pix_fmt: str = "yuv420p", channels: str | None = None) -> None:
-    """Write a film; with ``channels``, a layout, it has sound."""
+def film(
+    path: Path,
+    *,
+    codec: str = "ffv1",
+    pix_fmt: str = "yuv420p",
+    channels: str | None = None,
+    cues_ms: tuple[tuple[int, int], ...] = (),
+) -> None:
+    """Write a film; with ``channels``, a layout, it has sound, and with ``cues_ms`` subtitles: begin and duration."""
     noise = np.random.default_rng(7)
     with av.open(str(path), "w") as output:
         stream: Any = output.add_stream(codec, rate=FPS)
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
         sound: Any = None if channels is None else output.add_stream("aac", rate=RATE, layout=channels)
+        text: Any = output.add_mux_stream("subrip") if cues_ms else None
         for number in range(FRAMES):
             output.mux(stream.encode(picture(number).reformat(format=pix_fmt)))
         output.mux(stream.encode(None))
@@ -50,6 +59,12 @@ def film(path: Path, *, codec: str = "ffv1", pix_fmt: str = "yuv420p", channels:
             output.mux(sound.encode(frame))
         if sound is not None:
             output.mux(sound.encode(None))
+        for number, (begin_ms, duration_ms) in enumerate(cues_ms):
+            cue: Any = Packet(f"cue {number}".encode())
+            cue.stream, cue.time_base = text, Fraction(1, 1000)
+            cue.pts = cue.dts = begin_ms
+            cue.duration = duration_ms
+            output.mux(cue)
 
 
 async def transcode(source: Path, output: Path, **asked: Any) -> tuple[Report, Verdict]:  # noqa: ANN401
@@ -118,3 +133,25 @@ async def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Pa
         report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
         assert verdict.exact, verdict.lines()
         assert [warning.code for warning in report.warnings] == warned
+
+
+async def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
+    """mp4 shows one after the other; Matroska holds them as they are."""
+    film(tmp_path / "in.mkv", cues_ms=((0, 200), (100, 200), (400, 50)))
+    for name, warned in (("out.mp4", ["subtitle-converted", "subtitle-overlap"]), ("out.mkv", [])):
+        report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
+        assert verdict.exact, verdict.lines()
+        assert [warning.code for warning in report.warnings] == warned
+    assert report.warnings == ()
+
+
+async def test_subtitles_of_an_unknown_codec_are_named_and_verified(tmp_path: Path) -> None:
+    """A damaged sample entry leaves a track that FFmpeg has no codec for."""
+    film(tmp_path / "in.mkv", cues_ms=((0, 100), (200, 100)))
+    await transcode(tmp_path / "in.mkv", tmp_path / "whole.mp4", codec=Codec.H264)
+    damaged = tmp_path / "damaged.mp4"
+    damaged.write_bytes((tmp_path / "whole.mp4").read_bytes().replace(b"tx3g", b"\0\0\0\0"))
+    report, verdict = await transcode(damaged, tmp_path / "out.mp4", codec=Codec.H264)
+
+    assert verdict.exact, verdict.lines()
+    assert report.warnings
