@@ -224,7 +224,8 @@ def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
         assert sum(sizes[40:60]) < sum(sizes[0:20]) / 4
     rates = [line.values for line in ran.told("NvEncReconfigureEncoder") if "rcParams.averageBitRate" in line.values]
     assert [each["rcParams.averageBitRate"] for each in rates] == ["300000"] * 2
-    assert looked_at(tmp_path / "periods.mp4")[1] == [0, 8, 16]
+    # The simulator makes every I picture an IDR picture; what it was told is below.
+    assert looked_at(tmp_path / "periods.mp4")[1] == [0, 4, 8, 12, 16]
     with av.open(str(tmp_path / "lossless.mp4")) as container:
         for number, frame in enumerate(container.decode(video=0)):
             wanted = (np.arange(320) + np.arange(240)[:, None] + number * 7) % 220 + 16
@@ -235,6 +236,7 @@ def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
             initialized.setdefault(name, []).append(value)
     assert "4" in initialized["tuningInfo"]
     assert {"0", "1", "2"} <= set(initialized["rcParams.rateControlMode"])
+    assert (initialized["gopLength"][-1], initialized["hevcConfig.idrPeriod"][-1]) == ("4", "8")
     assert "28" in initialized["rcParams.constQP.qpIntra"]
     assert "50" in initialized["hevcConfig.hevcVUIParameters.timeScale"]
 
