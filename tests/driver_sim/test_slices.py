@@ -1,0 +1,111 @@
+"""The whole product on slices and on a vGPU: films decoded and encoded there by a private Ray.
+
+The slices are those of an RTX PRO 6000 Blackwell: of the GPUs that can be cut, only RTX PRO Blackwell and Thor have
+NVENC in their slices (Multi-Instance GPU User Guide, supported profiles).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .scenario import Scenario, machine
+from .simulated_driver import simulated_environment
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
+]
+
+PARTS = Path(__file__).with_name("parts.toml")
+SIZE = "320x176"
+FRAMES = 480
+PICTURE_US = 20_000
+"""How long NVDEC takes for a picture: slow enough that one slice does not do all before others have started."""
+OPTIONS = ("--codec", "h264", "--preset", "1", "--segment-seconds", "1", "--overwrite", "--json")
+ON_NVENC = (*OPTIONS, "--encoder", "nvenc")
+
+
+def devices(name: str) -> set[str]:
+    """Return the UUIDs of the devices that work goes to on a machine of ``parts.toml``."""
+    gpus = [device for device in machine(PARTS, name).devices if not device.uuid.endswith("/cpu")]
+    return {part.uuid for gpu in gpus for part in (gpu.slices or (gpu,))}
+
+
+def simulated(name: str, folder: Path) -> dict[str, str]:
+    """Return the variables with which programs find a machine of ``parts.toml``."""
+    folder.mkdir()
+    scenario = Scenario(machine=machine(PARTS, name), decode_picture_us=PICTURE_US)
+    return simulated_environment(scenario, folder, shared_state=True)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of 20 s that is cut into 20 segments."""
+    made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
+
+
+def codecfleet(*arguments: str, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run the command line."""
+    command = [sys.executable, "-m", "codecfleet", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def report_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """Return the report of a job that went well."""
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["report"]
+    return found
+
+
+def processes(folder: Path, engine: str) -> dict[str, set[str]]:
+    """Return the processes that had sessions for the clip on each device, by its UUID."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for line in (folder / "trace").read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"session engine={engine} ") and line.endswith(f"size={SIZE}"):
+            said = dict(pair.split("=") for pair in line.split()[1:])
+            found[said["uuid"]].add(said["pid"])
+    return dict(found)
+
+
+def assert_done_on(name: str, folder: Path, report: dict[str, Any]) -> None:
+    """Each device that worked decoded and encoded in one process of its own; several slices did, and none fell back."""
+    assert report["encoder_kind"].startswith("h264_nvenc")
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
+    assert report["warnings"] == []
+    assert report["frames"] == FRAMES
+    encoders = processes(folder, "nvenc")
+    assert encoders == processes(folder, "nvdec")
+    assert set(encoders) <= devices(name)
+    assert len(encoders) >= min(2, len(devices(name)))
+    assert [len(found) for found in encoders.values()] == [1] * len(encoders)
+    assert len(set.union(*encoders.values())) == len(encoders)
+
+
+def assert_exact(clip: Path, output: Path) -> None:
+    """``codecfleet verify`` finds every frame, once and at its time."""
+    checked = codecfleet("verify", str(clip), str(output), env=os.environ)
+    assert checked.returncode == 0, checked.stdout
+    assert f"exact: {FRAMES} frames" in checked.stdout
+
+
+@pytest.mark.parametrize("name", ["slices", "guest"])
+def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
+    """Slices have a worker process each, and so has a vGPU; the film is exact."""
+    env = {**os.environ, **simulated(name, tmp_path / "simulation")}
+    output = tmp_path / "out.mp4"
+    report = report_of(codecfleet("transcode", str(clip), str(output), *ON_NVENC, env=env))
+    assert_done_on(name, tmp_path / "simulation", report)
+    assert_exact(clip, output)
