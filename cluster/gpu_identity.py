@@ -42,7 +42,8 @@ class NamedSlice:
 class NamedGpu:
     """A GPU's names; ``index`` is NVML's, ``uuid`` and ``bus_id`` are "" where NVML does not say.
 
-    ``is_cut`` says that it is in MIG mode: then its slices are the devices, and it is none itself.
+    ``is_cut`` says that it is in MIG mode: then its slices are the devices, and it is none itself. ``trouble`` says why
+    NVML does not answer for it, "" where it does.
     """
 
     index: int
@@ -51,6 +52,7 @@ class NamedGpu:
     is_guest: bool = False
     is_cut: bool = False
     slices: tuple[NamedSlice, ...] = ()
+    trouble: str = ""
 
     @property
     def identity(self) -> str:

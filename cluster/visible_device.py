@@ -7,6 +7,7 @@ more than one MIG slice, so slices that share a GPU of Ray's have a process each
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import FleetUnavailable
@@ -77,10 +78,15 @@ def _given_parts(
             return (DevicePart(entry, entry),)
         message = f"Ray gave GPU {entry}, and no NVIDIA driver is there to say which that is"
         raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
-    parts = unit_given(entry, shown_gpus(nvml, environment).given, counts_slices=counts_slices)
+    gpus = shown_gpus(nvml, environment).given
+    parts = unit_given(entry, gpus, counts_slices=counts_slices)
     if not parts:
         message = f"Ray gave GPU {entry}, which the NVIDIA driver does not know"
         raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
+    trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")
+    if trouble:
+        message = f"Ray gave GPU {entry}, and {trouble}"
+        raise FleetUnavailable(message, "Run codecfleet doctor on its machine.")
     return parts
 
 
@@ -94,15 +100,16 @@ def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:  # noqa:
 def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
     handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
     if isinstance(handle, NotApplicable):
-        return NamedGpu(index=index)
+        return NamedGpu(index=index, trouble=handle.reason)
     questions = DeviceQuestions(nvml, handle)
-    return named_gpu(
+    found = named_gpu(
         index,
         questions.ask("nvmlDeviceGetUUID", read=read_text),
         questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
         questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: VIRTUALIZATION_MODES.get(int(mode), "")),
         probe_mig(questions, ()),
     )
+    return replace(found, trouble=questions.lost)
 
 
 def open_nvml() -> Any | None:  # noqa: ANN401 - pynvml, which carries no types

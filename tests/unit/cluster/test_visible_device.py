@@ -56,6 +56,15 @@ def test_one_gpu_is_needed(given: list[str]) -> None:
     assert environment == {"CUDA_VISIBLE_DEVICES": ""}
 
 
+def test_a_gpu_that_is_lost_is_no_device() -> None:
+    """A worker whose GPU NVML cannot reach any more does not start, and says why."""
+    nvml = nvml_with("GPU-a", "GPU-b")
+    nvml.lose_gpu("GPU-b")
+    with pytest.raises(FleetUnavailable, match=r"Ray gave GPU 1, and nvmlDeviceGet\w+ answered GPU_IS_LOST"):
+        narrow(["1"], {}, nvml)
+    assert narrow(["0"], {}, nvml) == "GPU-a"
+
+
 def test_an_index_that_nobody_knows() -> None:
     """An index without a driver, or beyond its GPUs, cannot be mapped."""
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
