@@ -57,7 +57,7 @@ class HealthPoll:
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Return how every device is; ``pids`` are this machine's processes of ours. Never raises.
 
-        What goes wrong with the library itself is returned, and the next poll opens it anew.
+        What goes wrong with the library itself is returned, and the next poll opens it again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()
@@ -70,7 +70,7 @@ class HealthPoll:
         return found
 
     def close(self) -> None:
-        """Give the library back; the next poll opens it anew."""
+        """Give the library back; the next poll opens it again."""
         if self._watch is None:
             return
         self._watch.close()

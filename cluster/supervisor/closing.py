@@ -56,9 +56,9 @@ def _place(state: State, planner: Planner) -> list[Effect]:
     if wish != state.placed_for:
         state.placed_for = wish
         state.placement, effects = _place_whom_it_can(planner, demands, inventory)
-        state.unservable = find_unservable(state, planner, inventory)
+        state.unservable = find_unservable(state, lambda demand: _place_whom_it_can(planner, (demand,), inventory)[0])
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
-    places = {name: place for node in state.nodes for name, place in places_of(node).items()}
+    places = {node.ray.node: places_of(node) for node in state.nodes}
     by_key = {job.key: job for job in jobs}
     state.targets = deal(state.placement.lanes, state.seats.values(), kinds, by_key, places)
     state.capacity_slots = sum(

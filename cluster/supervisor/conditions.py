@@ -36,7 +36,7 @@ pass for others'."""
 class ToldBy(Enum):
     """How what others use is told from what is ours."""
 
-    NOBODY_OF_OURS = "no work of ours is on it"
+    NO_WORK_OF_OURS = "no work of ours is on it"
     PROCESS = "by process"
     SPEED = "all use, less what the speed of our workers explains"
 
@@ -147,7 +147,7 @@ def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
 
 def _told_by(seen: DeviceHealth, own: OwnLoad) -> ToldBy:
     if not own.is_working:
-        return ToldBy.NOBODY_OF_OURS
+        return ToldBy.NO_WORK_OF_OURS
     by_process = not isinstance(seen.ours, NotApplicable) and not isinstance(seen.ours.decoder_percent, NotApplicable)
     return ToldBy.PROCESS if by_process else ToldBy.SPEED
 
@@ -157,20 +157,21 @@ def _engine_others(
 ) -> Settled:
     was = Settled() if before is None else before.others.get(engine, Settled())
     percent = use_of(seen, engine)
-    if isinstance(percent, NotApplicable):
-        return Settled()
+    if isinstance(percent, NotApplicable):  # one answer that is missing is no proof that the load has gone
+        return settle(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, told_by)
     # In steps, so that many GPUs under about the same load are alike to placement.
-    return settle(was, round(part * STEPS) / STEPS, 1 if told_by is ToldBy.NOBODY_OF_OURS else POLLS_TO_BELIEVE)
+    return settle(was, round(part * STEPS) / STEPS, 1 if told_by is ToldBy.NO_WORK_OF_OURS else POLLS_TO_BELIEVE)
 
 
 def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy) -> float:
-    if told_by is ToldBy.NOBODY_OF_OURS:
+    if told_by is ToldBy.NO_WORK_OF_OURS:
         return 0.0
+    by_speed = own.parts.get(engine, 0.0) * OWN_MARGIN
     if told_by is ToldBy.PROCESS and not isinstance(seen.ours, NotApplicable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
-        return known(ours, 0) / FULL_PERCENT
-    return own.parts.get(engine, 0.0) * OWN_MARGIN
+        return by_speed if isinstance(ours, NotApplicable) else ours / FULL_PERCENT
+    return by_speed
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:

@@ -367,8 +367,8 @@ class Core:
         processor = devices.get(processor_name(book.seat.node))
         # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
         device = devices.get(book.device) if event.on_device else processor
-        # What others use of its engines would pass for its own slowness.
-        if device is not None and processor is not None and not device.busy:
+        # What others use of its engines, or a missing licence costs, would pass for its own slowness.
+        if device is not None and processor is not None and not device.busy and device.fps_max is None:
             demand = jobs[0].demand
             kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
             self._planner.learn(demand, device, event.sessions, event.fps, processor=processor, kinds=kinds)

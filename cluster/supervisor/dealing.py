@@ -19,13 +19,13 @@ def deal(
     seats: Iterable[SeatBook],
     device_kinds: Mapping[str, DeviceKind],
     jobs: Mapping[str, JobBook],
-    places: Mapping[str, Place],
+    places: Mapping[str, Mapping[str, Place]],
 ) -> dict[str, dict[str, int]]:
     """Deal each lane's sessions out to seats of its node that serve its device: {seat: {job: slots}}.
 
     A job's sessions go to seats that are ready before those that would have to be started, and to where the job holds
     slots already, so that nothing moves without need. What no seat has room for is left out. ``places`` are where GPUs
-    and slices are among what Ray gives out.
+    and slices are among what Ray gives out on each node; two nodes of one host may know the same GPU.
     """
     books = {book.seat.seat: book for book in seats}
     room = {name: _room(book) for name, book in books.items()}
@@ -53,7 +53,7 @@ def deal(
 class _Had:
     """Which device each seat has or is meant to get, and which of Ray's GPUs each bundle: none serves two."""
 
-    def __init__(self, books: Iterable[SeatBook], places: Mapping[str, Place]) -> None:
+    def __init__(self, books: Iterable[SeatBook], places: Mapping[str, Mapping[str, Place]]) -> None:
         self._places = places
         self._devices: dict[str, str] = {}
         self._units: dict[str, str] = {}
@@ -65,15 +65,18 @@ class _Had:
     def take(self, book: SeatBook, device: str) -> None:
         """Note that a seat has a device, or is meant to get it."""
         self._devices[book.seat.seat] = device
-        if device in self._places:
-            self._units[book.seat.bundle] = self._places[device].unit
-            self._taken.add(self._places[device].unit)
+        place = self._places.get(book.seat.node, {}).get(device)
+        if place is not None:
+            self._units[book.seat.bundle] = place.unit
+            self._taken.add(place.unit)
 
     def can_get(self, book: SeatBook, device: str) -> bool:
         """Tell whether a seat has a device, or may get it: which GPU a new bundle gets is Ray's choice."""
         if book.seat.seat in self._devices:
             return self._devices[book.seat.seat] == device
-        place = self._places.get(device, Place(device))
+        if device in self._devices.values():
+            return False
+        place = self._places.get(book.seat.node, {}).get(device, Place(device))
         unit = self._units.get(book.seat.bundle)
         is_open = unit == place.unit or (unit is None and place.unit not in self._taken)
         return book.seat.part == place.part and is_open

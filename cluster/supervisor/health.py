@@ -100,17 +100,17 @@ _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 def _heed_xids(
     state: State, book: NodeBook, device: Device, xids: tuple[int, ...], seats: list[SeatBook]
 ) -> list[Effect]:
-    """Do what the gravest of some new Xids asks for; the device's own quarantine is in its condition."""
+    """Do what new Xids ask for; the device's own quarantine is in its condition."""
     if not xids:
         return []
     worst = worst_action(xids)
     if worst is XidAction.DRAIN_NODE and not book.lost:
         book.lost = f"{device.name} raised Xid {next(xid for xid in xids if xid_rule(xid).action is worst)}"
-    if worst is XidAction.RESTART_WORKER:
-        for seat in seats:
-            if seat.device == device.device and seat.state is SeatState.READY and not seat.worn:
-                seat.worn = f"its GPU raised Xid {xids[0]}"
-                state.is_settled = False
+    killing = next((xid for xid in xids if xid_rule(xid).action is XidAction.RESTART_WORKER), None)
+    for seat in seats if killing is not None else ():
+        if seat.device == device.device and seat.state is SeatState.READY and not seat.worn:
+            seat.worn = f"its GPU raised Xid {killing}"
+            state.is_settled = False
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = _named(state, device)
     return [Note(f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}") for rule in rules]
@@ -140,7 +140,7 @@ def _own_load(
 
 
 def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
-    """Have a node probed anew whose device was sick and seems well again: it may work once it has passed."""
+    """Have a node probed again whose device was sick and seems well again: it may work once it has passed."""
     waits = any(each.sick and not each.trouble for each in book.conditions.values())
     stale = any(
         device.state is DeviceState.QUARANTINED and (each := book.conditions.get(device.device)) and not each.trouble

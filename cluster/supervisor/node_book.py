@@ -124,11 +124,10 @@ class NodeBook:
     def _offered(self, device: Device) -> Device:
         if self.ray.gpus == 0:
             return cordoned(device, "Ray was started without GPUs on its node")
-        hidden = self.units.hidden.get(device.device)
-        if hidden is not None:
-            return cordoned(device, hidden)
         condition = self.conditions.get(device.device)
-        return device if condition is None else with_condition(device, condition)
+        polled = device if condition is None else with_condition(device, condition)
+        hidden = self.units.hidden.get(device.device)
+        return polled if hidden is None else cordoned(polled, hidden)
 
     def _processor(self, device: Device) -> Device:
         return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})

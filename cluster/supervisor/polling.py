@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
 from typing import Any
 
 from ..probes.absence import NotApplicable
@@ -61,7 +62,7 @@ class Polling:
                 if not book.is_polled:
                     self._spawn(self._hands.stop_polling(node))
                 elif self._clock() >= self._next_s.get(node, 0.0):
-                    self._next_s[node] = self._clock() + self._settings.health_limit_s
+                    self._next_s[node] = inf  # until this poll has ended
                     self._spawn(self._poll(node))
 
     def note_speed(self, worker: str, fps: float) -> None:

@@ -42,7 +42,7 @@ Actor: TypeAlias = Any
 
 
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
-"""A health agent belongs to whoever made it, and ends with it."""
+"""A health agent belongs to the supervisor that made it, and ends with it."""
 
 
 def _on(node: str) -> NodeAffinitySchedulingStrategy:

@@ -3,12 +3,14 @@
 A job that others keep waiting is not among them: their work ends, and then it is served.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..placement.inventory import Inventory
+from ..placement.demand import Demand
+from ..placement.placement import Placement
 from .clients import JobBook
 from .seats import SeatState
-from .state import Planner, State
+from .state import State
 
 __all__ = ["Stranded", "find_unservable", "note_stranded", "why_stranded"]
 
@@ -24,13 +26,13 @@ class Stranded:
     reason: str
 
 
-def find_unservable(state: State, planner: Planner, inventory: Inventory) -> dict[str, str]:
+def find_unservable(state: State, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
     """Return why jobs that need devices could not be placed even if they were alone: {job: reason}."""
     placed = {lane.job for lane in state.placement.lanes}
     reasons = {}
     for job in state.clients.jobs():
         if _needs_gpus(job) and job.demand.segments and job.key not in placed:
-            alone = planner.place((job.demand,), inventory)
+            alone = place_alone(job.demand)
             if not alone.lanes:
                 reasons[job.key] = alone.refusals[0].reason
     return reasons

@@ -11,16 +11,19 @@ from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.demand import EncoderChoice
 from codecfleet.cluster.placement.inventory import Device, DeviceState
-from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.engines import Engine
 from codecfleet.cluster.probes.health_poll import HealthPoll
+from codecfleet.cluster.probes.live_health import OwnUse
+from codecfleet.cluster.supervisor.conditions import OwnLoad, next_condition
 from codecfleet.cluster.supervisor.events import (
     Asked,
     Encoding,
     Event,
     HealthSeen,
     HealthUnseen,
+    Measured,
     NodesSeen,
     Order,
     Probe,
@@ -213,6 +216,31 @@ def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: 
     assert watched.device.busy[Engine.NVDEC] == pytest.approx(0.25, abs=0.03)
 
 
+def test_our_own_encoding_is_told_by_speed_where_only_decoding_is_told_by_process(watched: Watched) -> None:
+    """A sample that the driver leaves out is no zero: else our own encoding would pass for others'."""
+    before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
+    seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
+    missing = NotApplicable(Absence.NOT_FOUND, "no sample")
+    ours = OwnUse(decoder_percent=40, encoder_percent=missing, memory_bytes=missing, encoder_sessions=missing)
+    seen = replace(seen, decoder_percent=40, encoder_percent=60, ours=ours)
+    condition = None
+    for _ in range(3):
+        condition = next_condition(condition, seen, before, (), 0.0)
+    assert condition is not None
+    assert {engine: level.part for engine, level in condition.others.items()} == {Engine.NVDEC: 0, Engine.NVENC: 0}
+
+
+def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
+    """A load counts until two polls in a row say nothing of it."""
+    watched.nvml.device(watched.raw).decoder_percent = 80
+    watched.poll()
+    condition = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device]  # type: ignore[union-attr]
+    silent = replace(condition.seen, decoder_percent=NotApplicable(Absence.NOT_FOUND, "no sample"))
+    once = next_condition(condition, silent, OwnLoad(), (), 0.0)
+    assert once.others[Engine.NVDEC].part == pytest.approx(0.8)
+    assert next_condition(once, silent, OwnLoad(), (), 0.0).others[Engine.NVDEC].part == 0
+
+
 def test_work_that_has_just_begun_is_not_others(watched: Watched) -> None:
     """Before its speed is known, a load beside our own work is not believed in one poll."""
     _at_work(watched)
@@ -221,20 +249,54 @@ def test_work_that_has_just_begun_is_not_others(watched: Watched) -> None:
     assert watched.device.busy == {}
 
 
-def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
-    """Slowness that others cause is not taken for the device's own."""
-    from codecfleet.cluster.supervisor.events import Measured  # noqa: PLC0415
+class Measuring:
+    """A job with a rendition, so that its speed can teach a rate, on the first GPU."""
 
-    worker = _at_work(watched)
-    before = watched.sessions()
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._demand = replace(_demand(100), needs_gpu=True)
+        watched.say(JobReport(self._demand))
+        state = watched.world.core.state
+        self._seat = next(book for book in state.seats.values() if book.device == watched.gpus[0].device)
+
+    @property
+    def expected_fps(self) -> float:
+        """What placement expects of the GPU, after another look at everything."""
+        for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
+            self._watched.world.tell(Probed(probed))
+            self._watched.say(JobReport(self._demand))
+        lanes = self._watched.world.core.state.placement.lanes
+        return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
+
+    def tell(self, fps: float) -> None:
+        """Have its worker give so many frames a second."""
+        seat = self._seat.seat.seat
+        self._watched.world.tell(Measured(seat, self._seat.epoch, self._demand.job, 4, fps, on_device=True))
+
+
+def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
+    """Slowness that others cause is not taken for the device's own, as it is where it is alone."""
+    job = Measuring(watched)
+    before_fps = job.expected_fps
     watched.nvml.device(watched.raw).decoder_percent = 100
     watched.poll(2)
     assert watched.device.busy
-    seat, _, epoch = worker.rpartition(":")
-    watched.world.tell(Measured(seat, int(epoch), "j", 14, 100.0, on_device=True))
+    job.tell(3.0)
     watched.nvml.device(watched.raw).decoder_percent = 0
     watched.poll(2)
-    assert watched.sessions() == before
+    assert job.expected_fps == before_fps
+    job.tell(3.0)
+    assert job.expected_fps != before_fps
+
+
+def test_a_device_that_its_licence_slows_down_teaches_nothing(watched: Watched) -> None:
+    """The rate that a missing licence leaves is not the rate of the device's model."""
+    job = Measuring(watched)
+    before_fps = job.expected_fps
+    limited = tuple(replace(device, fps_max=3.0) for device in watched.probed.devices)
+    watched.world.tell(Probed(replace(watched.probed, devices=limited)))
+    job.tell(3.0)
+    assert job.expected_fps == before_fps
 
 
 def test_memory_that_others_take_shrinks_our_slots(watched: Watched) -> None:
@@ -303,6 +365,17 @@ def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched) -> None:
     book = watched.world.core.state.seats[worker.rpartition(":")[0]]
     assert (book.state, book.worn) == (SeatState.READY, "its GPU raised Xid 68")
     assert watched.device.state is DeviceState.OPEN
+
+
+def test_of_several_xids_each_is_heeded(watched: Watched) -> None:
+    """A worker is replaced for the error that hurt it, also beside one that takes its device from it."""
+    worker = _at_work(watched)
+    for xid in (45, 68, 48):
+        watched.nvml.raise_xid(watched.raw, xid)
+    watched.poll()
+    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
+    assert book.worn == "its GPU raised Xid 68"
+    assert watched.device.state is DeviceState.QUARANTINED
 
 
 def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:

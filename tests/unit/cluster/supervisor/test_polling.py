@@ -1,5 +1,7 @@
 """Polls on a clock: how often, what a node that does not answer costs, and a machine that changes over time."""
 
+import asyncio
+
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.probes.absence import Absence, Maybe, NotApplicable
@@ -98,3 +100,19 @@ async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_shell:
     await clock.advance(30)
     assert len(hands.polled) == asked + 3
     assert shell.status().devices[0].seen_s is not None
+
+
+async def test_a_poll_that_hangs_is_alone(make_shell: MakeShell, clock: FakeClock) -> None:
+    """While one has not ended, not even past its limit, no other asks the same node."""
+    hands = _hands(FakeNvml(load_fleet("l4-x4").nodes[0]))
+    asked: list[str] = []
+
+    async def hang(node: str, _pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        asked.append(node)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    hands.poll = hang  # type: ignore[method-assign]
+    await make_shell(hands)
+    await clock.advance(100)
+    assert asked == ["g"]

@@ -11,8 +11,9 @@ from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.device_report import DeviceKind
 from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.health_poll import HealthPoll
 from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode
-from codecfleet.cluster.supervisor.events import NodesSeen, NotReserved, Probed, Reserve, Start
+from codecfleet.cluster.supervisor.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.gap import effective_nodes
 from codecfleet.cluster.supervisor.messages import Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.seats import SeatState, bundle_of
@@ -290,6 +291,49 @@ def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, Simu
         world.say("one", replace(wish(), held=slots))
         assert world.say("two", wish()).broken == {}
         world.wait(1)
+
+
+def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: dict[str, SimulatedNode]) -> None:
+    """Both know both GPUs, and each was shown one: what is hidden from the other takes no seat from it."""
+    world = World()
+    report = simulated_report(machines["two cut alike"])
+    cores = machines["two cut alike"].cores
+    world.tell(
+        NodesSeen(tuple(RayNode(node=n, name="host", cores=cores, free_cores=cores, gpus=1) for n in ("a", "b")))
+    )
+    probed = [node_of_report(report, node=name, cuda_visible=number) for name, number in (("a", "0"), ("b", "1"))]
+    slices = [device.device for device in probed[0].devices if device.kind is DeviceKind.MIG]
+    world.gpus = {"a/gpu#0": slices[0], "b/gpu#0": slices[2]}
+    for node in probed:
+        world.tell(Probed(node))
+    world.say("one", wish(segments=(2000,) * 400))
+    served = {book.device for book in world.core.state.seats.values() if book.state is SeatState.READY and book.device}
+    assert served == set(slices)
+
+
+def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machines: dict[str, SimulatedNode]) -> None:
+    """What a worker took outranks what Ray was thought to have, and damage outranks both."""
+    world = RayWorld(plain(machines["four"]))
+    uuids = [device.uuid for device in _gpus(machines["four"])]
+    world.tell(NodesSeen((replace(world.ray, gpus=2),)))
+    world.gpus = {"g/gpu#0": uuids[0], "g/gpu#1": uuids[3]}
+    world.run_job()
+    assert world.devices()[uuids[3]].state is DeviceState.OPEN
+    nvml = FakeNvml(machines["four"])
+    nvml.device(uuids[3]).ecc_uncorrected = 1
+    polled = HealthPoll(nvml).poll(frozenset())
+    assert isinstance(polled, tuple)
+    world.tell(HealthSeen("g", polled))
+    assert world.devices()[uuids[3]].state is DeviceState.QUARANTINED
+
+
+def test_a_gpu_job_that_cannot_be_placed_costs_nothing_to_others(machines: dict[str, SimulatedNode]) -> None:
+    """A demand that makes placement itself fail is refused by name, and the others are placed at once."""
+    world = RayWorld(plain(machines["passed through"]))
+    world.report("two", wish(width=0, height=0))
+    assert "it cannot be placed" in world.core.state.unservable["two/j"]
+    assert _after_a_second(world).broken == {}
+    assert _after_a_second(world).slots["j"]
 
 
 def _after_a_second(world: RayWorld) -> Grants:
