@@ -49,6 +49,8 @@ ResultT = TypeVar("ResultT")
 FAREWELL_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
+PROBE_QUESTIONS = 6
+"""How often a job asks where it would be placed while GPUs are probed; the supervisor keeps each question for 10 s."""
 SLOTS_MAX = 1024
 """More slots than a machine with a Ray of its own has cores."""
 _BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or do without these devices."
@@ -126,7 +128,14 @@ class LeasedPool(Pool):
         return self._conversation.grants.waiting.get(job, "")
 
     async def prospect(self, demand: Demand) -> Prospect:
-        """Return where a job that wants this would be placed."""
+        """Return where a job that wants this would be placed; GPUs that are being probed are waited for."""
+        for _ in range(PROBE_QUESTIONS):
+            prospect = await self._ask_prospect(demand)
+            if not prospect.is_probing:
+                break
+        return prospect
+
+    async def _ask_prospect(self, demand: Demand) -> Prospect:
         try:
             return await asyncio.wait_for(self._link.prospect(demand), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: whoever needs the answer says what its lack means

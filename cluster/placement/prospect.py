@@ -23,13 +23,15 @@ class Prospect:
 
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
     join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``gpu_refusal``
-    says why no GPU would take part, "" where one would, or there is none. ``unknown`` says why nobody knows any of it.
+    says why no GPU would take part, "" where one would, or there is none. ``unknown`` says why none of it is known, and
+    ``is_probing`` that it will be: GPUs are still being probed.
     """
 
     never: str = ""
     encoder_kind: EncoderKind | None = None
     gpu_refusal: str = ""
     unknown: str = ""
+    is_probing: bool = False
 
 
 def prospect_of(

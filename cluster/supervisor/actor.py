@@ -64,8 +64,8 @@ class SupervisorActor:
         (await self._shell()).depart(client)
 
     async def prospect(self, demand: Demand) -> Prospect:
-        """Return where a demand would be placed; nodes may join a cluster at any time."""
-        return (await self._shell()).prospect(demand, nodes_may_join=True)
+        """Return where a demand would be placed; waits for GPUs that were never probed."""
+        return await (await self._shell()).probed_prospect(demand)
 
     async def ask(self, order: Order, node: str) -> bool:
         """Cordon, drain or open a node as a user asks; False if no node, or several, answer to that name."""

@@ -118,6 +118,11 @@ class Core:
         """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
         return close_the_gap(self.state, self._planner, now_s)
 
+    @property
+    def is_probing(self) -> bool:
+        """Whether a node has GPUs that were never probed: nothing can be said of them yet."""
+        return any(node.ray.gpus and not node.has_answered for node in self.state.nodes)
+
     def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
         """Return where a demand would be placed beside what is under way."""
         others = [job.demand for job in self.state.clients.jobs()]

@@ -71,6 +71,9 @@ SWEEP_LOOKS = 60
 ANSWERS_PER_EPOCH = 1_000_000
 FAREWELL_S = 5.0
 """How long workers may take to be stopped when all of it closes."""
+PROBE_WAIT_S = 10.0
+"""How long a question waits for the first probe of GPUs; shorter than clients wait for an answer."""
+PROBE_LOOK_S = 0.1
 LOG_LINES = 1000
 
 _log = logging.getLogger("codecfleet.supervisor")
@@ -221,6 +224,18 @@ class Shell:
     def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
         """Return where a demand would be placed."""
         return self._core.prospect(demand, nodes_may_join=nodes_may_join)
+
+    async def probed_prospect(self, demand: Demand) -> Prospect:
+        """Return where a demand would be placed on a cluster, which nodes may join at any time.
+
+        One that may be bound to an NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
+        """
+        until_s = self._clock() + PROBE_WAIT_S
+        while demand.chooses_encoder and self._core.is_probing:
+            if self._clock() >= until_s:
+                return Prospect(unknown="the cluster's GPUs are still being probed", is_probing=True)
+            await self._sleep(PROBE_LOOK_S)
+        return self.prospect(demand, nodes_may_join=True)
 
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""

@@ -43,6 +43,9 @@ class FakeHands(Hands):
         self.polled: list[str] = []
         self.let_go: set[str] = set()
         self.ended = ""
+        self.may_probe = asyncio.Event()
+        """Clear it to let probes take until it is set again."""
+        self.may_probe.set()
 
     @property
     def workers(self) -> dict[str, WorkerFacts]:
@@ -93,6 +96,7 @@ class FakeHands(Hands):
     async def probe(self, node: str, *, again: bool) -> Node:
         """Return a node whose processor is all it has."""
         del again
+        await self.may_probe.wait()
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:

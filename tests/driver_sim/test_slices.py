@@ -1,4 +1,4 @@
-"""The whole product on slices and on a vGPU: films decoded and encoded there by a private Ray.
+"""The whole product on slices and on a vGPU: films decoded and encoded there, whichever way Ray was started.
 
 The slices are those of an RTX PRO 6000 Blackwell: of the GPUs that can be cut, only RTX PRO Blackwell and Thor have
 NVENC in their slices (Multi-Instance GPU User Guide, supported profiles).
@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.integration.ray_cluster import RayCluster, ray_cluster
 
-from .scenario import Scenario, machine
+from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
 
 pytestmark = [
@@ -43,10 +44,10 @@ def devices(name: str) -> set[str]:
     return {part.uuid for gpu in gpus for part in (gpu.slices or (gpu,))}
 
 
-def simulated(name: str, folder: Path) -> dict[str, str]:
+def simulated(name: str, folder: Path, faults: Sequence[Fault] = ()) -> dict[str, str]:
     """Return the variables with which programs find a machine of ``parts.toml``."""
     folder.mkdir()
-    scenario = Scenario(machine=machine(PARTS, name), decode_picture_us=PICTURE_US)
+    scenario = Scenario(machine=machine(PARTS, name), faults=tuple(faults), decode_picture_us=PICTURE_US)
     return simulated_environment(scenario, folder, shared_state=True)
 
 
@@ -55,6 +56,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clip of 20 s that is cut into 20 segments."""
     made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A cluster whose head does no work, for nodes that tests start."""
+    with ray_cluster() as running:
+        yield running
 
 
 def codecfleet(*arguments: str, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -108,4 +116,40 @@ def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp
     output = tmp_path / "out.mp4"
     report = report_of(codecfleet("transcode", str(clip), str(output), *ON_NVENC, env=env))
     assert_done_on(name, tmp_path / "simulation", report)
+    assert_exact(clip, output)
+
+
+WAYS = {
+    "plain": ("slices", (), {}),
+    "number": ("slices", ("--num-gpus", "3"), {}),
+    "uuids": ("slices", ("--num-gpus", "3"), {"CUDA_VISIBLE_DEVICES": ",".join(sorted(devices("slices")))}),
+    "guest": ("guest", (), {}),
+}
+"""How Ray's node is started, by what the test calls it: the machine, options of ``ray start``, and variables."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cluster_uses_every_slice_and_a_guest(way: str, cluster: RayCluster, clip: Path, tmp_path: Path) -> None:
+    """However a node is started, each of its slices has one worker, no device is quarantined, and the film is exact."""
+    name, options, variables = WAYS[way]
+    folder, output = tmp_path / "simulation", tmp_path / "out.mp4"
+    with cluster.started_node("--num-cpus", "2", *options, env={**simulated(name, folder), **variables}):
+        report = report_of(cluster.run("transcode", str(clip), str(output), *ON_NVENC))
+        status = cluster.status()
+    assert_done_on(name, folder, report)
+    assert status["quarantine"] == []
+    workers = [worker["worker"] for worker in status["workers"] if "/gpu#" in worker["worker"]]
+    assert len(workers) == len(set(workers)) == len(devices(name))
+    assert_exact(clip, output)
+
+
+def test_a_guest_whose_nvenc_cannot_open_is_encoded_in_software(
+    cluster: RayCluster, clip: Path, tmp_path: Path
+) -> None:
+    """An NVENC on which no session opens costs the job nothing but its speed: software encodes, and it is exact."""
+    refused = Fault(function="NvEncOpenEncodeSessionEx", action=Action.STATUS, value=2)
+    output = tmp_path / "out.mp4"
+    with cluster.started_node("--num-cpus", "2", env=simulated("guest", tmp_path / "simulation", [refused])):
+        report = report_of(cluster.run("transcode", str(clip), str(output), *OPTIONS, "--encoder", "auto"))
+    assert report["encoder_kind"].startswith("libx264")
     assert_exact(clip, output)

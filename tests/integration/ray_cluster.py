@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,14 @@ SWIFT = {
     "health_check_failure_threshold": 3,
 }
 """A node's death is noticed within seconds, where Ray's defaults take 15."""
+ANY_PORT = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
+JOIN_S = 60
+NODE = """
+import sys
+import ray
+ray.init(log_to_driver=False, logging_level="CRITICAL")
+print(any(node["Alive"] and node["NodeName"] == sys.argv[1] for node in ray.nodes()))
+"""
 
 
 @dataclass
@@ -44,6 +53,37 @@ class RayCluster:
     def add_node(self, cpus: int, gpus: int = 0) -> str:
         """Start a node and wait until it has joined; return its Ray id."""
         return str(self._order(add={"num_cpus": cpus, "num_gpus": gpus})["node"])
+
+    @contextmanager
+    def started_node(self, *options: str, env: Mapping[str, str]) -> Iterator[None]:
+        """Run ``ray start`` with these options and variables, as on a machine of its own; gone at the end.
+
+        Unlike ``add_node``, this finds its GPUs as Ray does: in its environment.
+        """
+        name = secrets.token_hex(4)
+        command = [BIN / "ray", "start", "--address", self.address, "--node-name", name, "--block", *ANY_PORT]
+        with (self.folder / "node.log").open("ab") as log:
+            node = subprocess.Popen([*command, *options], env={**self.env, **env}, stdout=log, stderr=log)
+        try:
+            until_s = time.monotonic() + JOIN_S
+            while not self._has_node(name):
+                assert node.poll() is None, (self.folder / "node.log").read_text(encoding="utf-8")
+                assert time.monotonic() < until_s, "the node did not join in time"
+            yield
+        finally:
+            self._kill_what_has(env)
+            node.wait()
+            while self._has_node(name):
+                assert time.monotonic() < until_s + JOIN_S, "the node did not leave in time"
+
+    def _has_node(self, name: str) -> bool:
+        return self.python(NODE, name).split()[0] == "True"
+
+    def _kill_what_has(self, env: Mapping[str, str]) -> None:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().items() >= {**env, "RAY_TMPDIR": self.env["RAY_TMPDIR"]}.items():
+                    process.send_signal(signal.SIGKILL)
 
     def kill_node(self, node: str) -> None:
         """Kill a node and everything on it, as a power cut would."""
@@ -78,10 +118,7 @@ class RayCluster:
         """Kill everything."""
         self.keeper.kill()
         self.keeper.communicate()  # closes its pipes
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get("RAY_TMPDIR") == self.env["RAY_TMPDIR"]:
-                    process.send_signal(signal.SIGKILL)
+        self._kill_what_has({})
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _order(self, **order: object) -> dict[str, Any]:

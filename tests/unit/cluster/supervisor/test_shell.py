@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from codecfleet.cluster.placement.assumed import plain_demand
+from codecfleet.cluster.placement.demand import EncoderChoice
 from codecfleet.cluster.supervisor.events import Order
 from codecfleet.cluster.supervisor.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.pulse import Pulse
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.shell import Shell
+from codecfleet.cluster.supervisor.shell import PROBE_WAIT_S, Shell
 from codecfleet.cluster.supervisor.status_lines import status_lines
 from codecfleet.cluster.supervisor.wiring import make_core, policy_from
 from codecfleet.testing import FakeClock, FakeHands
@@ -162,3 +164,26 @@ async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: FakeCloc
     ):
         assert expected in text
     assert max(map(len, status_lines(status))) <= 120
+
+
+async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_shell: MakeShell, clock: FakeClock) -> None:
+    """A question about GPUs that were never probed is answered when they were, or says that they still are."""
+    hands = FakeHands((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
+    hands.may_probe.clear()
+    shell = await make_shell(hands)
+    demand = plain_demand("j", 2)
+    open_demand = replace(
+        demand, encoder=EncoderChoice.AUTO, renditions=tuple(replace(each, kind=None) for each in demand.renditions)
+    )
+    assert not (await shell.probed_prospect(demand)).is_probing, "software needs no GPU to be known"
+    asked = asyncio.ensure_future(shell.probed_prospect(open_demand))
+    await all_quiet()
+    assert not asked.done()
+    await clock.advance(PROBE_WAIT_S + 1)
+    assert (await asked).is_probing
+    asked = asyncio.ensure_future(shell.probed_prospect(open_demand))
+    await all_quiet()
+    hands.may_probe.set()
+    await clock.advance(1)
+    answer = await asked
+    assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)
