@@ -126,7 +126,7 @@ def gpu_objection(demand: Demand, gpus: tuple[Device, ...]) -> str:
     """Return why none of these GPUs would be given a demand; "" where one would."""
     if not gpus:
         return "this machine has no GPU"
-    processor = processor_of(HERE, HERE, cores(), {})
+    processor = processor_of(HERE, HERE, cores())
     inventory = Inventory(nodes=(replace(processor, devices=(*gpus, *processor.devices)),))
     placement = place([replace(demand, needs_gpu=True)], inventory, start_rates(), Policy())
     names = {device.device for device in gpus}
