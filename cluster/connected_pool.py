@@ -142,7 +142,7 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
 
     if not connection.is_private:
         return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
-    from .supervisor.ray_hands import PrivateHands  # noqa: PLC0415
+    from .supervisor.private_hands import PrivateHands  # noqa: PLC0415
     from .supervisor.ray_probe import probe_ray_node  # noqa: PLC0415
     from .supervisor.shell import Shell  # noqa: PLC0415
 

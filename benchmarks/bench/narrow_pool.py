@@ -45,7 +45,7 @@ async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Shell"]
     from codecfleet.cluster.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415
     from codecfleet.cluster.supervisor.link import LocalLink  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.ray_hands import PrivateHands  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.private_hands import PrivateHands  # noqa: PLC0415
     from codecfleet.cluster.supervisor.ray_probe import probe_ray_node  # noqa: PLC0415
     from codecfleet.cluster.supervisor.shell import Shell  # noqa: PLC0415
     from codecfleet.cluster.supervisor.wiring import make_core  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """What a supervisor needs of the world: the one seam between its decisions and Ray.
 
-``ray_hands.py`` is the real thing; ``codecfleet.testing.FakeHands`` is a cluster in memory.
+``ray_hands.py`` and ``private_hands.py`` are the real things; ``codecfleet.testing.FakeHands`` is a cluster in memory.
 """
 
 from abc import ABC, abstractmethod

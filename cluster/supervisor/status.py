@@ -2,13 +2,16 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..probes.device_report import DeviceKind
+from .clients import JobBook
 from .device_status import DeviceStatus, device_status
 from .granting import why_not
+from .node_book import NodeBook
+from .seats import SeatBook
 from .state import State
 
 __all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
@@ -76,57 +79,59 @@ class Status:
 def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float) -> Status:
     """Return what is known, in a fixed order."""
     jobs = state.clients.jobs()
-    workers = []
-    for name, book in sorted(state.seats.items()):
-        leases = {job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)}
-        workers.append(
-            WorkerStatus(
-                worker=name,
-                node=state.nodes.title(book.seat.node),
-                kind=book.seat.engine,
-                state=book.state.value,
-                since_s=round(now_s - book.since_s, 1),
-                reason=book.reason,
-                pid=None if book.facts is None else book.facts.pid,
-                device=book.device,
-                slots=book.ready_slots or book.seat.slots,
-                leases=leases,
-                fps=fps.get(book.worker) if book.facts is not None else None,
-            )
-        )
+    workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.seats.items()))
     return Status(
         pid=os.getpid(),
         host=socket.gethostname(),
-        nodes=tuple(
-            NodeStatus(
-                node=node.ray.node,
-                name=node.ray.name,
-                state=node.state.value,
-                devices=node.summary,
-                probed=node.probed is not None,
-            )
-            for node in state.nodes
-        ),
+        nodes=tuple(map(_node, state.nodes)),
         devices=tuple(
             device_status(state.nodes.title(node.ray.node), device, node, now_s)
             for node in state.nodes
             for device in node.node.devices
             if device.kind is not DeviceKind.CPU
         ),
-        workers=tuple(workers),
-        jobs=tuple(
-            JobStatus(
-                job=job.key,
-                client=client.where,
-                priority=job.demand.priority,
-                segments_left=len(job.demand.segments),
-                granted_slots=sum(job.promised.values()),
-                used_slots=sum(job.held.values()),
-                waits_for="" if job.promised else why_not(state, job),
-            )
-            for client in state.clients
-            for job in client.jobs.values()
-        ),
+        workers=workers,
+        jobs=tuple(_job(state, client.where, job) for client in state.clients for job in client.jobs.values()),
         quarantine=tuple(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
         log=log,
+    )
+
+
+def _node(node: NodeBook) -> NodeStatus:
+    return NodeStatus(
+        node=node.ray.node,
+        name=node.ray.name,
+        state=node.state.value,
+        devices=node.summary,
+        probed=node.probed is not None,
+    )
+
+
+def _worker(
+    state: State, book: SeatBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
+) -> WorkerStatus:
+    return WorkerStatus(
+        worker=book.seat.seat,
+        node=state.nodes.title(book.seat.node),
+        kind=book.seat.engine,
+        state=book.state.value,
+        since_s=round(now_s - book.since_s, 1),
+        reason=book.reason,
+        pid=None if book.facts is None else book.facts.pid,
+        device=book.device,
+        slots=book.ready_slots or book.seat.slots,
+        leases={job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)},
+        fps=fps.get(book.worker) if book.facts is not None else None,
+    )
+
+
+def _job(state: State, client: str, job: JobBook) -> JobStatus:
+    return JobStatus(
+        job=job.key,
+        client=client,
+        priority=job.demand.priority,
+        segments_left=len(job.demand.segments),
+        granted_slots=sum(job.promised.values()),
+        used_slots=sum(job.held.values()),
+        waits_for="" if job.promised else why_not(state, job),
     )
