@@ -221,12 +221,12 @@ def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
     return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
 
 
-def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...]:
-    """Return the devices behind what Ray calls a GPU; empty where there is none.
+def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
+    """Return the devices behind what Ray calls a GPU: none for a MIG GPU without slices, None where there is no GPU.
 
     A number that NVML does not have can only count slices.
     """
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
-        return tuple(parts[int(entry) : int(entry) + 1])
-    return _named_by(entry, gpus) or ()
+        return tuple(parts[int(entry) : int(entry) + 1]) or None
+    return _named_by(entry, gpus)

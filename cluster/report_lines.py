@@ -176,7 +176,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
     """Say how to start Ray where it would count slices as one GPU; the line to type is not wrapped."""
     shown = shown_by(report)
     for_ray = shown.for_ray
-    if for_ray is not None and for_ray.count(",") + 1 != len(shown.given):
+    if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):
         yield from wrapped("Ray counts a GPU that is cut as one; to have it count each slice, start it with:", "  ")
         yield f"    CUDA_VISIBLE_DEVICES={for_ray} ray start --num-gpus={for_ray.count(',') + 1}"
 

@@ -80,7 +80,7 @@ def _given_parts(
         raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
     gpus = shown_gpus(nvml, environment).given
     parts = unit_given(entry, gpus, counts_slices=counts_slices)
-    if not parts:
+    if parts is None:
         message = f"Ray gave GPU {entry}, which the NVIDIA driver does not know"
         raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
     trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")

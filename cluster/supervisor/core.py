@@ -241,11 +241,12 @@ class Core:
         book = self._of(event.seat, event.epoch, SeatState.STARTING)
         if book is None:
             return [Stop(event.seat, event.epoch)]
-        book.to(SeatState.READY, now_s)
+        is_empty = book.seat.takes_gpu and not event.facts.device
+        book.to(SeatState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
         book.sit_down(event.facts)
-        if book.seat.part and not book.device:
-            book.to(SeatState.LEAVING, now_s, "the GPU that Ray gave it has no such slice")
-            return [Stop(event.seat, event.epoch)]
+        if is_empty:
+            # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another one.
+            return [Note(f"{self.state.named(book)} gets no work: {book.reason}")]
         took = f" on {event.facts.device}" if event.facts.device else ""
         return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
 

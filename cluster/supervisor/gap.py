@@ -46,7 +46,9 @@ def _served(node: NodeBook, devices: tuple[Device, ...], seats: list[SeatBook]) 
     taken = {book.device for book in seats if book.device}
     places = places_of(node)
     held = _units_held(seats, places)
-    free = [book for book in seats if not book.device and book.state is not SeatState.QUARANTINED]
+    free = [
+        book for book in seats if not book.device and book.facts is None and book.state is not SeatState.QUARANTINED
+    ]
     broken = next((book.reason for book in seats if not book.device and book.state is SeatState.QUARANTINED), "")
     for device in devices:
         place = places.get(device.device)

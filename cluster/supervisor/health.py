@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..gpu_identity import on_node
 from ..placement.inventory import Device, DeviceState
+from ..probes.absence import known
 from ..probes.live_health import DeviceHealth
 from ..probes.xids import XidAction, worst_action, xid_rule
 from .conditions import Condition, OwnLoad, next_condition, unseen
@@ -30,10 +31,12 @@ def see_health(state: State, planner: Planner, event: HealthSeen, now_s: float) 
         return []
     before = book.node
     book.unseen_polls, book.unseen_reason = 0, ""
-    effects: list[Effect] = []
+    effects = _probe_changed(book, event.devices, now_s)
     for device in book.gpus:
         seen = _found(event.devices, device)
-        if seen is not None:
+        if seen is None and device.device in book.conditions:
+            book.conditions[device.device] = unseen(book.conditions[device.device])
+        elif seen is not None:
             seats = [each for each in state.seats.values() if each.seat.node == device.node and each.seat.takes_gpu]
             own = _own_load(state, planner, device, seats, event.fps)
             effects += _heed_xids(state, book, device, seen.health.xids, seats)
@@ -70,6 +73,21 @@ def forget_xids(book: NodeBook) -> bool:
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}
     return had_any
+
+
+def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
+    """Have a node probed again, once, where a poll shows other devices than the probe did: a GPU was cut meanwhile."""
+    seen = [each for device in book.gpus if (each := _found(polled, device)) is not None]
+    gone = {device.device for device in book.gpus if _found(polled, device) is None}
+    came = {known(each.uuid, str(each.index)) for each in polled if each not in seen}
+    before, unmatched = book.unmatched, frozenset(gone | came)
+    if book.is_probing(now_s):
+        return []
+    book.unmatched = unmatched
+    if unmatched <= before:
+        return []
+    book.begin_probe(now_s)
+    return [Probe(book.ray.node, again=True)]
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:

@@ -33,7 +33,8 @@ class NodeBook:
     """One live node. ``has_answered`` says that a probe of it has ended, well or badly.
 
     ``conditions`` are its GPUs' as polls left them, by device. ``lost`` says what drains all of it, "" for nothing.
-    ``unseen_polls`` counts those in a row that failed, for ``unseen_reason``.
+    ``unseen_polls`` counts those in a row that failed, for ``unseen_reason``. ``unmatched`` are devices that only its
+    last probe knows, or only its last poll.
     """
 
     ray: RayNode
@@ -45,6 +46,7 @@ class NodeBook:
     lost: str = ""
     unseen_polls: int = 0
     unseen_reason: str = ""
+    unmatched: frozenset[str] = frozenset()
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
     _seats: list[Seat] = field(default_factory=list)

@@ -137,5 +137,5 @@ def test_what_ray_gave_is_found_by_number_or_name() -> None:
     assert [part.identity for part in unit_given("1", GPUS)] == list(SLICES)
     assert [part.identity for part in unit_given("1", GPUS, counts_slices=True)] == ["MIG-1111"]
     assert [part.identity for part in unit_given("4", GPUS)] == ["GPU-cccc-2"]
-    assert unit_given("5", GPUS) == ()
-    assert unit_given("GPU-zzz", GPUS) == ()
+    assert unit_given("5", GPUS) is None
+    assert unit_given("GPU-zzz", GPUS) is None

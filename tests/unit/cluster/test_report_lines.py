@@ -210,3 +210,15 @@ def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
     assert "licence: licensed for NVIDIA RTX Virtual Workstation" in said
     assert "in use, of what it may take: graphics 0 %" in said
     assert "licence: this device needs no vGPU licence" in said
+
+
+def test_doctor_prints_that_line_also_where_as_many_slices_are_as_gpus(tmp_path: Path) -> None:
+    """Two slices on one GPU and none on the other: Ray by itself would count one for each GPU."""
+    path = tmp_path / "cut.toml"
+    path.write_text(
+        'schema = 1\nname = "cut"\ndescription = "-"\nsource = "documents"\n[[nodes]]\nname = "n"\ncores = 8\n'
+        'memory_gib = 64\ndriver = "580.126.20"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]\n'
+        '[[nodes.devices]]\nmodel = "H100"\nmig = []\n'
+    )
+    (node,) = load_fleet(path).nodes
+    assert any(line.endswith("ray start --num-gpus=2") for line in machine_page(simulated_report(node)))

@@ -400,6 +400,23 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     assert book.is_polled
 
 
+def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
+    """A poll that shows other devices than the probe has the node probed, once; the old one's load is forgotten."""
+    watched.nvml.device(watched.raw).decoder_percent = 80
+    watched.poll()
+    assert watched.device.busy
+    before = len(watched.world.probes)
+    found = watched.poll_health.poll(frozenset())
+    assert isinstance(found, tuple)
+    cut = tuple(replace(each, uuid="MIG-1", is_slice=True) if each.uuid == watched.raw else each for each in found)
+    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    assert watched.world.probes[before:] == [Probe(watched.ray.node, again=True)]
+    assert watched.device.busy == {}
+    watched.world.tell(Probed(watched.probed))
+    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    assert len(watched.world.probes) == before + 1
+
+
 def test_polls_that_fail_forget_the_load_and_keep_the_damage(watched: Watched) -> None:
     """After three polls without an answer nothing is held against a device but what was broken."""
     device = watched.nvml.device(watched.raw)

@@ -38,6 +38,7 @@ MACHINES = {
     "passed through": 'model = "L40S"\nvirtualization = "passthrough"',
     "two kinds": 'model = "L4"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]',
     "two cut alike": 'model = "H100"\ncount = 2\nmig = ["3g.40gb", "2g.20gb"]',
+    "one not cut": 'model = "L4"\n[[nodes.devices]]\nmodel = "H100"\nmig = []',
     "four": 'model = "L4"\ncount = 4',
 }
 
@@ -173,7 +174,7 @@ class RayWorld(World):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [name for name in MACHINES if name != "four"])
+@pytest.mark.parametrize("kind", [name for name in MACHINES if name not in ("four", "one not cut")])
 def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str, way: Callable[..., Started]) -> None:
     """However Ray was started, all of a machine's devices are open, each has one worker, and the job has its slots."""
     world = RayWorld(way(machines[kind]))
@@ -201,6 +202,18 @@ def test_hidden_gpus_are_left_alone_by_name(
         expected = DeviceState.OPEN if name == uuids[2] else DeviceState.CORDONED
         assert device.state is expected
         assert name == uuids[2] or f'hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{text}"' in device.state_reason
+
+
+def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, SimulatedNode]) -> None:
+    """Ray gives it first: the worker that gets it has nothing to do and holds it, and the next one gets the other."""
+    world = RayWorld(plain(machines["one not cut"]))
+    slots = world.run_job()
+    (whole,) = world.devices()
+    assert world.served() == {whole}
+    assert len(slots) == 1
+    assert world.core.state.seats["g/gpu#0"].reason == "the GPU that Ray gave it has no slice for it"
+    world.wait(31)
+    assert world.core.state.seats["g/gpu#0"].state is SeatState.EMPTY
 
 
 def test_a_privileged_pod_uses_only_what_it_was_given(machines: dict[str, SimulatedNode]) -> None:
