@@ -62,7 +62,7 @@ class RayWorker:
         self._cores = cores
         self._device = _take_device(part, counts_slices=counts_slices) if takes_gpu else ""
         self._began_s = time.monotonic()
-        # A GPU without a slice of that number leaves nothing to take: the supervisor hears so, and ends the process.
+        # A GPU without a slice of that number leaves nothing to take: the supervisor learns it, and gives no work.
         self._gpu = gpu = Gpu() if self._device else None
         if gpu is not None:
             gpu.warm_up()

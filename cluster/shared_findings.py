@@ -15,7 +15,7 @@ __all__ = ["SharedFinding", "finding_lines", "findings_of", "shared_findings"]
 
 _RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
-_SILENT_MEND: Final = "run codecfleet doctor on that node; ray status says whether Ray has it still"
+_SILENT_MEND: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
 
 
 @dataclass(frozen=True, slots=True)

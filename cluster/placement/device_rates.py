@@ -72,7 +72,7 @@ def engine_parts(
 ) -> dict[Engine, float]:
     """Return which part of each kind of a device's engines ``fps`` source frames a second of a job take, from 0 to 1.
 
-    By what the device gives at most when nobody else uses it; {} where nothing runs or no rate is known.
+    By what the device gives at most when no other program uses it; {} where nothing runs or no rate is known.
     """
     if fps <= 0:
         return {}

@@ -118,10 +118,15 @@ class _Polled:
         self.index = index
         self.handle: Maybe[Any] = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
         self._nvml = nvml
-        first = DeviceQuestions(nvml, self.handle)
-        self._mode: Maybe[int] = first.ask("nvmlDeviceGetVirtualizationMode", read=int)
+        self._mode = self._ask_mode()
         self._gpm: GpmMeasure | None = None
         self._called: dict[str, Maybe[str]] = {}
+
+    def _ask_mode(self) -> Maybe[int]:
+        """Ask how this machine came by the device; that lasts for as long as the device is there."""
+        if isinstance(self.handle, NotApplicable):
+            return self.handle
+        return DeviceQuestions(self._nvml, self.handle).ask("nvmlDeviceGetVirtualizationMode", read=int)
 
     def close(self) -> None:
         if self._gpm is not None:
@@ -132,6 +137,8 @@ class _Polled:
         if isinstance(self.handle, NotApplicable):
             # The driver counts it and did not give it out: perhaps it does now.
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
+        if isinstance(self._mode, NotApplicable):
+            self._mode = self._ask_mode()
         questions = self._questions()
         mig = probe_mig(questions, ())
         slices = () if isinstance(mig, NotApplicable) or not mig.enabled else mig.slices
@@ -237,6 +244,9 @@ class _Polled:
 
 
 _SHARED = NotApplicable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
+_UNDIVIDED = NotApplicable(
+    Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice"
+)
 
 
 def _of_slice(
@@ -249,6 +259,7 @@ def _of_slice(
         is_slice=True,
         health=replace(whole.health, xids=xids),
         ours=_SHARED,
+        encoder_sessions=_UNDIVIDED,
         memory=piece.memory,
         decoder_percent=_mean(percents, "nvdec"),
         encoder_percent=_mean(percents, "nvenc"),

@@ -40,7 +40,7 @@ class DeviceHealth:
     """A whole GPU, a MIG slice or a vGPU at one poll.
 
     ``uuid`` and ``pci_bus_id`` name it as ``DeviceReport`` does; of a slice ``uuid`` is the slice's, and what concerns
-    the whole GPU (health, throttling, encoder sessions, licence) is its GPU's. ``health.xids`` came after the last
+    the whole GPU (health, throttling, licence) is its GPU's. ``health.xids`` came after the last
     poll. ``throttle`` are the reasons why clocks are held down ("none"). ``ours`` is by process. ``scheduler`` is how
     a host shares the GPU out among ``vgpus``.
     """

@@ -21,7 +21,7 @@ _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphics
 
 
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
-    """Ask what goes on on a device; ``gpm_percent`` was measured beside it. Never raises.
+    """Ask how busy a device is, and with what; ``gpm_percent`` was measured beside it. Never raises.
 
     Samples of processes that are older than ``since_us``, of NVML's clock, are left out: the driver keeps those of
     processes that have long been idle.

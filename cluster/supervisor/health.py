@@ -68,7 +68,7 @@ def probe_passed(book: NodeBook) -> None:
 
 
 def forget_xids(book: NodeBook) -> bool:
-    """Trust a node's devices again, as a user asks who has reset them; return whether any was not trusted."""
+    """Trust a node's devices again after a user has reset them; return whether any was not trusted."""
     had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}

@@ -39,7 +39,7 @@ def find_unservable(state: State, place_alone: Callable[[Demand], Placement]) ->
 
 
 def note_stranded(state: State, now_s: float) -> None:
-    """Bring up to date which jobs can get nothing; who gets something is forgotten."""
+    """Update which jobs can get nothing; a job that gets something is no longer among them."""
     before, state.stranded = state.stranded, {}
     for job in state.clients.jobs():
         if _needs_gpus(job) and not job.held and (reason := _why(state, job)):

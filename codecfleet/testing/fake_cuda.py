@@ -43,7 +43,7 @@ class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory.
 
     ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
-    ``memory`` and ``streams`` are what nobody gave back yet; ``default_streams`` are CUDA's own.
+    ``memory`` and ``streams`` are what has not been given back yet; ``default_streams`` are CUDA's own.
     Safe from any thread, as the driver is.
     """
 
