@@ -82,7 +82,8 @@ class KeptSources:
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._lock = threading.Lock()
+        # Reentrant: garbage collection in here may end a generator, which then gives its source back.
+        self._lock = threading.RLock()
         self._idle: list[OpenSource] = []
         self._openings: dict[_Key, _Opening] = {}
 

@@ -24,7 +24,7 @@ from fsspec.core import split_protocol
 from ..errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 from .location import is_local, local_path
 
-__all__ = ["FORMATS", "OpeningReads", "open_source"]
+__all__ = ["FORMATS", "OpeningReads", "open_source", "store_options"]
 
 FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,avi,flv,ivf,obu,av1,h264,hevc,vvc,m4v,mpegvideo,vc1,asf,mxf,"
@@ -194,7 +194,7 @@ class _RemoteFile:
 
 def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
     try:
-        return fsspec.open(url, "rb", **_store_options(url)).open()
+        return fsspec.open(url, "rb", **store_options(url)).open()
     except FileNotFoundError as error:
         # For fsspec's web support whatever goes wrong is a file that is not there.
         cause = error.__cause__
@@ -207,7 +207,8 @@ def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
 
 
-def _store_options(url: str) -> dict[str, Any]:
+def store_options(url: str) -> dict[str, Any]:
+    """Return how fsspec is to reach a store: web servers that go silent are given up after a while."""
     if split_protocol(url)[0] not in ("http", "https"):
         return {}
     try:

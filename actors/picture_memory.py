@@ -94,6 +94,8 @@ def _has_marked_field(
     """
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
+    if not len(compared):
+        return False
     words = np.ascontiguousarray(compared).view(np.uint64).reshape(len(compared), -1, sample_bytes)
     expected = np.ascontiguousarray(mark[first]).view(np.uint64).reshape(-1, sample_bytes)
     blocks = np.argwhere((words == expected).all(axis=-1))

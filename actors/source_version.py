@@ -6,6 +6,7 @@ from typing import Final
 from fsspec.core import url_to_fs
 
 from .location import is_local, local_path
+from .opening import store_options
 
 __all__ = ["local_version", "source_version"]
 
@@ -27,7 +28,7 @@ def source_version(source: str) -> Hashable | None:
     if is_local(source):
         return local_version(source)
     try:
-        filesystem, path = url_to_fs(source)
+        filesystem, path = url_to_fs(source, **store_options(source))
         told = filesystem.info(path)
     except Exception:  # noqa: BLE001 - every store raises errors of its own; opening it says what is wrong
         return None

@@ -121,9 +121,9 @@ class InputReader:
         return Offered(frame, format_, frame.pts * Fraction(frame.time_base), (frame.pts, Fraction(frame.time_base)))
 
     def _of_array(self, item: Any) -> VideoFrame:  # noqa: ANN401 - whatever may be an array
-        if isinstance(item, bytes | bytearray | memoryview):
-            item = np.frombuffer(item, dtype=np.uint8)
         try:
+            if isinstance(item, bytes | bytearray | memoryview):
+                item = np.frombuffer(item, dtype=np.uint8)
             array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
         except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
             message = f"a {type(item).__name__} is no picture: {error}"
@@ -141,6 +141,9 @@ class InputReader:
 
 def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     """Read planes that follow each other without padding, as raw video is written."""
+    if array.dtype.kind not in "iu" or not array.dtype.isnative:
+        message = f"samples are whole numbers in the machine's byte order, and these are {array.dtype.str}"
+        raise UsageError(message, "Round and convert them first.")
     try:
         frame = VideoFrame(*size, name)
         planes = plane_arrays(frame)

@@ -1,10 +1,11 @@
 """Sources that stay open between ranges give the packets of a source opened afresh, and are read less often."""
 
 import random
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -289,3 +290,24 @@ def test_a_failure_ends_a_source(tmp_path: Path) -> None:
     source = borrowed.__enter__()
     assert not borrowed.__exit__(InputUnreadable, error, None)
     assert source.is_closed
+
+
+def test_a_source_is_given_back_while_others_are_looked_through(tmp_path: Path) -> None:
+    """Garbage collection may end a generator that holds a source at any moment, also in the keeper's own code."""
+    path = str(make_clip(tmp_path / "plain.mkv", FILM))
+    held = ExitStack()
+
+    def clock() -> float:
+        held.close()
+        return 0
+
+    kept = KeptSources(clock=clock)
+    with kept.borrow(path, 0) as first:
+        pass
+    held.enter_context(kept.borrow(path, 0))
+    finished = threading.Thread(target=kept.close_idle, daemon=True)
+    finished.start()
+    finished.join(10)
+    assert not finished.is_alive()
+    with kept.borrow(path, 0) as again:
+        assert again is first

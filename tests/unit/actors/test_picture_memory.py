@@ -155,3 +155,11 @@ def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> Non
     (found,) = pictures(path, 0)
     assert [bytes(plane) for plane in found.planes] == expected
     assert not is_incomplete(found)
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_pictures_lower_than_a_block_are_whole(tmp_path: Path, height: int) -> None:
+    """A picture without a single row that is compared has no block that was never decoded."""
+    times = constant_times(3)
+    path = make_clip(tmp_path / "low.mov", Clip(times=times, encoder="png", width=64, height=height, pix_fmt="rgb24"))
+    assert [is_incomplete(frame) for frame in pictures(path, held=0)] == [False] * len(times)

@@ -252,6 +252,9 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([np.zeros((48, 64, 3), dtype=np.uint8)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is no nv12 picture"),
     (["a string"], {"fps": 25}, UsageError, "a str is no picture"),
     ([nv12(0).tobytes()], {"fps": 25}, UsageError, "raw video of 4608 bytes does not tell its size"),
+    ([nv12(0).astype(np.float16)], {"fps": 25}, UsageError, "and these are <f2"),
+    ([nv12(0).astype(">u2")], {"fps": 25}, UsageError, "and these are >u2"),
+    ([memoryview(nv12(0).tobytes())[::2]], {"fps": 25}, UsageError, "a memoryview is no picture"),
     (
         [nv12(0).tobytes()],
         {"fps": 25, "size": (64, 50)},
