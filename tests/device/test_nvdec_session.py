@@ -184,16 +184,6 @@ def test_colours_that_change_are_followed(decoder: NvdecDecoder[VideoFrame], poo
     assert pool.counts.made == 2
 
 
-def test_a_stream_from_outside_stays_open(cuda: Cuda) -> None:
-    """A session reads its surfaces on the stream that it is given, and leaves it open."""
-    surface = surface_format("yuv420p")
-    assert surface is not None
-    stream = cuda.stream()
-    NvdecSession(_package(), cuda, SessionKey("h264", "yuv420p", surface, 256, 144), stream).close()
-    stream.wait()
-    stream.close()
-
-
 def test_pictures_cropped_on_the_left_are_not_what_software_gives(cuda: Cuda, tmp_path: Path) -> None:
     """Why they are left to software: the package gives the whole surface, and says nothing of what to cut off."""
     suffix, clip = CLIPS["h264"]
