@@ -124,7 +124,7 @@ class ConnectedPool(Pool):
 
 
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""Nobody else could use what a private Ray's workers hold, and no other machine joins it."""
+"""No other program could use what a private Ray's workers hold, and no other machine joins it."""
 
 
 def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":

@@ -59,7 +59,7 @@ class Demand:
 
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
     against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
-    how long the whole job is, however much of it is left; 0 where nobody says.
+    how long the whole job is, however much of it is left; 0 where that is not known.
     ``workers_max`` bounds the segments in flight. ``has_filters`` says that frames are processed on the way.
     ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
     processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the

@@ -28,7 +28,7 @@ class PrivateHands(RayCalls):
     Args:
         slots: pieces of work at a time, whatever cores the machine has.
         is_alive: whether Ray's own processes still run.
-        probe: probes the machine, where Ray sees a GPU in it that nobody knows.
+        probe: probes the machine, where Ray sees a GPU in it that no table knows.
         gpus: the machine's GPUs: what they are called and known to do, given the node's id.
         dlas: how many of the machine's DLAs there are to use.
     """
@@ -77,7 +77,7 @@ class PrivateHands(RayCalls):
         return self._known
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        """Find nothing: nobody was here before."""
+        """Find nothing: a private Ray has no earlier supervisor."""
         return ()
 
     async def probe(self, node: str, *, again: bool) -> Node:
@@ -90,7 +90,7 @@ class PrivateHands(RayCalls):
         return replace(seen, devices=gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve nothing with Ray, since nobody else could take it; count it all the same."""
+        """Count it, and reserve nothing with Ray: no other program could take it."""
         self._reserved[f"{order.seat}:{order.epoch}"] = order
         return order.cores
 
@@ -112,11 +112,11 @@ class PrivateHands(RayCalls):
         del in_use
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Keep nothing: nobody will come after."""
+        """Keep nothing: a private Ray has no later supervisor."""
         del orders
 
     async def recall(self) -> dict[str, Order]:
-        """Return nothing: nobody was here before."""
+        """Return nothing: a private Ray has no earlier supervisor."""
         return {}
 
     def world_is_gone(self) -> str:

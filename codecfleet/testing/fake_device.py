@@ -20,8 +20,8 @@ __all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
 
 def drop_idle(memory: DeviceMemory | LentMemory) -> None:
     """Free all memory that is not in use, so that what is left is what somebody holds."""
-    lent = memory._memory if isinstance(memory, DeviceMemory) else memory  # noqa: SLF001 - sessions never need it
-    while lent.drop_oldest():
+    pool = memory._memory if isinstance(memory, DeviceMemory) else memory  # noqa: SLF001 - sessions never need it
+    while pool.drop_oldest():
         pass
 
 
