@@ -106,7 +106,7 @@ class KeptSources:
         try:
             yield opened
         except GeneratorExit:
-            self._give_back(opened)  # whoever read it has enough
+            self._give_back(opened)  # the reader has enough
             raise
         except BaseException:
             opened.close()

@@ -47,6 +47,7 @@ def find_tensor(item: Any) -> tuple[DeviceTensor, str] | None:  # noqa: ANN401 -
     if found is None:
         return None
     tensor, pix_fmt = found
+    _check_samples(tensor)
     _check_tight(tensor)
     shape = tensor.shape
     while len(shape) > 2 and shape[0] == 1:  # noqa: PLR2004 - rows and columns
@@ -107,7 +108,11 @@ def _planes(item: Any) -> list[DeviceTensor]:  # noqa: ANN401 - whatever a user 
     """Return the planes of an object whose ``cuda()`` gives them; PyTorch's does something else."""
     if hasattr(item, "__cuda_array_interface__") or not callable(getattr(item, "cuda", None)):
         return []
-    given = item.cuda()
+    try:
+        given = item.cuda()
+    except Exception as error:
+        message = f"cuda() of a {type(item).__name__} gives no planes: {error}"
+        raise UsageError(message, _ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 
 
@@ -124,6 +129,8 @@ def _named(planes: list[DeviceTensor]) -> str:
 def _joined(planes: list[DeviceTensor]) -> DeviceTensor:
     """Return planes that lie one behind the other as the rows of one array; a packed one stays as it is."""
     first = planes[0]
+    for plane in planes:
+        _check_samples(plane)
     columns = prod(first.shape[1:2])
     samples = sum(prod(plane.shape) for plane in planes)
     address = first.address
@@ -139,6 +146,12 @@ def _joined(planes: list[DeviceTensor]) -> DeviceTensor:
     shape = first.shape if is_packed else (samples // columns, columns)
     streams = tuple({stream for plane in planes for stream in plane.streams})
     return replace(first, shape=shape, strides_bytes=None, owner=planes, streams=streams)
+
+
+def _check_samples(tensor: DeviceTensor) -> None:
+    if min(tensor.shape, default=0) < 1:
+        message = f"a tensor of {tensor.shape} holds no picture"
+        raise UsageError(message, _ADVICE)
 
 
 def _check_tight(tensor: DeviceTensor) -> None:

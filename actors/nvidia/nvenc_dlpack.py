@@ -100,7 +100,7 @@ def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the
         kind, strides, stream = str(interface["typestr"]), interface.get("strides"), interface.get("stream")
         found = DeviceTensor(
             address=int(interface["data"][0]),
-            shape=tuple(interface["shape"]),
+            shape=tuple(int(length) for length in interface["shape"]),
             strides_bytes=None if strides is None else tuple(strides),
             item_bytes=int(kind[2:]),
             owner=array,

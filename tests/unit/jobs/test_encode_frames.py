@@ -23,6 +23,7 @@ from codecfleet.errors import (
     Unsupported,
     UsageError,
 )
+from codecfleet.jobs.device_inputs import find_tensor
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 from codecfleet.testing.fake_device import FakeDevice
 from codecfleet.testing.fake_nvenc import FakeNvenc
@@ -499,3 +500,39 @@ def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
 
     asyncio.run(both())
     assert left == []
+
+
+class _Plane:
+    """An array on a device, of which nothing but its shape is looked at."""
+
+    def __init__(self, *shape: object) -> None:
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "|u1", "data": (4096, False), "version": 3}
+
+
+class _Planes:
+    """An object whose ``cuda()`` gives planes, or fails."""
+
+    def __init__(self, *planes: _Plane) -> None:
+        self._planes = planes
+
+    def cuda(self) -> list[_Plane]:
+        if not self._planes:
+            message = "no device"
+            raise OSError(message)
+        return list(self._planes)
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (_Plane(0, 64, 3), "holds no picture"),
+        (_Plane(-6, 4), "holds no picture"),
+        (_Plane("rows", 4), "does not say where its samples lie"),
+        (_Planes(_Plane(4, 0), _Plane(2, 0)), "holds no picture"),
+        (_Planes(), "gives no planes: no device"),
+    ],
+)
+def test_arrays_without_samples_are_refused(item: object, said: str) -> None:
+    """What has no sample, or gives no planes, is named as no picture."""
+    with pytest.raises(UsageError, match=said):
+        find_tensor(item)
