@@ -282,7 +282,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([rgb(0)], {"fps": 25, "pix_fmt": "cuda"}, Unsupported, "cuda stands for a device's memory"),
     ([(rgb(0), 0), (rgb(0), 10**15)], {}, UsageError, "frame 1 is shown at tick 90000000000000000000"),
     ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is no rgb24 picture"),
-    ([FakeDeviceTensor(4096, (0, 64), item_bytes=1)], {"fps": 25}, UsageError, "its sides do not fit"),
+    ([FakeDeviceTensor(4096, (0, 64), item_bytes=1)], {"fps": 25}, UsageError, "holds no picture"),
     ([WantsGradients()], {"fps": 25}, UsageError, "a WantsGradients does not say where .*: gradients"),
     ([rgb(0)], {"fps": 25, "codec": "h265"}, UsageError, "codec 'h265'"),
     ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
