@@ -46,7 +46,10 @@ def why_not(state: State, job: JobBook) -> str:
     refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    if any(job.key in wanted for wanted in state.targets.values()):
+    meant = [state.seats[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if meant and all(book.state is SeatState.RESERVING for book in meant):
+        return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
+    if meant:
         return "its workers are on their way, or other jobs have not yet left them"
     return refused[0] if refused else "nothing is free"
 

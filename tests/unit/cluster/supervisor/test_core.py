@@ -133,6 +133,19 @@ def total(grants: Grants, job: str) -> int:
     return sum(grants.slots[job].values())
 
 
+class FullWorld(World):
+    """A world whose Ray gives nothing: what is reserved stays asked for."""
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do nothing."""
+
+
+def test_what_ray_withholds_is_said() -> None:
+    """While Ray has given none of the bundles that a job's workers need, the job hears that, not that they come."""
+    (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
+    assert waiting.startswith("Ray has not given it the cores and GPUs that it reserved")
+
+
 def test_a_job_alone_gets_everything() -> None:
     """One job may use every core of every node; its workers were reserved and started for it."""
     world = World(node("a"), node("b"))
