@@ -31,8 +31,8 @@ LONGEST_GAP_S = 6 * 3600
 """A leap ahead by more than this is a reset too, not a gap: FFmpeg takes a transport stream's clock that starts over
 for one that has run through its 33 bits, and adds a day."""
 
-FINEST_S = Fraction(1, 1_000_000_000)
-"""No tick is divided into finer ones than this (rule R4): FFmpeg's time bases have a denominator of 31 bits."""
+LARGEST_DENOMINATOR = 1_000_000_000
+"""No tick is divided into one with a larger denominator (rule R4): FFmpeg's time bases have 31 bits for it."""
 
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
@@ -82,10 +82,10 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 
     Args:
         shared: of each time with a later one, how many frames share it, and how many ticks there are up to the next.
-        time_base: the source's tick, in seconds; what comes out is no finer than ``FINEST_S``.
+        time_base: the source's tick, in seconds; a divided one has ``LARGEST_DENOMINATOR`` at most.
     """
     needed = max((-(-count // gap) for count, gap in shared), default=1)
-    return max(1, min(needed, floor(time_base / FINEST_S)))
+    return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 
 
 @dataclass(slots=True)

@@ -35,7 +35,8 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     checks = content_checks(plan.tracks, pipe.track.index)
     if pipe.resets:
         message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up"
-        yield Warning_(code="clock-reset", message=message, checks=checks)
+        moved = content_checks(plan.tracks, pipe.track.index, "times", "offset")
+        yield Warning_(code="clock-reset", message=message, checks=moved if isinstance(pipe, AudioPipe) else checks)
     if isinstance(pipe, AudioPipe) and pipe.hidden:
         message = f"{pipe.hidden} packets of {pipe.track.name} are left out: the source's edit list hides them"
         yield Warning_(code="audio-hidden", message=message, checks=checks)
@@ -53,7 +54,8 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
 def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
     if track.clock_resets:
         message = f"the clock of audio track {index} was reset {track.clock_resets} times; what follows was moved up"
-        yield Warning_(code="clock-reset", message=message, checks=content_checks(plan.tracks, index))
+        moved = content_checks(plan.tracks, index, "sound", "duration", "offset")
+        yield Warning_(code="clock-reset", message=message, checks=moved)
     if track.damaged_packets:
         message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
         checks = content_checks(plan.tracks, index, "sound", "duration", "offset")

@@ -52,7 +52,7 @@ WINDOW_FRAMES = 16
 """Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
 
 
-FINEST_S = Fraction(1, 10**9)
+DENOMINATOR_MAX = 10**9
 """The finest tick that the source's may be divided into."""
 
 
@@ -142,11 +142,11 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
     """Return by what the source's tick is divided, so that no time that is some frame's own has to move: part of R4.
 
     ``times`` are those of the presented packets, mended by R1. Frames that share one need as many ticks as they are,
-    up to the next time; a divided tick is never shorter than a nanosecond.
+    up to the next time; a divided tick's denominator is 10^9 at most.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
-    finest = int(time_base / FINEST_S)
+    finest = DENOMINATOR_MAX // time_base.denominator
     return max(1, min(ceil(max(wanted, default=1)), finest))
 
 

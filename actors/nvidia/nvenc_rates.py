@@ -11,6 +11,7 @@ from .nvenc_settings import Multipass, NvencSettings, RateMode
 
 __all__ = ["RateChange", "Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
 
+_COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
@@ -71,7 +72,8 @@ def changed_rates(rates: Rates, change: RateChange) -> Rates:
     """Return the rates after a change.
 
     Raises:
-        ValueError: ``rc`` or ``multipass`` is none that there is, or ``fps`` no number.
+        ValueError: ``rc`` or ``multipass`` is none that there is.
+        TypeError: something that counts is no number.
     """
     given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
     if "rc" in given:
@@ -79,10 +81,22 @@ def changed_rates(rates: Rates, change: RateChange) -> Rates:
     if "multipass" in given:
         given["multipass"] = None if given["multipass"] == "off" else Multipass(given["multipass"])
     if "fps" in given:
-        given["fps"] = Fraction(given["fps"])
+        given["fps"] = _rate(given["fps"])
+    for name in _COUNTS & given.keys():
+        if not isinstance(given[name], int) or isinstance(given[name], bool):
+            message = f"{name} is a whole number, not {given[name]!r}"
+            raise TypeError(message)
     wanted = replace(rates, **given)
     # A constant rate has no peak beside it, and the driver's own default is one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
+
+
+def _rate(fps: Any) -> Fraction:  # noqa: ANN401 - whatever a caller gives
+    try:
+        return Fraction(fps)
+    except (OverflowError, TypeError, ValueError, ZeroDivisionError):
+        message = f"fps is a number of frames a second, not {fps!r}"
+        raise TypeError(message) from None
 
 
 def check_rates(settings: NvencSettings, wanted: Rates) -> None:

@@ -160,7 +160,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._require_open()
         try:
             wanted = changed_rates(self._rates, change)
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+        except (TypeError, ValueError) as error:
             message = f"{self.name} cannot change its rates like that: {error}"
             raise Unsupported(message, "docs/frames.md has what RateChange takes.") from None
         check_rates(self._nvenc, wanted)

@@ -76,6 +76,15 @@ def test_repeats_that_find_no_room_are_given_finer_ticks() -> None:
     assert divisor([0, 1, 1, 2], Fraction(1, 10**9)) == 1
 
 
+def test_a_divided_tick_is_one_that_ffmpeg_can_say() -> None:
+    """Rule R4: however many frames share a time, the tick's denominator stays within 31 bits."""
+    crowd = [0] * 80_000 + [1]
+    for tick in (Fraction(1001, 30_000), Fraction(7, 90_000), MILLISECOND):
+        by = divisor(crowd, tick)
+        assert by == divisor_of(crowd, tick)
+        assert (tick / by).denominator < 1 << 31
+
+
 def test_a_frame_that_repeats_a_time_may_come_after_a_later_one() -> None:
     """Rule R3: the index promises two frames at 80, so the one at 120 waits for the second of them."""
     assert mend([0, 80, 120, 80, 160], expected=[0, 80, 80, 120, 160]) == [

@@ -215,6 +215,9 @@ def test_messages_go_with_their_picture_and_change_no_number() -> None:
         (RateChange(cq=52), "cq 52"),
         (RateChange(rc="cbr"), "cq is a target"),
         (RateChange(bitrate=5), "cq erases"),
+        (RateChange(bitrate="5M"), "bitrate is a whole number, not '5M'"),  # type: ignore[arg-type]
+        (RateChange(maxbitrate=1.5), "maxbitrate is a whole number"),  # type: ignore[arg-type]
+        (RateChange(fps=float("inf")), "fps is a number of frames a second, not inf"),  # type: ignore[arg-type]
         (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
         (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
         (RateChange(fps="soon"), "rates like that"),  # type: ignore[arg-type]
