@@ -112,11 +112,11 @@ SIM_EXPORT int nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t handle
     return NVML_SUCCESS;
 }
 
-/* Opens a question about a GPU instance. */
-static int ask_instance(const char *function, nvmlGpuInstance_t handle, place *found) {
+/* Opens a question about one of `parts`, the instances of all devices, each of so many bytes. */
+static int ask_part(const char *function, const void *handle, const void *parts, size_t bytes, place *found) {
     for (int gpu = 0; gpu < sim_machine()->device_count; gpu++) {
         for (int i = 0; i < sim_gpu_at(gpu)->slice_count; i++) {
-            if (handle == &gpu_instances[gpu][i]) {
+            if (handle == (const char *)parts + ((size_t)gpu * SIM_SLICES_MOST + (size_t)i) * bytes) {
                 *found = (place){sim_gpu_at(gpu), i, &sim_gpu_at(gpu)->slices[i]};
                 return enter_open(function, gpu);
             }
@@ -124,6 +124,10 @@ static int ask_instance(const char *function, nvmlGpuInstance_t handle, place *f
     }
     int status = enter_open(function, SIM_NO_DEVICE);
     return status == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : status;
+}
+
+static int ask_instance(const char *function, nvmlGpuInstance_t handle, place *found) {
+    return ask_part(function, handle, gpu_instances, sizeof gpu_instances[0][0], found);
 }
 
 static unsigned profile_id_of(const place *found) {
@@ -268,16 +272,7 @@ SIM_EXPORT int nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t handle, u
 }
 
 static int ask_compute(const char *function, nvmlComputeInstance_t handle, place *found) {
-    for (int gpu = 0; gpu < sim_machine()->device_count; gpu++) {
-        for (int i = 0; i < sim_gpu_at(gpu)->slice_count; i++) {
-            if (handle == &compute_instances[gpu][i]) {
-                *found = (place){sim_gpu_at(gpu), i, &sim_gpu_at(gpu)->slices[i]};
-                return enter_open(function, gpu);
-            }
-        }
-    }
-    int status = enter_open(function, SIM_NO_DEVICE);
-    return status == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : status;
+    return ask_part(function, handle, compute_instances, sizeof compute_instances[0][0], found);
 }
 
 SIM_EXPORT int nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t handle, nvmlComputeInstanceInfo_t *out) {
