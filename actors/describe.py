@@ -21,7 +21,7 @@ from .hdr_bytes import (
     mastering_display_to_bytes,
 )
 from .media import UNSPECIFIED, Colour, HdrStatic, VideoFormat
-from .nvidia.fitness import objection, track_facts
+from .nvidia.nvdec_support import track_facts, unsupported_reason
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -186,7 +186,7 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
         stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
         field_order=video_parameters(stream).field_order,
         frame_kinds=frozenset(of_frame),
-        device_objection=objection(track_facts(stream)),
+        device_objection=unsupported_reason(track_facts(stream)),
     )
 
 

@@ -44,14 +44,14 @@ class WorkerDevice(ABC):
     """One GPU or slice, as far as work may use it. Safe from any thread; opened by the first who uses it.
 
     ``pictures`` decodes into host memory, ``surfaces`` into the device's own. Both wait for a session as long as it
-    takes; ``hasty_pictures`` does not.
+    takes; ``non_blocking_pictures`` does not.
     """
 
     pictures: PictureDecoder[VideoFrame]
     surfaces: "PictureDecoder[DevicePicture]"
 
     @abstractmethod
-    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
         """Lend a decoder into host memory to somebody who can do without, until that one is done either way.
 
         It raises ``EngineBusy`` where too many sessions are to be opened before its own.

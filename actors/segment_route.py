@@ -145,7 +145,7 @@ def routes(
         if device is None or encoder.dolby_vision:
             yield _HostRoute(SOFTWARE, None), "" if device is None else METADATA_IN_SOFTWARE
             return
-        with nullcontext(device.pictures) if insists else device.hasty_pictures() as pictures:
+        with nullcontext(device.pictures) if insists else device.non_blocking_pictures() as pictures:
             yield _HostRoute(pictures, None), ""
             yield _HostRoute(SOFTWARE, None), ""
         return

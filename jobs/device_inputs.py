@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..actors.frames_dlpack import CPU
 from ..actors.nvidia.device_frame import DeviceFrame, DevicePicture, SurfaceLayout, device_planes
-from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.nvenc_dlpack import DeviceTensor, array_tensor, device_kind, device_tensor
 from ..errors import EncoderFailed, UsageError
 

@@ -12,7 +12,7 @@ from ..actors.describe_encoder import DescribeEncoder, EncoderOffer
 from ..actors.filtering import FilterSettings
 from ..actors.media import VideoFormat
 from ..actors.nvidia.device_chain import device_conversion
-from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from ..cluster.placement.prospect import Prospect

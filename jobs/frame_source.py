@@ -10,8 +10,8 @@ from ..actors.decoding import SOFTWARE, PictureDecoder
 from ..actors.describe import StreamExtras
 from ..actors.device import WorkerDevice
 from ..actors.media import VideoFormat
-from ..actors.nvidia.fitness import surface_format
 from ..actors.nvidia.gpu import Gpu
+from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.uploading import UploadingDecoder
 from ..cluster.machine import cores
 from ..errors import DeviceError, EngineUnfit, Unsupported

@@ -3,7 +3,7 @@
 from functools import cache
 
 from ..actors.nvidia.gpu import Gpu, open_beside
-from ..actors.nvidia.spoken_errors import Listening
+from ..actors.nvidia.stdout_monitor import StdoutMonitor
 
 __all__ = ["OwnGpu", "own_gpu"]
 
@@ -12,7 +12,7 @@ class OwnGpu(Gpu):
     """The one device that CUDA shows first to this process, which may be a user's own program."""
 
     def __init__(self) -> None:
-        self.listening = Listening()
+        self.listening = StdoutMonitor()
         super().__init__(lambda: open_beside(self.listening.count))
 
 

@@ -15,7 +15,7 @@ from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
 from ..actors.media import VideoFormat
 from ..actors.nvidia.device_chain import device_conversion
-from ..actors.nvidia.fitness import surface_format
+from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.segment import EncodeSegment
 from ..cluster.grouping import counted

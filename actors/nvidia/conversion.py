@@ -19,7 +19,7 @@ from typing import Final
 
 from ...errors import Unsupported
 from .cuda import Stream
-from .fitness import SurfaceFormat
+from .nvdec_support import SurfaceFormat
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 
 __all__ = [

@@ -8,7 +8,7 @@ from ...errors import Unsupported
 from ..media import VideoFormat
 from .conversion import Conversion
 from .device_frame import DevicePicture
-from .fitness import SurfaceFormat, surface_format
+from .nvdec_support import SurfaceFormat, surface_format
 from .scaling import ChromaLocation
 
 if TYPE_CHECKING:

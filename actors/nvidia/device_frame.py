@@ -5,7 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .fitness import SurfaceFormat
+    from .nvdec_support import SurfaceFormat
 
 __all__ = ["DeviceFrame", "DevicePicture", "DevicePlane", "SurfaceLayout", "device_planes"]
 

@@ -8,14 +8,14 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EngineUnfit
+from .buffer_pool import BufferPool
 from .conversion import Conversion, SurfaceConverter
 from .cuda import Cuda, Stream
 from .device_frame import DeviceFrame, DevicePicture, device_planes
-from .fitness import SurfaceFormat, surface_format
 from .host_pictures import packed_surface, planar_picture
-from .lent_memory import LentMemory
 from .memory_budget import MemoryBudget
 from .nvdec_session import SessionKey
+from .nvdec_support import SurfaceFormat, surface_format
 from .nvenc_dlpack import THREADS_STREAM
 from .pinned_memory import PinnedMemory
 from .surface_reader import SurfaceReader
@@ -39,7 +39,7 @@ class DeviceMemory:
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, budget: MemoryBudget | None = None) -> None:
-        self._memory = LentMemory(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
+        self._memory = BufferPool(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
         """Return a picture of that format and (width, height), whose samples nobody has written yet.

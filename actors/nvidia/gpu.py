@@ -27,12 +27,12 @@ from .memory_budget import USABLE_PART, MemoryBudget
 from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
 from .nvdec_options import PLAIN, NvdecOptions
-from .nvdec_pool import INSIST, NvdecPool, Wish
+from .nvdec_pool import INSIST, NvdecPool, SessionRequest
 from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
 from .nvenc_session import NvencSession
 from .pinned_memory import PinnedMemory
-from .spoken_errors import Listening
+from .stdout_monitor import StdoutMonitor
 from .unpacking import Unpacker, open_unpacker
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ class Gpu(WorkerDevice):
         self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
         self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
 
-    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
         """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.lend``.
 
         Nobody waits for the GPU itself to be opened, which takes seconds.
         """
-        return self._hasty_pictures()
+        return self._non_blocking_pictures()
 
     def asking(
         self, options: NvdecOptions, *, on_device: bool
@@ -213,12 +213,12 @@ class Gpu(WorkerDevice):
             gpu.pool.close()
 
     @contextmanager
-    def _hasty_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        wish = Wish()
+    def _non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
+        request = SessionRequest()
         try:
-            yield _Late("nvdec", lambda: self._opened_soon().pictures.hasty(wish))
+            yield _Late("nvdec", lambda: self._opened_soon().pictures.non_blocking(request))
         finally:
-            wish.end()
+            request.end()
 
     def _opened_soon(self) -> OpenedGpu:
         if self._opened is None and not self._refusal:
@@ -268,7 +268,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # It begins to listen with the first who counts, which whoever decodes does before anything else.
-    opened = _opened(Listening().count, lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
+    opened = _opened(StdoutMonitor().count, lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
     # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
     gc.collect()
     gc.freeze()
@@ -323,7 +323,7 @@ def assemble_gpu(
     # Asked for room in this order: buffers are got anew in a moment, sessions in a tenth of a second.
     pinned, memory = PinnedMemory(cuda, part=part), DeviceMemory(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
-    cannot = NvdecCapabilities(package, cuda).objection
+    cannot = NvdecCapabilities(package, cuda).unsupported_reason
 
     def to_host(key: SessionKey) -> PictureFetcher:
         size = (key.width, key.height)

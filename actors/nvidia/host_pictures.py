@@ -18,12 +18,12 @@ from av.video.plane import VideoPlane
 from numpy.typing import NDArray
 
 from .cuda import Cuda, Stream
-from .fitness import SurfaceFormat
+from .nvdec_support import SurfaceFormat
 from .pinned_memory import PinnedBuffer, PinnedMemory
 from .surface_reader import SurfaceReader
 from .unpacking import PlanarPlane, Unpacker, planar_layout
 
-__all__ = ["PictureFetcher", "dress", "packed_surface", "planar_picture", "plane_rows", "plane_samples"]
+__all__ = ["PictureFetcher", "apply_colour", "packed_surface", "planar_picture", "plane_rows", "plane_samples"]
 
 Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -75,9 +75,9 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._cuda.copy_to_host(buffer.address, surface, self._copied_bytes, stream)
         return partial(self._picture, buffer)
 
-    def dress(self, picture: VideoFrame, context: VideoCodecContext) -> None:
+    def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
         """Give a picture what a software decoder would say of its colours: filters look at it."""
-        dress(picture, context)
+        apply_colour(picture, context)
 
     def close(self) -> None:
         """Give the device's memory back; pictures that are still in use keep theirs. Idempotent."""
@@ -99,7 +99,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return plane.pitch_bytes, self._format.sample_bytes
 
 
-def dress(picture: VideoFrame, context: VideoCodecContext) -> None:
+def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
     """Give a picture what a software decoder would say of its colours: filters look at it."""
     picture.color_range, picture.colorspace = context.color_range, context.colorspace
     picture.color_primaries, picture.color_trc = context.color_primaries, context.color_trc

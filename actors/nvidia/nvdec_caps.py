@@ -4,8 +4,8 @@ import threading
 from typing import Any, Final
 
 from .cuda import Cuda
-from .fitness import CODECS
 from .nvdec_session import SessionKey, raise_mapped
+from .nvdec_support import CODECS
 
 __all__ = ["NvdecCapabilities"]
 
@@ -22,7 +22,7 @@ class NvdecCapabilities:
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str, int], dict[str, int]] = {}
 
-    def objection(self, key: SessionKey) -> str:
+    def unsupported_reason(self, key: SessionKey) -> str:
         """Return why the device does not decode such a track; "" where it does."""
         surface = key.surface
         caps = self._caps(key.codec, surface.chroma, surface.bits)

@@ -13,12 +13,12 @@ from ..decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT
 from ..packet_headers import CodedSequence, vp9_sequence
 from ..parameter_sets import crops_left_or_top, max_reorder_frames
 from ..vp9_headers import Vp9Colours
-from .feeding import Feeder
-from .fitness import TrackFacts, objection, surface_format, track_facts
 from .nvdec_options import PLAIN, NvdecOptions
-from .nvdec_pool import NvdecPool, Wish
+from .nvdec_pool import NvdecPool, SessionRequest
 from .nvdec_range import Fed, FedRange, RangePicture
 from .nvdec_session import MakeReader, SessionKey
+from .nvdec_support import TrackFacts, surface_format, track_facts, unsupported_reason
+from .packet_prep import Feeder
 
 if TYPE_CHECKING:
     from ..decoding import VideoPacket
@@ -38,7 +38,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         make_reader: makes what takes pictures out of a session's surfaces.
         cannot: says why the device does not decode a track, "" where it does.
         wrong_pictures: how many pictures this process's decoders called wrong so far.
-        wish: of a caller that can do without a session; None waits for one as long as it takes.
+        request: of a caller that can do without a session; None waits for one as long as it takes.
         options: how sessions are opened; each picture's ``opaque`` has the ``PictureNotes`` that they ask for.
     """
 
@@ -51,19 +51,19 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         cannot: Callable[[SessionKey], str],
         wrong_pictures: Callable[[], int],
         *,
-        wish: Wish | None = None,
+        request: SessionRequest | None = None,
         options: NvdecOptions = PLAIN,
     ) -> None:
         self.pool = pool
         self._make_reader = make_reader
         self._cannot = cannot
         self._wrong_pictures = wrong_pictures
-        self._wish = wish
+        self._request = request
         self._options = options
 
-    def hasty(self, wish: Wish) -> "NvdecDecoder[PictureT]":
+    def non_blocking(self, request: SessionRequest) -> "NvdecDecoder[PictureT]":
         """Return the same decoder for somebody who can do without; by itself it waits as long as it takes."""
-        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, wish=wish)
+        return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, request=request)
 
     def asking(self, options: NvdecOptions) -> "NvdecDecoder[PictureT]":
         """Return the same decoder on sessions that were opened with ``options``."""
@@ -103,21 +103,21 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
     ) -> Iterator[RangePicture[PictureT]]:
         """Yield a range's pictures, stretch by stretch, each on a session of its size."""
-        wish = self._wish
+        request = self._request
         key = self._next_key(range_.next, feeder, facts, context)
         colours = _colours(context)
         while (fed := range_.next) is not None and key is not None:
-            with self.pool.lend(key, fed.chunk.payload, wish) as session:
+            with self.pool.lend(key, fed.chunk.payload, request) as session:
                 while key is not None and session.serves(key):
                     session.turn_to(key)
                     reader = session.reader(self._make_reader)
                     for found in range_.stretch(session, reader):
-                        reader.dress(found.picture, context)
+                        reader.apply_colour(found.picture, context)
                         yield found
                     key = self._next_key(range_.next, feeder, facts, context)
                     if not feeder.counts_pictures:
                         _refuse_blurred(colours, colours := _colours(context))
-            wish = None  # who has begun waits: what was decoded so far would be lost
+            request = None  # who has begun waits: what was decoded so far would be lost
 
     def _next_key(
         self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
@@ -132,7 +132,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
 
     def _key(self, facts: TrackFacts, sequence: CodedSequence) -> SessionKey:
         surface = surface_format(facts.pix_fmt)
-        if (reason := objection(facts)) or surface is None or facts.pix_fmt is None:
+        if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, _ADVICE)
         if crops_left_or_top(facts.codec, facts.extradata):
             message = "pictures are cropped on the left or at the top, which PyNvVideoCodec ignores"

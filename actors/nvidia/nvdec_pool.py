@@ -16,7 +16,7 @@ from ..device import SESSIONS_OPENING
 from .memory_budget import MemoryBudget
 from .nvdec_session import NvdecSession, SessionKey, session_bytes
 
-__all__ = ["INSIST", "PATIENT_OPENINGS", "KeyCounts", "NvdecPool", "PoolCounts", "Wish"]
+__all__ = ["INSIST", "PATIENT_OPENINGS", "KeyCounts", "NvdecPool", "PoolCounts", "SessionRequest"]
 
 PATIENT_OPENINGS: Final = 2
 """Who could go without waits behind so many openings at most: a third of a second."""
@@ -56,8 +56,8 @@ class PoolCounts:
         return self.of_kind.setdefault(key, KeyCounts())
 
 
-class Wish:
-    """Somebody's wish for a session soon, or not at all. Until it is over, what was begun for it is not another's."""
+class SessionRequest:
+    """A request for a session soon, or not at all. Until it is over, nobody else gets what was begun for it."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -76,18 +76,18 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session that is to be opened. ``wish`` is of who went without, ``waiter`` who did not; or nobody has asked."""
+    """A session to open. ``waiter`` waits for it; ``request`` went without; both None where nobody has asked."""
 
     key: SessionKey
     first: bytes
-    wish: Wish | None = None
+    request: SessionRequest | None = None
     waiter: _Waiter | None = None
     is_begun: bool = False
 
     @property
     def is_free(self) -> bool:
         """Whether whoever asks next may have it."""
-        return self.waiter is None and (self.wish is None or self.wish.is_over)
+        return self.waiter is None and (self.request is None or self.request.is_over)
 
 
 class NvdecPool:
@@ -121,20 +121,22 @@ class NvdecPool:
         self.counts = PoolCounts()
 
     @contextmanager
-    def lend(self, key: SessionKey, first: bytes = b"", wish: Wish | None = None) -> Iterator[NvdecSession]:
+    def lend(
+        self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
+    ) -> Iterator[NvdecSession]:
         """Lend a session for ``key``, warm where one is idle; one that comes back unclean is closed.
 
         Args:
             key: what it is for.
             first: how what is to be fed begins: a new session is tried with it, since the driver's part of opening it
                 comes with the first picture.
-            wish: of whoever can do without, and waits for few openings; None waits as long as it takes.
+            request: of whoever can do without, and waits for few openings; None waits as long as it takes.
 
         Raises:
             EngineBusy: too many are to be opened before. This one is opened all the same, for the next who asks.
             DeviceError: none could be opened; also the last time, when nobody waited for it.
         """
-        session = self._taken(key, first, wish)
+        session = self._taken(key, first, request)
         try:
             session.enter()
             yield session
@@ -151,9 +153,9 @@ class NvdecPool:
         while self._drop_oldest():
             pass
 
-    def _taken(self, key: SessionKey, first: bytes, wish: Wish | None) -> NvdecSession:
+    def _taken(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
         with self._changed:
-            return self._pop_idle(key) or self._awaited(key, first, wish)
+            return self._pop_idle(key) or self._awaited(key, first, request)
 
     def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
         # The one used last: its memory is the warmest.
@@ -174,13 +176,13 @@ class NvdecPool:
         self._count_lent(session.key)
         waiter.outcome = session
 
-    def _awaited(self, key: SessionKey, first: bytes, wish: Wish | None) -> NvdecSession:
+    def _awaited(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
         if error := self._failures.pop(key, None):
             raise error
-        opening = self._opening(key, first, wish)
+        opening = self._opening(key, first, request)
         others = sum(1 for other in self._openings if other is not opening and (other.is_begun or other.waiter))
-        if wish is not None and others > PATIENT_OPENINGS and not opening.is_begun:
-            opening.wish = wish
+        if request is not None and others > PATIENT_OPENINGS and not opening.is_begun:
+            opening.request = request
             self.counts.refused += 1
             raise EngineBusy(SESSIONS_OPENING, INSIST)
         waiter = opening.waiter = _Waiter()
@@ -190,7 +192,7 @@ class NvdecPool:
             raise outcome
         return outcome
 
-    def _opening(self, key: SessionKey, first: bytes, wish: Wish | None) -> _Opening:
+    def _opening(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> _Opening:
         """Return the opening that the one who asks may wait for: one that is under way for nobody, or one more."""
         found = next((each for each in self._openings if each.key == key and each.is_free), None)
         if found is None:
@@ -199,7 +201,7 @@ class NvdecPool:
             self._openings.remove(found)
         if not found.is_begun:
             self._openings.append(found)
-        found.wish = wish
+        found.request = request
         counts = self.counts.of(key)
         here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
         counts.wanted_most = max(counts.wanted_most, counts.lent_now + here)
@@ -261,7 +263,7 @@ class NvdecPool:
             self.counts.made += 1
             self.counts.of(opening.key).made += 1
             if opening.waiter is None:
-                surplus = self._shelve(session, opening.wish)
+                surplus = self._shelve(session, opening.request)
             else:
                 self._serve(opening.waiter, session)
                 surplus = []
@@ -277,15 +279,15 @@ class NvdecPool:
             self._changed.notify_all()
         self._discard(surplus)
 
-    def _shelve(self, session: NvdecSession, wish: Wish | None) -> list[NvdecSession]:
+    def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
         """Hand a session to who has waited for one longest, else keep it; return what is too much then.
 
-        What was to be opened for that one goes to ``wish``, or is not opened any more.
+        What was to be opened for that one goes to ``request``, or is not opened any more.
         """
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._serve(waited.waiter, session)
-            waited.waiter, waited.wish = None, wish
+            waited.waiter, waited.request = None, request
             if waited.is_free and not waited.is_begun:
                 self._openings.remove(waited)
             return []

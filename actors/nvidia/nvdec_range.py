@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec
 
 from ...errors import EngineFailed, EngineUnfit
 from ..decoding import DecodeTally, PictureT
-from .feeding import Chunk, Feeder
 from .nvdec_session import NvdecSession, SessionPicture
+from .packet_prep import Chunk, Feeder
 from .surface_reader import SurfaceReader
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ...errors import DeviceError, EngineFailed
 from ..decoding import PictureT
 from ..packet_headers import CodedSequence
 from .cuda import Cuda, cuda_error
-from .fitness import CODECS, SurfaceFormat
 from .nvdec_options import PLAIN, NvdecOptions
+from .nvdec_support import CODECS, SurfaceFormat
 from .picture_notes import PictureNotes, picture_notes
 from .surface_reader import SurfaceReader
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
 from .device_frame import DeviceFrame
-from .fitness import surface_format
 from .host_pictures import packed_surface
+from .nvdec_support import surface_format
 from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
 __all__ = ["CudaPlane", "CudaPlanes", "TimedPicture", "device_input", "host_input"]

@@ -3,8 +3,8 @@
 import os
 from typing import Any, Final
 
+from .buffer_pool import BufferPool, PooledBuffer
 from .cuda import Cuda
-from .lent_memory import LentBuffer, LentMemory
 from .memory_budget import MemoryBudget
 
 __all__ = ["PinnedBuffer", "PinnedMemory"]
@@ -29,7 +29,7 @@ class PinnedMemory:
 
     def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, part: float = 1.0) -> None:
         self.budget = MemoryBudget(int(_lockable_bytes() * part), "the host's page-locked memory")
-        self._memory = LentMemory(cuda.pin, cuda.unpin, idle_bytes, self.budget)
+        self._memory = BufferPool(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
     def lend(self, size_bytes: int) -> "PinnedBuffer":
         """Return a buffer; it holds whatever was in it before.
@@ -50,7 +50,7 @@ class PinnedBuffer:
 
     __slots__ = ("_buffer", "address")
 
-    def __init__(self, buffer: LentBuffer) -> None:
+    def __init__(self, buffer: PooledBuffer) -> None:
         self._buffer = buffer
         self.address = buffer.address
 

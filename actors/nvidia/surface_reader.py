@@ -26,7 +26,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
             DeviceError: the driver refuses, or there is no memory for it.
         """
 
-    def dress(self, picture: PictureT, context: VideoCodecContext) -> None:
+    def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
         """Give a picture what a software decoder would say of it beside its samples."""
 
     @abstractmethod

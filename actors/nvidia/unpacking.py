@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .cuda import Cuda, Stream
-from .fitness import SurfaceFormat
 from .kernels import Kernels, Launch
+from .nvdec_support import SurfaceFormat
 
 __all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "Unpacking", "open_unpacker", "planar_layout"]
 

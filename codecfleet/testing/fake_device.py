@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from av.video.frame import VideoFrame
 
 from ..actors.decoding import PictureDecoder
+from ..actors.nvidia.buffer_pool import BufferPool
 from ..actors.nvidia.cuda import Cuda
 from ..actors.nvidia.device_pictures import DeviceMemory
 from ..actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
-from ..actors.nvidia.lent_memory import LentMemory
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
@@ -18,7 +18,7 @@ from .host_converter import HostConverter
 __all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
 
 
-def drop_idle(memory: DeviceMemory | LentMemory) -> None:
+def drop_idle(memory: DeviceMemory | BufferPool) -> None:
     """Free all memory that is not in use, so that what is left is what somebody holds."""
     pool = memory._memory if isinstance(memory, DeviceMemory) else memory  # noqa: SLF001 - sessions never need it
     while pool.drop_oldest():
@@ -66,7 +66,7 @@ class _GpuWith(Gpu):
         super().__init__(FakeDevice().opened)
         self.pictures = pictures
 
-    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
         """Lend that decoder: nobody waits for it."""
         return nullcontext(self.pictures)
 

@@ -29,7 +29,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..actors.bitstream import nal_units
-from ..actors.nvidia.fitness import CODECS, surface_format
+from ..actors.nvidia.nvdec_support import CODECS, surface_format
 from ..actors.packet_headers import base_sequence_sets
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
 from .fake_nvcodec import FakeNvCodecError

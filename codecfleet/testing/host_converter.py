@@ -20,7 +20,7 @@ from ..actors.nvidia.conversion import (
     padding_bits,
 )
 from ..actors.nvidia.cuda import Stream
-from ..actors.nvidia.fitness import SurfaceFormat
+from ..actors.nvidia.nvdec_support import SurfaceFormat
 from ..actors.nvidia.scaling import WEIGHT_BITS, Taps
 
 __all__ = ["HostConverter", "HostConverting", "converted", "source_bytes"]

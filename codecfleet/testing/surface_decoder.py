@@ -8,9 +8,9 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..actors.decoding import DecodeTally, OpenTrack, PictureDecoder, SoftwareDecoder
-from ..actors.nvidia.feeding import Feeder
-from ..actors.nvidia.fitness import SurfaceFormat, TrackFacts, objection, surface_format, track_facts
-from ..actors.nvidia.host_pictures import dress, packed_surface, planar_picture
+from ..actors.nvidia.host_pictures import apply_colour, packed_surface, planar_picture
+from ..actors.nvidia.nvdec_support import SurfaceFormat, TrackFacts, surface_format, track_facts, unsupported_reason
+from ..actors.nvidia.packet_prep import Feeder
 from ..errors import DeviceError, EngineUnfit
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
         """
         facts = track_facts(track.stream)
         surface = surface_format(facts.pix_fmt)
-        if (reason := objection(facts)) or surface is None:
+        if (reason := unsupported_reason(facts)) or surface is None:
             raise EngineUnfit(reason)
         for number, picture in SoftwareDecoder().decode(track, _without_captions(facts, packets), tally):
             if self._error is not None and self.pictures >= self._after:
@@ -54,7 +54,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
             size = picture.width, picture.height
             copy = planar_picture(surface_of(picture, surface), surface, *size, picture.format.name)
             copy.pts = picture.pts
-            dress(copy, track.context)
+            apply_colour(copy, track.context)
             yield number, copy
 
 

@@ -26,7 +26,7 @@ from codecfleet.actors.decoding import (
 )
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_gpu
-from codecfleet.actors.nvidia.host_pictures import dress
+from codecfleet.actors.nvidia.host_pictures import apply_colour
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.unpacking import Unpacker
 from codecfleet.errors import DeviceError, EngineUnfit
@@ -56,7 +56,7 @@ class Downloaded(PictureDecoder[VideoFrame]):
         with closing(self._gpu.open_mover()) as mover:
             for number, picture in self._gpu.surfaces.decode(track, packets, tally):
                 found = mover.to_host(picture)
-                dress(found, track.context)
+                apply_colour(found, track.context)
                 yield number, found
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.nvidia.conversion import Conversion, SurfaceConverter
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
+from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
 from codecfleet.testing.host_converter import converted, source_bytes
 

@@ -55,7 +55,7 @@ def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu,
     wanted = _hashes(SOFTWARE, clip)
 
     def ask(_: int) -> bool:
-        with gpu.hasty_pictures() as pictures:
+        with gpu.non_blocking_pictures() as pictures:
             try:
                 assert _hashes(pictures, clip) == wanted
             except EngineBusy:
@@ -69,7 +69,7 @@ def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu,
     (of_kind,) = counts.of_kind.values()
     assert on_device == counts.lent > 0
     assert of_kind.made - of_kind.closed <= of_kind.wanted_most <= THREADS
-    with gpu.hasty_pictures() as pictures:
+    with gpu.non_blocking_pictures() as pictures:
         assert _hashes(pictures, clip) == wanted
 
 

@@ -12,13 +12,13 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import SOFTWARE, picture_hash
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.fitness import surface_format
 from codecfleet.actors.nvidia.host_pictures import PictureFetcher
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec_options import Latency, NvdecOptions
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
+from codecfleet.actors.nvidia.nvdec_support import surface_format
 from codecfleet.actors.nvidia.picture_notes import PictureNotes
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import EngineFailed, EngineUnfit
@@ -57,7 +57,7 @@ def decoder(cuda: Cuda, pool: NvdecPool) -> NvdecDecoder[VideoFrame]:
         size = (key.width, key.height)
         return PictureFetcher(cuda, memory, None, format_=key.surface, size=size, pix_fmt=key.pix_fmt)
 
-    return NvdecDecoder(pool, to_host, NvdecCapabilities(_package(), cuda).objection, lambda: 0)
+    return NvdecDecoder(pool, to_host, NvdecCapabilities(_package(), cuda).unsupported_reason, lambda: 0)
 
 
 def _package() -> object:

@@ -6,8 +6,8 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import picture_hash
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.host_pictures import PictureFetcher, packed_surface, plane_samples
+from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker, open_unpacker
 

@@ -19,9 +19,9 @@ from cuda.bindings import driver
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.device_frame import DevicePicture
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory, PictureMover, SurfaceKeeper
-from codecfleet.actors.nvidia.fitness import surface_format
 from codecfleet.actors.nvidia.nvdec_options import NvdecOptions
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, SessionPicture
+from codecfleet.actors.nvidia.nvdec_support import surface_format
 from codecfleet.actors.nvidia.picture_notes import PictureNotes
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import DeviceError

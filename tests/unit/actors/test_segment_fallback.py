@@ -153,7 +153,7 @@ class _BusyGpu(Gpu):
         super().__init__()
         self.pictures = SurfaceDecoder()
 
-    def hasty_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
         """Lend a decoder that has no session."""
         return nullcontext(SurfaceDecoder(EngineBusy(SESSIONS_OPENING)))
 

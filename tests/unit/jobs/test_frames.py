@@ -26,7 +26,7 @@ from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
 from codecfleet.actors.nvidia.nvdec_options import Latency
 from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
-from codecfleet.actors.nvidia.spoken_errors import Listening
+from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor
 from codecfleet.errors import (
     EngineFailed,
     EngineUnfit,
@@ -615,7 +615,7 @@ def test_a_program_s_output_is_listened_to_only_while_somebody_decodes(tmp_path:
     """Wrong pictures are counted over all times of listening; what is said passes on, and in between at once."""
     said = tmp_path / "said"
     descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    listening = Listening(descriptor)
+    listening = StdoutMonitor(descriptor)
     with listening, listening:
         assert listening.count() == 0
         os.write(descriptor, b"Decode Error occurred for picture 3\n")
@@ -633,7 +633,7 @@ def test_a_program_s_output_is_listened_to_only_while_somebody_decodes(tmp_path:
     os.close(descriptor)
 
 
-class Heard(Listening):
+class Heard(StdoutMonitor):
     """Tells when somebody who decoded is done."""
 
     def __init__(self, descriptor: int) -> None:
@@ -649,7 +649,7 @@ class Heard(Listening):
 class ListenedGpu(OwnGpu):
     """A fake GPU, as a process's own is listened to."""
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, listening: StdoutMonitor) -> None:
         device = FakeDevice()
         Gpu.__init__(self, lambda: assemble_gpu(Cuda(device.driver), device.package, None, listening.count))
         self.listening = listening

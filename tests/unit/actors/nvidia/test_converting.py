@@ -17,9 +17,9 @@ from codecfleet.actors.nvidia.converting import Converter, open_converter
 from codecfleet.actors.nvidia.cuda import Cuda, Stream
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictures
 from codecfleet.actors.nvidia.device_pictures import PictureConversion
-from codecfleet.actors.nvidia.fitness import SurfaceFormat
 from codecfleet.actors.nvidia.host_pictures import planar_picture, plane_samples
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat
 from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
 from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import DeviceMemory, Unsupported

@@ -13,10 +13,10 @@ from av.video.frame import VideoFrame
 from codecfleet.actors.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
 from codecfleet.actors.device import DeviceUse
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.fitness import CODECS, surface_format
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
+from codecfleet.actors.nvidia.nvdec_support import CODECS, surface_format
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaDriver
@@ -52,7 +52,7 @@ def test_the_driver_is_asked_in_its_own_numbers(
     """Codec, sampling and depth are asked by the SDK's numbers, once for all sizes."""
     asked = capabilities(device)
     for side in (64, 128, 64):
-        assert asked.objection(key(codec, pix_fmt, side, side)) == ""
+        assert asked.unsupported_reason(key(codec, pix_fmt, side, side)) == ""
     assert device.caps_asked == [(CODECS[codec], *numbers)]
 
 
@@ -62,7 +62,7 @@ def test_the_driver_is_asked_in_its_own_numbers(
 )
 def test_sizes_are_within_the_devices(device: FakeNvdec, width: int, height: int, *, fits: bool) -> None:
     """Each side must lie between the least and the most; the reason names them and the picture's."""
-    reason = capabilities(device).objection(key(width=width, height=height))
+    reason = capabilities(device).unsupported_reason(key(width=width, height=height))
     expected = f"this GPU's NVDEC decodes hevc from 48x48 to 8192x8192, not {width}x{height}"
     assert reason == ("" if fits else expected)
 
@@ -70,7 +70,7 @@ def test_sizes_are_within_the_devices(device: FakeNvdec, width: int, height: int
 def test_what_it_does_not_support_is_named(device: FakeNvdec) -> None:
     """A codec that the device has no engine for is refused by name."""
     device.supported = frozenset({"h264"})
-    reason = capabilities(device).objection(key("av1", "yuv420p10le"))
+    reason = capabilities(device).unsupported_reason(key("av1", "yuv420p10le"))
     assert reason == "this GPU's NVDEC decodes no av1 4:2:0 with 10 bits"
 
 
@@ -80,9 +80,9 @@ def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceErro
     device.caps_code = code
     asked = capabilities(device)
     with pytest.raises(kind, match=str(code)):
-        asked.objection(key())
+        asked.unsupported_reason(key())
     device.caps_code = 0
-    assert asked.objection(key()) == ""
+    assert asked.unsupported_reason(key()) == ""
 
 
 def _gpu(device: FakeNvdec) -> OpenedGpu:
@@ -157,7 +157,7 @@ def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: typ
 
 
 def _decode_hastily(gpu: Gpu, clip: Path) -> list[bytes]:
-    with gpu.hasty_pictures() as pictures:
+    with gpu.non_blocking_pictures() as pictures:
         return list(_decoded(pictures, clip))
 
 

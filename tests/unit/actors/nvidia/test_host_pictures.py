@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, picture_hash
 from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.fitness import SurfaceFormat, surface_format
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher, dress, planar_picture, plane_samples
+from codecfleet.actors.nvidia.host_pictures import PictureFetcher, apply_colour, planar_picture, plane_samples
+from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat, surface_format
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker
 from codecfleet.testing.clips import Clip, constant_times, make_clip, turned_over
@@ -189,7 +189,8 @@ def test_pictures_are_dressed_in_the_tracks_colours(tmp_path: Path, params: str)
     with av.open(str(make_clip(tmp_path / "clip.mp4", clip))) as container:
         stream = container.streams.video[0]
         naked = VideoFrame(64, 48, "yuv420p")
-        dress(naked, stream.codec_context)  # before anything was decoded: a device's decoder never asks this context to
+        # Before anything was decoded: a device's decoder never asks this context to.
+        apply_colour(naked, stream.codec_context)
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
         _, wanted = next(SOFTWARE.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()))
         assert _colours(naked) == _colours(wanted)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.actors.nvidia.buffer_pool import BufferPool, PooledBuffer
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.lent_memory import LentBuffer, LentMemory
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.errors import DeviceLost, DeviceMemory
@@ -60,8 +60,8 @@ def test_it_is_never_exceeded_and_all_comes_back(
 ) -> None:
     """Whatever two keepers borrow and return, what is taken is what is allocated, and in the end nothing."""
     budget, below = MemoryBudget(total), Memory(real)
-    keepers = {name: LentMemory(below.allocate, below.free, idle_max, budget) for name in ("first", "second")}
-    owners: list[tuple[int, LentBuffer]] = []
+    keepers = {name: BufferPool(below.allocate, below.free, idle_max, budget) for name in ("first", "second")}
+    owners: list[tuple[int, PooledBuffer]] = []
     for step, size_bytes in steps:
         if step == "return":
             del owners[: size_bytes % 3]
@@ -110,7 +110,7 @@ def test_idle_things_give_way_one_by_one_in_order() -> None:
 def test_the_drivers_word_counts_too() -> None:
     """Where the driver has none although the budget has, idle things give way; its error passes if none is left."""
     budget, below = MemoryBudget(1000), Memory(10)
-    keeper = LentMemory(below.allocate, below.free, 1000, budget)
+    keeper = BufferPool(below.allocate, below.free, 1000, budget)
     held = keeper.lend(4)
     del held
     other = keeper.lend(8)
@@ -138,7 +138,7 @@ def test_what_fails_otherwise_takes_nothing() -> None:
 def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
     """Whatever the driver is doing when the interpreter lets go of one, it comes back, and nobody waits for himself."""
     budget, below = MemoryBudget(100), Memory(100)
-    late: list[LentBuffer] = []
+    late: list[PooledBuffer] = []
 
     def allocate(size_bytes: int) -> int:
         late.clear()
@@ -148,7 +148,7 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
         late.clear()
         below.free(address)
 
-    keeper = LentMemory(allocate, free, 8, budget)
+    keeper = BufferPool(allocate, free, 8, budget)
     late.append(keeper.lend(4))
     first = keeper.lend(5)
     assert not late
@@ -162,7 +162,7 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
 def test_the_longest_idle_buffer_goes_first() -> None:
     """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
     budget, below = MemoryBudget(100), Memory(100)
-    keeper = LentMemory(below.allocate, below.free, 10, budget)
+    keeper = BufferPool(below.allocate, below.free, 10, budget)
     owners = [keeper.lend(size) for size in (4, 5, 3)]
     while owners:
         del owners[0]
@@ -197,8 +197,8 @@ def test_many_threads_stay_within_it() -> None:
 def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
     """Lent on one thread and let go of on others, every buffer comes back, once."""
     budget, below = MemoryBudget(None), Memory(10_000)
-    keeper = LentMemory(below.allocate, below.free, 40, budget)
-    handed: queue.SimpleQueue[LentBuffer | None] = queue.SimpleQueue()
+    keeper = BufferPool(below.allocate, below.free, 40, budget)
+    handed: queue.SimpleQueue[PooledBuffer | None] = queue.SimpleQueue()
 
     def borrow() -> None:
         for _ in range(400):
@@ -233,10 +233,10 @@ def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first
 
 ENDING = """
 import builtins
-from codecfleet.actors.nvidia.lent_memory import LentMemory
+from codecfleet.actors.nvidia.buffer_pool import BufferPool
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 
-memory = LentMemory(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
+memory = BufferPool(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
 memory.lend(4)
 kept = memory.lend(4)
 builtins.kept_longest = memory.lend(4)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.fitness import surface_format
-from codecfleet.actors.nvidia.nvdec_pool import PATIENT_OPENINGS, NvdecPool, Wish
+from codecfleet.actors.nvidia.nvdec_pool import PATIENT_OPENINGS, NvdecPool, SessionRequest
 from codecfleet.actors.nvidia.nvdec_session import SessionKey
+from codecfleet.actors.nvidia.nvdec_support import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
 
 LIMIT_S = 30.0
@@ -103,7 +103,7 @@ class Borrower:
 
     got: "Future[Session]" = field(default_factory=Future)
     done: threading.Event = field(default_factory=threading.Event)
-    wish: Wish | None = None
+    request: SessionRequest | None = None
     thread: threading.Thread | None = None
 
     def session(self) -> Session:
@@ -127,44 +127,44 @@ class Bench:
         self.pool = NvdecPool(self.maker, 32, changed=self.waits)  # type: ignore[arg-type]
         self._borrowers = 0
 
-    def wait_for(self, codec: str = "h264", *, hasty: bool = True) -> Borrower:
+    def wait_for(self, codec: str = "h264", *, non_blocking: bool = True) -> Borrower:
         """Have somebody ask who waits; return when that one does."""
-        borrower = self.ask(codec, Wish() if hasty else None)
+        borrower = self.ask(codec, SessionRequest() if non_blocking else None)
         assert borrower.thread is not None
         self.waits.until(borrower.thread.name)
         return borrower
 
-    def ask(self, codec: str, wish: Wish | None) -> Borrower:
+    def ask(self, codec: str, request: SessionRequest | None) -> Borrower:
         """Have somebody ask."""
         self._borrowers += 1
-        borrower = Borrower(wish=wish)
+        borrower = Borrower(request=request)
         borrower.thread = threading.Thread(target=self._borrow, args=(borrower, codec), name=f"b{self._borrowers}")
         borrower.thread.start()
         return borrower
 
     def _borrow(self, borrower: Borrower, codec: str) -> None:
         try:
-            with self.pool.lend(key(codec), wish=borrower.wish) as session:
+            with self.pool.lend(key(codec), request=borrower.request) as session:
                 assert isinstance(session, Session)
                 borrower.got.set_result(session)
                 assert borrower.done.wait(LIMIT_S)
         except DeviceError as error:
             borrower.got.set_exception(error)
         finally:
-            if borrower.wish is not None:
-                borrower.wish.end()
+            if borrower.request is not None:
+                borrower.request.end()
 
-    def refused(self, codec: str = "h264") -> Wish:
-        """Ask for something that takes too long; return the wish, which is not over yet."""
-        wish = Wish()
-        with pytest.raises(EngineBusy, match="still being opened"), self.pool.lend(key(codec), wish=wish):
+    def refused(self, codec: str = "h264") -> SessionRequest:
+        """Ask for something that takes too long; return the request, which is not over yet."""
+        request = SessionRequest()
+        with pytest.raises(EngineBusy, match="still being opened"), self.pool.lend(key(codec), request=request):
             pass
-        return wish
+        return request
 
     @contextmanager
     def borrowed(self, codec: str = "h264") -> Iterator[Session]:
         """Borrow what is there."""
-        with self.pool.lend(key(codec), wish=Wish()) as session:
+        with self.pool.lend(key(codec), request=SessionRequest()) as session:
             assert isinstance(session, Session)
             yield session
 
@@ -178,14 +178,14 @@ def bench() -> Bench:
 def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
     """Behind as many openings as one is patient for, one waits; who comes later is refused at once."""
     waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
-    wishes = [bench.refused() for _ in range(5)]
+    requests = [bench.refused() for _ in range(5)]
     assert bench.pool.counts.refused == 5
     for each in waiting:
         assert bench.maker.began() == "h264"
         bench.maker.finish()
         each.session()
-    for wish in wishes:
-        wish.end()
+    for request in requests:
+        request.end()
     for each in waiting:
         each.return_it()
 
@@ -193,14 +193,14 @@ def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
 def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
     """As many sessions come as were wanted at once, one after the other, in one thread, and wait for the next."""
     waiting = [bench.wait_for() for _ in range(3)]
-    wishes = [bench.refused() for _ in range(4)]
+    requests = [bench.refused() for _ in range(4)]
     for _ in range(7):
         assert bench.maker.began() == "h264"
         bench.maker.finish()
     sessions = [each.session() for each in waiting]
     _join_maker(bench)
-    for wish in wishes:
-        wish.end()
+    for request in requests:
+        request.end()
     with bench.borrowed() as one, bench.borrowed() as two, bench.borrowed() as three, bench.borrowed() as four:
         assert len({*sessions, one, two, three, four}) == 7
     counts = bench.pool.counts.of(key())
@@ -218,8 +218,8 @@ def _join_maker(bench: Bench) -> None:
 
 def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
     """While one opening is under way, no other begins, whoever asks."""
-    first = bench.wait_for(hasty=False)
-    others = [bench.wait_for(hasty=False) for _ in range(5)]
+    first = bench.wait_for(non_blocking=False)
+    others = [bench.wait_for(non_blocking=False) for _ in range(5)]
     assert bench.maker.began() == "h264"
     assert bench.maker.begun.empty()
     for each in (first, *others):
@@ -232,7 +232,7 @@ def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
 
 def test_who_insists_waits_however_long(bench: Bench) -> None:
     """Many openings ahead do not make somebody go without who cannot."""
-    waiting = [bench.wait_for(hasty=False) for _ in range(PATIENT_OPENINGS + 4)]
+    waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
     assert bench.pool.counts.refused == 0
     for each in waiting:
         bench.maker.finish()
@@ -245,7 +245,7 @@ def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
     """What nobody waits for is opened when nobody waits."""
     waiting = [bench.wait_for() for _ in range(3)]
     bench.refused("vp9")
-    late = bench.wait_for("hevc", hasty=False)
+    late = bench.wait_for("hevc", non_blocking=False)
     order = []
     for _ in range(5):
         order.append(bench.maker.began())
@@ -259,10 +259,10 @@ def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
 def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
     """Nobody waits for an opening while a session of the kind lies idle, and what is not needed is not opened."""
     bench.maker.finish()
-    first = bench.wait_for(hasty=False)
+    first = bench.wait_for(non_blocking=False)
     session = first.session()
     assert bench.maker.began() == "h264"
-    blocker = bench.wait_for("vp9", hasty=False)
+    blocker = bench.wait_for("vp9", non_blocking=False)
     assert bench.maker.began() == "vp9"
     second = bench.wait_for()
     first.return_it()
@@ -278,14 +278,14 @@ def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
 
 def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
     """A segment that went without is over: the next one waits for what was begun for it, and no other is begun."""
-    blocker = bench.wait_for("vp9", hasty=False)
+    blocker = bench.wait_for("vp9", non_blocking=False)
     assert bench.maker.began() == "vp9"
-    behind = [bench.wait_for("hevc", hasty=False) for _ in range(2)]
-    wish = bench.refused()
-    wish.end()
-    wish = bench.refused()
-    wish.end()
-    late = bench.wait_for(hasty=False)
+    behind = [bench.wait_for("hevc", non_blocking=False) for _ in range(2)]
+    request = bench.refused()
+    request.end()
+    request = bench.refused()
+    request.end()
+    late = bench.wait_for(non_blocking=False)
     for each in (blocker, *behind, late):
         bench.maker.finish()
         each.session()
@@ -372,10 +372,10 @@ def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, in
 
     def decode(insists: bool) -> None:  # noqa: FBT001 - mapped over
         for number in range(rounds):
-            wish = Wish()
-            with suppress(EngineBusy), pool.lend(key(codecs[number % kinds]), wish=None if insists else wish):
+            request = SessionRequest()
+            with suppress(EngineBusy), pool.lend(key(codecs[number % kinds]), request=None if insists else request):
                 pass
-            wish.end()
+            request.end()
 
     _run_all([partial(decode, insisting[number]) for number in range(threads)])
     pool.close()

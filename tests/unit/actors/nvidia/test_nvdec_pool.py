@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.fitness import surface_format
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
+from codecfleet.actors.nvidia.nvdec_support import surface_format
 from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed, SessionLimit
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import extradata
 from codecfleet.actors.bitstream import annex_b
-from codecfleet.actors.nvidia.feeding import Feeder
+from codecfleet.actors.nvidia.packet_prep import Feeder
 from codecfleet.actors.packet_headers import CodedSequence, av1_headers, vp8_headers, vp9_headers
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 

@@ -15,7 +15,7 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Listening", "SpokenErrors"]
+__all__ = ["StdoutMonitor", "StdoutTap"]
 
 _SAID = b"Decode Error occurred"
 _READ_BYTES = 1 << 16
@@ -26,10 +26,10 @@ _PUNCH_HOLE: Final = 3
 _libc = ctypes.CDLL(None)
 
 
-class SpokenErrors:
+class StdoutTap:
     """Listens to a file descriptor, standard output unless told otherwise. Safe from any thread.
 
-    Listening begins with the object and ends with ``close``, or with the process.
+    StdoutMonitor begins with the object and ends with ``close``, or with the process.
     """
 
     def __init__(self, descriptor: int = STDOUT) -> None:
@@ -95,7 +95,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
             ready.poll()
 
 
-class Listening:
+class StdoutMonitor:
     """Hears of wrong pictures from the first count on; where it is entered, until the last who did has left.
 
     Then a program's own output does not wait in between. Safe from any thread: threads may count first at the same
@@ -105,16 +105,16 @@ class Listening:
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        self._spoken: SpokenErrors | None = None
+        self._tap: StdoutTap | None = None
         self._earlier = 0
         self._users = 0
 
     def count(self) -> int:
         """Return how many pictures were said to be wrong so far; listens from now on if nobody did."""
         with self._lock:
-            if self._spoken is None:
-                self._spoken = SpokenErrors(self._descriptor)
-            return self._earlier + self._spoken.count()
+            if self._tap is None:
+                self._tap = StdoutTap(self._descriptor)
+            return self._earlier + self._tap.count()
 
     def __enter__(self) -> Self:
         """Note somebody who is going to decode."""
@@ -128,7 +128,7 @@ class Listening:
         """Note that he is done; with the last one, standard output is given back what it was."""
         with self._lock:
             self._users -= 1
-            if not self._users and self._spoken is not None:
-                self._earlier += self._spoken.count()
-                self._spoken.close()
-                self._spoken = None
+            if not self._users and self._tap is not None:
+                self._earlier += self._tap.count()
+                self._tap.close()
+                self._tap = None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import FieldOrder
 from codecfleet.actors.nvidia.device_frame import SurfaceLayout
-from codecfleet.actors.nvidia.fitness import CODECS, TrackFacts, objection, surface_format, track_facts
+from codecfleet.actors.nvidia.nvdec_support import CODECS, TrackFacts, surface_format, track_facts, unsupported_reason
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 FORMATS = {
@@ -88,7 +88,7 @@ def test_a_surface_has_the_size_of_its_planes(pix_fmt: str, across: int, down: i
 @pytest.mark.parametrize("codec", sorted(set(CODECS) - {"h264"}))
 def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
     """Every codec of NVDEC may be decoded where nothing speaks against it."""
-    assert objection(replace(TRACK, codec=codec)) == ""
+    assert unsupported_reason(replace(TRACK, codec=codec)) == ""
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
 )
 def test_every_objection_names_its_reason(changes: dict[str, object], reason: str) -> None:
     """Codec, pixel format and odd sides are refused by name; odd sides only where chroma is halved."""
-    assert objection(replace(TRACK, **changes)) == reason  # type: ignore[arg-type]
+    assert unsupported_reason(replace(TRACK, **changes)) == reason  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("order", list(FieldOrder))
@@ -115,12 +115,12 @@ def test_every_objection_names_its_reason(changes: dict[str, object], reason: st
 def test_fields_stay_in_software(codec: str, order: FieldOrder) -> None:
     """Fields are refused; a track of no stated order has none."""
     may = order in (FieldOrder.PROGRESSIVE, FieldOrder.UNKNOWN)
-    assert ("interlaced" in objection(replace(TRACK, codec=codec, field_order=order))) is not may
+    assert ("interlaced" in unsupported_reason(replace(TRACK, codec=codec, field_order=order))) is not may
 
 
 def test_mpeg2_stays_in_software() -> None:
     """Its transform is not exact by its standard, so two right decoders differ in samples."""
-    assert "MPEG-2" in objection(replace(TRACK, codec="mpeg2video", field_order=FieldOrder.PROGRESSIVE))
+    assert "MPEG-2" in unsupported_reason(replace(TRACK, codec="mpeg2video", field_order=FieldOrder.PROGRESSIVE))
 
 
 @pytest.mark.parametrize(("params", "may"), [("", True), ("interlaced=1", False), ("fake-interlaced=1", False)])
@@ -131,5 +131,5 @@ def test_h264_is_asked_itself(tmp_path: Path, params: str, *, may: bool) -> None
         facts = track_facts(container.streams.video[0])
     assert (facts.codec, facts.pix_fmt, facts.width, facts.height) == ("h264", "yuv420p", 64, 64)
     for order in FieldOrder:
-        assert (objection(replace(facts, field_order=order)) == "") is may
-    assert "interlaced" in objection(replace(facts, extradata=b""))
+        assert (unsupported_reason(replace(facts, field_order=order)) == "") is may
+    assert "interlaced" in unsupported_reason(replace(facts, extradata=b""))

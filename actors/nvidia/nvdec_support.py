@@ -1,6 +1,6 @@
 """Whether NVDEC may decode a track: what it gives must be what software gives, picture by picture.
 
-Pure: facts in, an objection out. What the device itself can is asked elsewhere (``nvdec_caps``).
+Pure: facts in, a reason out. What the device itself can is asked elsewhere (``nvdec_caps``).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .device_frame import SurfaceLayout
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
-__all__ = ["CODECS", "SurfaceFormat", "TrackFacts", "objection", "surface_format", "track_facts"]
+__all__ = ["CODECS", "SurfaceFormat", "TrackFacts", "surface_format", "track_facts", "unsupported_reason"]
 
 CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 """FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""
@@ -107,7 +107,7 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     return SurfaceFormat(found, bits, across, down)
 
 
-def objection(track: TrackFacts) -> str:
+def unsupported_reason(track: TrackFacts) -> str:
     """Return why NVDEC may not decode a track exactly as software does; "" where it may."""
     if track.codec == "mpeg2video":
         return "MPEG-2 leaves the rounding of its transform open, and NVDEC's is not software's"

@@ -7,10 +7,10 @@ from functools import partial
 
 from .memory_budget import MemoryBudget
 
-__all__ = ["LentBuffer", "LentMemory"]
+__all__ = ["BufferPool", "PooledBuffer"]
 
 
-class LentBuffer:
+class PooledBuffer:
     """Some memory that goes back when nobody holds this any more, on whichever thread that happens.
 
     When the interpreter ends, nothing goes back: the driver may be gone by then, and had the memory of its process.
@@ -23,7 +23,7 @@ class LentBuffer:
 
     __slots__ = ("__weakref__", "_memory", "address", "size_bytes")
 
-    def __init__(self, memory: "LentMemory", address: int, size_bytes: int) -> None:
+    def __init__(self, memory: "BufferPool", address: int, size_bytes: int) -> None:
         self._memory = memory
         self.address = address
         self.size_bytes = size_bytes
@@ -34,7 +34,7 @@ class LentBuffer:
             self._memory.take_back(self.address, self.size_bytes)
 
 
-class LentMemory:
+class BufferPool:
     """Buffers that come back when nobody holds what lies in them any more. Safe from any thread.
 
     A dozen threads take and return a buffer for every picture, thousands a second. With a lock around that, they would
@@ -73,13 +73,13 @@ class LentMemory:
                 pass
         return self._budget.spend(size_bytes, partial(self._allocate, size_bytes))
 
-    def lend(self, size_bytes: int) -> LentBuffer:
+    def lend(self, size_bytes: int) -> PooledBuffer:
         """Return so many bytes; they hold whatever was in them before.
 
         Raises:
             DeviceError: no more can be allocated.
         """
-        return LentBuffer(self, self.take(size_bytes), size_bytes)
+        return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
         """Free what has been idle longest, of another size than the latest if there is any; tell whether there was."""

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia import spoken_errors
-from codecfleet.actors.nvidia.spoken_errors import SpokenErrors
+from codecfleet.actors.nvidia import stdout_monitor
+from codecfleet.actors.nvidia.stdout_monitor import StdoutTap
 
 LINE = b"Decode Error occurred for picture 7\n"
 
 
 @contextmanager
-def _listening() -> Iterator[tuple[int, int, SpokenErrors]]:
+def _listening() -> Iterator[tuple[int, int, StdoutTap]]:
     """Yield a file, the descriptor that speaks into it, and who listens to that."""
     file = os.memfd_create("spoken")
     speaker = os.dup(file)
-    heard = SpokenErrors(speaker)
+    heard = StdoutTap(speaker)
     try:
         yield file, speaker, heard
     finally:
@@ -96,9 +96,9 @@ def test_a_process_says_its_last_words(statement: str) -> None:
     """What Python, C or the kernel was told last reaches the real standard output when the process ends."""
     code = (
         "import ctypes, os\n"
-        "from codecfleet.actors.nvidia.spoken_errors import SpokenErrors\n"
+        "from codecfleet.actors.nvidia.stdout_monitor import StdoutTap\n"
         "libc = ctypes.CDLL(None)\n"
-        "heard = SpokenErrors()\n"
+        "heard = StdoutTap()\n"
         f"libc.puts({LINE.strip()!r})\n"
         "assert heard.count() == 1\n"
         f"{statement}\n"
@@ -110,17 +110,17 @@ def test_a_process_says_its_last_words(statement: str) -> None:
 def test_threads_that_count_first_at_once_have_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two listeners the first would be deaf: whoever asks it would be told that every picture is right."""
     with _listening() as (_, speaker, only):
-        made: list[SpokenErrors] = []
+        made: list[StdoutTap] = []
         is_opening, may_open = threading.Event(), threading.Event()
 
-        def listen(_: int) -> SpokenErrors:
+        def listen(_: int) -> StdoutTap:
             made.append(only)
             is_opening.set()
             may_open.wait(10)
             return only
 
-        monkeypatch.setattr(spoken_errors, "SpokenErrors", listen)
-        count = spoken_errors.Listening().count
+        monkeypatch.setattr(stdout_monitor, "StdoutTap", listen)
+        count = stdout_monitor.StdoutMonitor().count
         with ThreadPoolExecutor(4) as threads:
             first = threads.submit(count)
             assert is_opening.wait(10)
@@ -146,7 +146,7 @@ def test_a_reader_who_is_slow_gets_everything() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     said = LINE + b"x" * (1 << 18)
-    heard = SpokenErrors(writer)
+    heard = StdoutTap(writer)
     os.write(writer, said)
     with ThreadPoolExecutor(1) as threads, os.fdopen(reader, "rb") as file:
         counted = threads.submit(heard.count)
