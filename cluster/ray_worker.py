@@ -18,10 +18,10 @@ from ..errors import Cancelled, CodecfleetError
 from .outcome import Outcome, failed, unreadable
 from .parcels import unpack
 from .second_process import Pace, SecondProcess
-from .supervisor.messages import WorkerFacts
 from .supervisor.pulse import Pulse
 from .visible_device import narrow, open_nvml, show_the_gpu
 from .wear import wear
+from .worker_facts import WorkerFacts
 
 __all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
 

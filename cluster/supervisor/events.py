@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from ..placement.inventory import Node
 from ..probes.live_health import DeviceHealth
-from .messages import ClientReport, FoundWorker, RayNode, WorkerFacts
+from ..worker_facts import WorkerFacts
+from .messages import ClientReport, FoundWorker, RayNode
 
 __all__ = [
     "Abandon",

@@ -9,8 +9,9 @@ from typing import Any
 from ..placement.inventory import Node
 from ..probes.absence import Maybe
 from ..probes.live_health import DeviceHealth
+from ..worker_facts import WorkerFacts
 from .events import Order, Reserve, Start
-from .messages import FoundWorker, RayNode, WorkerFacts
+from .messages import FoundWorker, RayNode
 from .pulse import Pulse
 
 __all__ = ["Hands"]

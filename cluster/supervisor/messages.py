@@ -10,8 +10,9 @@ from ..gpu_identity import ShownGpus
 from ..placement.assumed import processor_of
 from ..placement.demand import Demand
 from ..placement.inventory import Device, Node, dlas_of
+from ..worker_facts import WorkerFacts
 
-__all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode", "WorkerFacts"]
+__all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +89,6 @@ class RayNode:
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)
         return replace(plain, devices=devices, preemptible=self.preemptible, shown=self.shown, dlas=dlas)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """What a worker process says of itself once it is up.
-
-    ``device`` is the identity of the GPU or slice it took (``gpu_identity``), "" for none; ``cores`` are those that its
-    reservation holds.
-    """
-
-    pid: int
-    slots: int
-    device: str = ""
-    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)

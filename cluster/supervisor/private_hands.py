@@ -15,8 +15,9 @@ import ray
 from ..known_gpus import NO_GPUS, KnownGpus
 from ..placement.inventory import Node
 from ..probes.device_report import DeviceKind
+from ..worker_facts import WorkerFacts
 from .events import Order, Reserve, Start
-from .messages import FoundWorker, RayNode, WorkerFacts
+from .messages import FoundWorker, RayNode
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
 __all__ = ["PrivateHands"]

@@ -15,9 +15,9 @@ from ..probes.absence import Maybe
 from ..probes.live_health import DeviceHealth
 from ..ray_words import first_line
 from ..ray_worker import CONTROL, RayWorker
+from ..worker_facts import WorkerFacts
 from .events import Start
 from .hands import Hands
-from .messages import WorkerFacts
 from .pulse import Pulse
 
 __all__ = ["Actor", "ProbeNode", "RayCalls", "on_ray_node", "share_of_gpu"]

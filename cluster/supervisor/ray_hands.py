@@ -19,9 +19,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
+from ..worker_facts import WorkerFacts
 from .events import Order, Reserve, Start
 from .gpu_bundles import GpuBundles, reserve_on
-from .messages import FoundWorker, RayNode, WorkerFacts
+from .messages import FoundWorker, RayNode
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
 __all__ = ["ClusterHands", "live_nodes", "recall_orders", "worker_handle"]

@@ -8,7 +8,7 @@ from ..placement.inventory import Device, Node
 from ..placement.networks import SESSIONS_PER_DLA
 from ..probes.device_report import DeviceKind
 from ..seating import CORES_PER_PROCESS, share_out
-from .messages import WorkerFacts
+from ..worker_facts import WorkerFacts
 
 __all__ = [
     "DEATHS_IN_A_ROW_MAX",

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..placement.caps import KnownCaps
 from ..placement.demand import Demand, EncoderKind
@@ -15,10 +14,7 @@ from .node_book import Nodes
 from .seats import SeatBook, SeatState, seat_of
 from .settings import SupervisorSettings
 
-if TYPE_CHECKING:
-    from .stranded import Stranded
-
-__all__ = ["Planner", "State"]
+__all__ = ["Planner", "State", "Stranded"]
 
 
 class Planner(ABC):
@@ -58,6 +54,14 @@ class Planner(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """Since when a job can get nothing, and why."""
+
+    since_s: float
+    reason: str
+
+
 @dataclass(slots=True)
 class State:
     """What is known, and what was concluded from it last.
@@ -79,7 +83,7 @@ class State:
     clients: Clients = field(default_factory=Clients)
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
     unservable: dict[str, str] = field(default_factory=dict)
-    stranded: "dict[str, Stranded]" = field(default_factory=dict)
+    stranded: dict[str, Stranded] = field(default_factory=dict)
     placement: Placement = field(default_factory=lambda: Placement((), ()))
     placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
     caps: KnownCaps = field(default_factory=KnownCaps)

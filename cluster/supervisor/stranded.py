@@ -4,26 +4,17 @@ A job that others keep waiting is not among them: their work ends, and then it i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..placement.demand import Demand
 from ..placement.placement import Placement
 from .clients import JobBook
 from .seats import SeatState
-from .state import State
+from .state import State, Stranded
 
-__all__ = ["Stranded", "find_unservable", "note_stranded", "why_stranded"]
+__all__ = ["find_unservable", "note_stranded", "why_stranded"]
 
 _NOT_COMING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING})
 """What a seat may stay in for as long as Ray gives nothing: a process that starts comes, or dies, in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stranded:
-    """Since when a job can get nothing, and why."""
-
-    since_s: float
-    reason: str
 
 
 def find_unservable(state: State, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:

@@ -10,8 +10,9 @@ from ..cluster.probes.absence import Maybe
 from ..cluster.probes.live_health import DeviceHealth
 from ..cluster.supervisor.events import Order, Reserve, Start
 from ..cluster.supervisor.hands import Hands
-from ..cluster.supervisor.messages import FoundWorker, RayNode, WorkerFacts
+from ..cluster.supervisor.messages import FoundWorker, RayNode
 from ..cluster.supervisor.pulse import Pulse
+from ..cluster.worker_facts import WorkerFacts
 from .fake_worker import FakeWorker
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ from codecfleet.cluster.pool import Pool
 from codecfleet.cluster.supervisor.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.granting import grants_for
 from codecfleet.cluster.supervisor.link import LocalLink
-from codecfleet.cluster.supervisor.messages import FoundWorker, JobReport, RayNode, WorkerFacts
+from codecfleet.cluster.supervisor.messages import FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, SeatState
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.shell import Shell
 from codecfleet.cluster.supervisor.status import status_of
 from codecfleet.cluster.supervisor.status_lines import status_lines
 from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+from codecfleet.cluster.worker_facts import WorkerFacts
 from codecfleet.errors import Unsupported
 from codecfleet.testing import FakeHands
 

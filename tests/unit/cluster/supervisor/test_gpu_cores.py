@@ -19,11 +19,12 @@ from codecfleet.cluster.probes.nvml import probe_nvml
 from codecfleet.cluster.supervisor.dealing import cores_for
 from codecfleet.cluster.supervisor.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
 from codecfleet.cluster.supervisor.gap import effective_nodes, reservable_cores
-from codecfleet.cluster.supervisor.messages import ClientReport, JobReport, RayNode, WorkerFacts
+from codecfleet.cluster.supervisor.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.node_book import NodeBook
 from codecfleet.cluster.supervisor.seats import Seat, SeatBook, SeatState
 from codecfleet.cluster.supervisor.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.wiring import make_core
+from codecfleet.cluster.worker_facts import WorkerFacts
 from codecfleet.testing.fake_nvml import FakeNvml
 
 GPU, CPU = DeviceKind.GPU, DeviceKind.CPU
