@@ -23,6 +23,7 @@ from ..errors import CodecfleetError, Retry, SegmentFailed, WorkerLost
 
 __all__ = [
     "Board",
+    "BoardSegment",
     "Effect",
     "Fail",
     "Finished",
@@ -30,7 +31,6 @@ __all__ = [
     "Lost",
     "Run",
     "SegmentState",
-    "Slot",
     "decide",
     "seams_agree",
     "start_next",
@@ -65,7 +65,7 @@ class SegmentState(Enum):
 _FINAL = frozenset({SegmentState.JOINED, SegmentState.MERGED})
 
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
-    # A slot came free and the segment is next.
+    # There is room for a run, and the segment is next.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
     # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
     SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING}),
@@ -79,14 +79,14 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class BoardSegment:
     """One planned segment: what is known of it so far.
 
     ``until`` is the planned segment whose end this one ends at: its own, unless it took in its right neighbours.
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
     """
 
-    segment: int
+    number: int
     until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
@@ -98,14 +98,14 @@ class Slot:
     seam_before: tuple[PictureHash, ...] = ()
     seam_after: tuple[PictureHash, ...] = ()
 
-    def to(self, state: SegmentState) -> "Slot":
-        """Return the slot in ``state``.
+    def to(self, state: SegmentState) -> "BoardSegment":
+        """Return the segment in ``state``.
 
         Raises:
-            ValueError: there is no such edge; the message tells the slot's story.
+            ValueError: there is no such edge; the message tells the segment's story.
         """
         if state not in EDGES[self.state]:
-            message = f"segment {self.segment} cannot go from {self.state} to {state}: {self}"
+            message = f"segment {self.number} cannot go from {self.state} to {state}: {self}"
             raise ValueError(message)
         return replace(self, state=state)
 
@@ -166,46 +166,48 @@ Effect: TypeAlias = Run | Join | Fail
 class Board:
     """All segments of a job, in order."""
 
-    slots: tuple[Slot, ...]
+    segments: tuple[BoardSegment, ...]
 
     @classmethod
     def of(cls, frames: Sequence[int]) -> "Board":
         """Return a fresh board for segments that promise so many frames each."""
-        return cls(tuple(Slot(segment=n, until=n, frames=count) for n, count in enumerate(frames)))
+        return cls(tuple(BoardSegment(number=n, until=n, frames=count) for n, count in enumerate(frames)))
 
     @property
     def is_done(self) -> bool:
         """Whether everything is joined."""
-        return all(slot.state.is_final for slot in self.slots)
+        return all(segment.state.is_final for segment in self.segments)
 
     @property
     def frames_left(self) -> tuple[int, ...]:
         """The frames of each segment that is not encoded yet."""
         done = (SegmentState.ENCODED, SegmentState.JOINED, SegmentState.MERGED)
-        return tuple(slot.frames for slot in self.slots if slot.state not in done)
+        return tuple(segment.frames for segment in self.segments if segment.state not in done)
 
     @property
     def running(self) -> int:
         """How many segments run."""
-        return sum(slot.state is SegmentState.RUNNING for slot in self.slots)
+        return sum(segment.state is SegmentState.RUNNING for segment in self.segments)
 
-    def put(self, *slots: Slot) -> "Board":
-        """Return the board with these slots in the places of their segments."""
-        changed = list(self.slots)
-        for slot in slots:
-            if changed[slot.segment].state.is_final:
-                message = f"segment {slot.segment} is {changed[slot.segment].state.value} and cannot change: {slot}"
+    def put(self, *segments: BoardSegment) -> "Board":
+        """Return the board with these segments in their places."""
+        changed = list(self.segments)
+        for segment in segments:
+            if changed[segment.number].state.is_final:
+                message = (
+                    f"segment {segment.number} is {changed[segment.number].state.value} and cannot change: {segment}"
+                )
                 raise ValueError(message)
-            changed[slot.segment] = slot
+            changed[segment.number] = segment
         return Board(tuple(changed))
 
-    def right_of(self, slot: Slot) -> Slot | None:
-        """Return the segment that begins where ``slot`` ends."""
-        return self.slots[slot.until + 1] if slot.until + 1 < len(self.slots) else None
+    def right_of(self, segment: BoardSegment) -> BoardSegment | None:
+        """Return the segment that begins where ``segment`` ends."""
+        return self.segments[segment.until + 1] if segment.until + 1 < len(self.segments) else None
 
-    def left_of(self, slot: Slot) -> Slot | None:
-        """Return the segment that ends where ``slot`` begins."""
-        for earlier in reversed(self.slots[: slot.segment]):
+    def left_of(self, segment: BoardSegment) -> BoardSegment | None:
+        """Return the segment that ends where ``segment`` begins."""
+        for earlier in reversed(self.segments[: segment.number]):
             if earlier.state is not SegmentState.MERGED:
                 return earlier
         return None
@@ -217,37 +219,36 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     In order, within a window behind the oldest unfinished segment, so that little waits for the join; the longest
     first inside it, so that no long one is left for the end.
     """
-    live = [slot for slot in board.slots if not slot.state.is_final]
+    live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * WINDOW_PER_WORKER]
-    waiting = sorted(
-        (slot for slot in window if slot.state is SegmentState.WAITING), key=lambda slot: (-slot.frames, slot.segment)
-    )
+    waiting = [segment for segment in window if segment.state is SegmentState.WAITING]
+    waiting.sort(key=lambda segment: (-segment.frames, segment.number))
     runs = []
-    for slot in waiting[: max(0, at_once - board.running)]:
-        started = replace(slot.to(SegmentState.RUNNING), runs=slot.runs + 1)
+    for segment in waiting[: max(0, at_once - board.running)]:
+        started = replace(segment.to(SegmentState.RUNNING), runs=segment.runs + 1)
         board = board.put(started)
-        runs.append(Run(slot.segment, slot.until, slot.entry_moves, started.runs))
+        runs.append(Run(segment.number, segment.until, segment.entry_moves, started.runs))
     return board, runs
 
 
 def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
     """Take in one fact; return the new board and what follows from it."""
-    slot = board.slots[event.segment]
+    segment = board.segments[event.segment]
     if isinstance(event, Lost):
-        return _lost(board, slot, event.error)
+        return _lost(board, segment, event.error)
     encoded = replace(
-        slot.to(SegmentState.ENCODED),
+        segment.to(SegmentState.ENCODED),
         seam_before=event.seam_before,
         seam_after=event.seam_after,
         at_start=event.at_start,
     )
     board = board.put(encoded)
-    if event.until != slot.until:
+    if event.until != segment.until:
         return board.put(encoded.to(SegmentState.WAITING)), []
     if not event.sound and not event.at_start:
-        return _move_entry(board, encoded, give_up=slot.entry_moves >= UNSOUND_MOVES), []
+        return _move_entry(board, encoded, give_up=segment.entry_moves >= UNSOUND_MOVES), []
     board = _check_seam(board, board.left_of(encoded), encoded)
-    current = board.slots[encoded.segment]
+    current = board.segments[encoded.number]
     if current.state is SegmentState.ENCODED:
         board = _check_seam(board, current, board.right_of(current))
     return _join(board)
@@ -265,23 +266,23 @@ def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> 
     return tuple(after[:common]) == tuple(before[:common])
 
 
-def _lost(board: Board, slot: Slot, error: CodecfleetError) -> tuple[Board, list[Effect]]:
-    waiting = slot.to(SegmentState.WAITING)
+def _lost(board: Board, segment: BoardSegment, error: CodecfleetError) -> tuple[Board, list[Effect]]:
+    waiting = segment.to(SegmentState.WAITING)
     if isinstance(error, WorkerLost):
-        waiting = replace(waiting, losses=slot.losses + 1)
+        waiting = replace(waiting, losses=segment.losses + 1)
     else:
-        waiting = replace(waiting, failures=slot.failures + 1)
+        waiting = replace(waiting, failures=segment.failures + 1)
     board = board.put(waiting)
     if error.retry is Retry.NEVER:
         return board, [Fail(error)]
     if waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES:
         times = waiting.failures + waiting.losses
-        message = f"segment {slot.segment} failed {times} times, last: {error.message}"
+        message = f"segment {segment.number} failed {times} times, last: {error.message}"
         return board, [Fail(SegmentFailed(message, error.next_step))]
     return board, []
 
 
-def _check_seam(board: Board, left: Slot | None, right: Slot | None) -> Board:
+def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
     """Compare both sides of one cut, once both are encoded, and move the right side's entry where they differ."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
@@ -290,33 +291,33 @@ def _check_seam(board: Board, left: Slot | None, right: Slot | None) -> Board:
     return _move_entry(board, right, give_up=right.at_start)
 
 
-def _move_entry(board: Board, slot: Slot, *, give_up: bool) -> Board:
+def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
     """Have a segment decoded from further back; or give its cut up and decode it as one with its left neighbour."""
-    left = board.left_of(slot)
+    left = board.left_of(segment)
     # What was joined is never taken back: then the entry goes on moving, to the track's start if it must.
     if not give_up or left is None or left.state is SegmentState.JOINED:
-        return board.put(replace(slot.to(SegmentState.WAITING), entry_moves=slot.entry_moves + 1))
-    grown = replace(left, until=slot.until, frames=left.frames + slot.frames)
+        return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
+    grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
     # Whatever the left neighbour is doing, it does it for its old end: if it runs, its result will not count.
     if left.state is SegmentState.ENCODED:
         grown = grown.to(SegmentState.WAITING)
-    return board.put(slot.to(SegmentState.MERGED), grown)
+    return board.put(segment.to(SegmentState.MERGED), grown)
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
     """Join the finished prefix: segments whose seams agree on both sides."""
     effects: list[Effect] = []
-    for slot in _joinable(board):
-        board = board.put(slot.to(SegmentState.JOINED))
-        effects.append(Join(slot.segment))
+    for segment in _joinable(board):
+        board = board.put(segment.to(SegmentState.JOINED))
+        effects.append(Join(segment.number))
     return board, effects
 
 
-def _joinable(board: Board) -> Iterator[Slot]:
-    for slot in board.slots:
-        if slot.state.is_final:
+def _joinable(board: Board) -> Iterator[BoardSegment]:
+    for segment in board.segments:
+        if segment.state.is_final:
             continue
-        right = board.right_of(slot)
-        if slot.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
+        right = board.right_of(segment)
+        if segment.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
             return
-        yield slot
+        yield segment

@@ -1,4 +1,4 @@
-"""A job's events, kept in order: every listener hears the whole story, whenever it begins to listen."""
+"""A job's events, kept in order: every listener gets all of them, whenever it begins to listen."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,20 +28,20 @@ class EventChannel:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Say that nothing follows; listeners end once they have heard everything."""
+        """Say that nothing follows; listeners end once they have received everything."""
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     async def listen(self) -> AsyncIterator[Event]:
         """Yield every event from the first on, except progress that newer progress has overtaken."""
-        heard = 0
+        seen = 0
         while True:
             async with self._changed:
-                while heard == self._sent and not self._closed:
+                while seen == self._sent and not self._closed:
                     await self._changed.wait()
-                fresh = [event for number, event in self._events if number > heard]
-                heard = self._sent
+                fresh = [event for number, event in self._events if number > seen]
+                seen = self._sent
             if not fresh:
                 return
             latest = max((n for n, event in enumerate(fresh) if isinstance(event, Progress)), default=-1)

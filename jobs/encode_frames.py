@@ -14,7 +14,7 @@ from .frame_encoder import FrameEncoder
 from .frame_stream import FrameStream
 from .publish import check_output, publish, work_folder
 from .spool import Spool
-from .threads import come_what_may, heard, in_thread, to_its_end
+from .threads import consume_exception, in_thread, shielded, uncancellable
 
 __all__ = ["encode_frames"]
 
@@ -45,13 +45,13 @@ async def encode_frames(
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output, secrets.token_hex(4)))
-    await to_its_end(spool.open)
+    await shielded(spool.open)
     try:
         path = spool.folder / f"output.{container.name}"
         encoder = FrameEncoder(request, codec, container, path, device=device)
         await _fed(encoder, frames)
-        report = await to_its_end(encoder.report, began)
-        await come_what_may(publish, path, output, overwrite=request.overwrite)
+        report = await shielded(encoder.report, began)
+        await uncancellable(publish, path, output, overwrite=request.overwrite)
         return report
     finally:
         await asyncio.shield(in_thread(spool.remove))
@@ -69,7 +69,7 @@ async def _fed(encoder: FrameEncoder, frames: Iterable[object] | AsyncIterable[o
                     if pending is not None:
                         await pending
                     pending = loop.run_in_executor(thread, encoder.add, item)
-                    pending.add_done_callback(heard)
+                    pending.add_done_callback(consume_exception)
                 if pending is not None:
                     await pending
             else:

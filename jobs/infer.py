@@ -22,7 +22,7 @@ from .infer_plan import InferPlan, InferSpec, NetworksOf, plan_inference
 from .publish import check_output, publish, work_folder
 from .source import SourceStamp
 from .spool import Spool
-from .threads import come_what_may, in_thread, to_its_end
+from .threads import in_thread, shielded, uncancellable
 from .turns import ended_runs, finished
 
 __all__ = ["InferReport", "InferSpec", "count_dlas", "infer"]
@@ -120,7 +120,7 @@ async def infer(
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
     spool = Spool(work_folder(spec.output, job))
     try:
-        await to_its_end(spool.open)
+        await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
     except Exception:
         await in_thread(stamp.check)  # whatever else went wrong, a source that changed explains it
@@ -160,9 +160,9 @@ class _InferRun:
                 task.cancel()
             await asyncio.gather(teller, *self._runs, return_exceptions=True)
         base = self.plan.index.time_base
-        path = await to_its_end(self.gather.finish, (base.numerator, base.denominator))
+        path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
-        await come_what_may(publish, path, spec.output, overwrite=spec.overwrite)
+        await uncancellable(publish, path, spec.output, overwrite=spec.overwrite)
         return InferReport(
             source=spec.source,
             output=spec.output,
@@ -213,7 +213,7 @@ class _InferRun:
                 raise effect.error
             if isinstance(effect, Join):
                 result = self._results.pop(effect.segment)
-                await to_its_end(self.gather.join, result)
+                await shielded(self.gather.join, result)
                 self._shares[result.host, result.device] += 1
                 self._damaged += result.first_damaged_packet is not None
                 self._infer_s += result.infer_s

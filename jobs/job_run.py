@@ -10,7 +10,7 @@ from ..errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, 
 from .channel import EventChannel
 from .encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
 from .events import Done, Planned, Warned
-from .narrator import Narrator
+from .job_events import JobEvents
 from .placing import check_device, settled_demand
 from .plan import Plan, plan_transcode
 from .proof import prove
@@ -20,7 +20,7 @@ from .reporting import damage_warnings, make_report
 from .source import SourceStamp
 from .spec import TranscodeSpec
 from .spool import Spool
-from .threads import come_what_may, heard, in_thread, to_its_end
+from .threads import consume_exception, in_thread, shielded, uncancellable
 from .track_run import FinishedTrack, TrackRun, with_retries
 from .turns import WAITING_S
 
@@ -37,7 +37,7 @@ class JobRun:
         self._job = job
         self._spec = spec
         self._pool = pool
-        self._narrator = Narrator(job, channel)
+        self._events = JobEvents(job, channel)
         self._late_warnings: list[Warning_] = []
         self._said: list[Warning_] = []
         self._workers = 1
@@ -54,10 +54,10 @@ class JobRun:
         await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
         self._stamp = await in_thread(SourceStamp.of, spec.source)
         # Whatever is wrong with the request or the source is refused before any worker is asked for.
-        software = await self._narrator.staged("plan", in_thread(plan_transcode, spec))
+        software = await self._events.timed("plan", in_thread(plan_transcode, spec))
         start = asyncio.create_task(self._pool.start())
-        start.add_done_callback(heard)
-        await self._narrator.staged("startup", asyncio.shield(start))
+        start.add_done_callback(consume_exception)
+        await self._events.timed("startup", asyncio.shield(start))
         plan, notes = await self._settled(software)
         self._late_warnings += notes
         await check_device(settled_demand(plan, self._job), self._pool)
@@ -75,7 +75,7 @@ class JobRun:
         settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
         try:
             while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
-                await self._narrator.say_waiting(self._pool.waits_for(self._job))
+                await self._events.emit_waiting(self._pool.waits_for(self._job))
             return settling.result()
         finally:
             settling.cancel()
@@ -98,18 +98,16 @@ class JobRun:
     async def _spooled(self, plan: Plan) -> Report:
         spool = Spool(work_folder(plan.spec.output, self._job))
         try:
-            await to_its_end(spool.open)
-            track = TrackRun(self._job, plan, self._pool, narrator=self._narrator, stamp=self._stamp, spool=spool)
+            await shielded(spool.open)
+            track = TrackRun(self._job, plan, self._pool, events=self._events, stamp=self._stamp, spool=spool)
             return await self._publish(plan, await track.run())
         finally:
             # The files must go even while the job is being cancelled.
             await asyncio.shield(in_thread(spool.remove))
 
     async def _publish(self, plan: Plan, track: FinishedTrack) -> Report:
-        spec, narrator = self._spec, self._narrator
-        proof = await narrator.staged(
-            "proof", in_thread(prove, track.path, plan.container, track.segments, track.joined)
-        )
+        spec, events = self._spec, self._events
+        proof = await events.timed("proof", in_thread(prove, track.path, plan.container, track.segments, track.joined))
         late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
         late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
         await self._say_warnings(late)
@@ -117,7 +115,7 @@ class JobRun:
         # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
-        await narrator.staged("publish", come_what_may(publish, track.path, spec.output, overwrite=spec.overwrite))
+        await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         report = make_report(
             plan=plan,
             job=self._job,
@@ -125,12 +123,12 @@ class JobRun:
             segments=track.segments,
             proof=proof,
             warnings=(*plan.warnings, *late),
-            stages_s=narrator.stages_s | {"total": narrator.elapsed_s},
+            stages_s=events.stages_s | {"total": events.elapsed_s},
             output_bytes=size,
             workers=self._workers,
             gpu_refusal=gpu_refusal,
         )
-        await narrator.say(Done, report=report)
+        await events.emit(Done, report=report)
         return report
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
@@ -141,7 +139,7 @@ class JobRun:
         return (await self._pool.prospect(settled_demand(plan, self._job))).gpu_refusal
 
     async def _say_plan(self, plan: Plan) -> None:
-        await self._narrator.say(
+        await self._events.emit(
             Planned,
             segments=len(plan.segments),
             frames=plan.frames,
@@ -157,4 +155,4 @@ class JobRun:
         for warning in warnings:
             if warning not in self._said:
                 self._said.append(warning)
-                await self._narrator.say(Warned, code=warning.code, message=warning.message, checks=warning.checks)
+                await self._events.emit(Warned, code=warning.code, message=warning.message, checks=warning.checks)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["come_what_may", "heard", "in_thread", "to_its_end"]
+__all__ = ["consume_exception", "in_thread", "shielded", "uncancellable"]
 
 ResultT = TypeVar("ResultT")
 
@@ -14,10 +14,10 @@ async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) ->
     return await asyncio.to_thread(call, *args, **options)
 
 
-async def to_its_end(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
     task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(heard)
+    task.add_done_callback(consume_exception)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -25,10 +25,10 @@ async def to_its_end(call: Callable[..., ResultT], *args: Any, **options: Any) -
         raise
 
 
-async def come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
     """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
     task = asyncio.create_task(asyncio.to_thread(call, *args, **options))
-    task.add_done_callback(heard)
+    task.add_done_callback(consume_exception)
     while not task.done():
         try:
             await asyncio.wait([task])
@@ -38,7 +38,7 @@ async def come_what_may(call: Callable[..., ResultT], *args: Any, **options: Any
     return task.result()
 
 
-def heard(task: asyncio.Future[Any]) -> None:
-    """Take note of a task's failure, which whoever still waits for it hears too."""
+def consume_exception(task: asyncio.Future[Any]) -> None:
+    """Mark a task's exception as retrieved; anyone who still awaits the task gets it too."""
     if not task.cancelled():
         task.exception()

@@ -18,7 +18,7 @@ from ..errors import CodecfleetError, InputDamaged, Retry
 from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, decide, start_next
 from .events import Progress, SegmentFinished, SegmentStarted
 from .gather import Gather, JoinedTrack
-from .narrator import Narrator
+from .job_events import JobEvents
 from .placing import settled_demand
 from .plan import Plan
 from .proof import check_manifest
@@ -26,7 +26,7 @@ from .rate_guard import RateGuard
 from .report import Warning_
 from .source import SourceStamp
 from .spool import Spool, SpooledSegment
-from .threads import in_thread, to_its_end
+from .threads import in_thread, shielded
 from .turns import WAITING_S, ended_runs, finished
 
 __all__ = ["FinishedTrack", "TrackRun", "with_retries"]
@@ -53,18 +53,18 @@ class TrackRun:
         job: its name.
         plan: with its encoder settled.
         pool: where work runs.
-        narrator: says where it stands.
+        events: says where it stands.
         stamp: of the source, which must not change.
         spool: open; where segments wait for their turn, and the joined file lies.
     """
 
     def __init__(
-        self, job: str, plan: Plan, pool: Pool, *, narrator: Narrator, stamp: SourceStamp, spool: Spool
+        self, job: str, plan: Plan, pool: Pool, *, events: JobEvents, stamp: SourceStamp, spool: Spool
     ) -> None:
         self._job = job
         self._plan = plan
         self._pool = pool
-        self._narrator = narrator
+        self._events = events
         self._stamp = stamp
         self._spool = spool
         self._runs: dict[asyncio.Task[EncodedSegment], Run] = {}
@@ -86,9 +86,9 @@ class TrackRun:
                 reporter = group.create_task(self._report_progress())
                 audio = group.create_task(self._encode_audio())
                 join = group.create_task(self._join_all(path, audio))
-                await self._narrator.staged("encode", self._encode_all())
+                await self._events.timed("encode", self._encode_all())
                 self._joins.put_nowait(None)
-                joined = await self._narrator.staged("gather", _settled(join))
+                joined = await self._events.timed("gather", _settled(join))
                 reporter.cancel()
         except BaseExceptionGroup as group_error:
             raise _first(group_error) from None
@@ -124,7 +124,7 @@ class TrackRun:
         """Wait until runs have ended, which are returned, or there is more room; a job that has none says so."""
         ended = await ended_runs(self._pool, self._job, slots, self._runs, None if self._runs else WAITING_S)
         if ended is None:
-            await self._narrator.say_waiting(self._pool.waits_for(self._job))
+            await self._events.emit_waiting(self._pool.waits_for(self._job))
         return ended or []
 
     async def _start(self, run: Run) -> None:
@@ -133,7 +133,7 @@ class TrackRun:
         planned = self._plan.segments[run.segment]
         frames = sum(segment.frames for segment in self._plan.segments[run.segment : run.until + 1])
         start_s = self._plan.relative_s(planned.start_ticks)
-        await self._narrator.say(
+        await self._events.emit(
             SegmentStarted, segment=run.segment, start_s=start_s, frames=frames, attempt=run.attempt
         )
 
@@ -149,11 +149,11 @@ class TrackRun:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
         earlier = self._spooled.get(run.segment)
-        self._spooled[run.segment] = await to_its_end(self._spool.put, result, run.attempt)
+        self._spooled[run.segment] = await shielded(self._spool.put, result, run.attempt)
         self._latest[run.segment] = run
         if earlier is not None:
             self._spool.drop(earlier)
-        await self._narrator.say(
+        await self._events.emit(
             SegmentFinished,
             segment=run.segment,
             frames=result.frames_out,
@@ -168,8 +168,8 @@ class TrackRun:
             if isinstance(effect, Fail):
                 raise effect.error
             if isinstance(effect, Join):
-                right = board.right_of(board.slots[effect.segment])
-                following = None if right is None else self._begin_ticks(right.segment)
+                right = board.right_of(board.segments[effect.segment])
+                following = None if right is None else self._begin_ticks(right.number)
                 self._joins.put_nowait((effect.segment, following))
 
     def _begin_ticks(self, segment: int) -> int | None:
@@ -193,12 +193,12 @@ class TrackRun:
                 segment, following = join
                 while not guard.judge(self._spooled[segment].facts, following):
                     await self._encode_again(segment, guard)
-                await to_its_end(gather.join, self._spooled[segment], following)
+                await shielded(gather.join, self._spooled[segment], following)
                 self._spool.drop(self._spooled[segment])
                 self._joined.append(segment)
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
-            joined = await to_its_end(gather.finish)
+            joined = await shielded(gather.finish)
         except BaseException:
             gather.abandon()
             raise
@@ -212,22 +212,22 @@ class TrackRun:
         result = await with_retries(lambda: self._pool.submit(work))
         self._latest[segment] = replace(run, attempt=run.attempt + 1)
         earlier = self._spooled[segment]
-        self._spooled[segment] = await to_its_end(self._spool.put, result, run.attempt + 1)
+        self._spooled[segment] = await shielded(self._spool.put, result, run.attempt + 1)
         self._spool.drop(earlier)
 
     async def _report_progress(self) -> None:
         """Say a few times a second where the job stands, from what the workers report."""
-        began_s, done = self._narrator.elapsed_s, 0
+        began_s, done = self._events.elapsed_s, 0
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             by_label = await self._pool.progress(self._job)
             running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._runs.values()]
             finished = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in self._running_segments())
             done = max(done, min(self._plan.frames, finished + sum(frames for _, frames in running)))
-            elapsed_s = self._narrator.elapsed_s - began_s
+            elapsed_s = self._events.elapsed_s - began_s
             fps = done / elapsed_s if elapsed_s > 0 else 0.0
             planned = self._plan.segments
-            await self._narrator.say(
+            await self._events.emit(
                 Progress,
                 frames_done=done,
                 frames_total=self._plan.frames,

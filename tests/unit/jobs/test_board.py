@@ -74,7 +74,7 @@ def test_a_cut_that_nothing_proves_is_given_up() -> None:
     board, _ = decide(board, finish(0, at_start=True))
     board, _ = decide(board, finish(2))
     board, _ = decide(board, finish(1, before=b"other", at_start=True))
-    assert board.slots[1].state is SegmentState.MERGED
+    assert board.segments[1].state is SegmentState.MERGED
     board, (run,) = start_next(board, 3)
     assert (run.segment, run.until) == (0, 1)
     board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=True))
@@ -87,7 +87,7 @@ def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None
     board, _ = start_next(Board.of([1, 1]), 2)
     board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
     assert effects == []
-    assert (board.slots[1].state, board.slots[1].entry_moves) == (SegmentState.WAITING, 1)
+    assert (board.segments[1].state, board.segments[1].entry_moves) == (SegmentState.WAITING, 1)
 
 
 def test_dense_damage_is_decoded_across_the_cut() -> None:
@@ -96,7 +96,7 @@ def test_dense_damage_is_decoded_across_the_cut() -> None:
     for _ in range(UNSOUND_MOVES + 1):
         board, _ = start_next(board, 2)
         board, _ = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
-    assert board.slots[1].state is SegmentState.MERGED
+    assert board.segments[1].state is SegmentState.MERGED
     board, effects = decide(board, finish(0, at_start=True))
     assert effects == []
     board, (run,) = start_next(board, 2)
@@ -126,7 +126,7 @@ def test_a_joined_segment_cannot_be_changed() -> None:
     board, _ = start_next(Board.of([1]), 1)
     board, _ = decide(board, Finished(0, 0, (), (), at_start=True))
     with pytest.raises(ValueError, match="cannot change"):
-        board.put(board.slots[0])
+        board.put(board.segments[0])
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ class BoardMachine(RuleBasedStateMachine):
         never = needed == 3
         at_start = segment == 0 or moves >= 3
         good = segment == 0 or (moves >= needed and not never)
-        last = until == len(self.board.slots) - 1
+        last = until == len(self.board.segments) - 1
         before = seam(segment * 100, b"same" if good else b"wrong")
         sound = at_start or data.draw(st.sampled_from([True, True, False]))
         after = () if last else seam((until + 1) * 100)
@@ -242,7 +242,7 @@ class BoardMachine(RuleBasedStateMachine):
         following = 0
         for segment in self.joined:
             assert segment == following
-            following = self.board.slots[segment].until + 1
+            following = self.board.segments[segment].until + 1
 
     @invariant()
     def work_goes_on(self) -> None:
@@ -250,7 +250,7 @@ class BoardMachine(RuleBasedStateMachine):
         if not hasattr(self, "board"):
             return
         if self.board.is_done:
-            assert sum(self.board.slots[n].until - n + 1 for n in self.joined) == len(self.board.slots)
+            assert sum(self.board.segments[n].until - n + 1 for n in self.joined) == len(self.board.segments)
         else:
             assert self.running or start_next(self.board, self.at_once)[1]
 
@@ -271,12 +271,12 @@ class BoardMachine(RuleBasedStateMachine):
             for segment in sorted(self.running):
                 until, moves = self.running.pop(segment)
                 good = segment == 0 or (moves >= self.bad_until[segment] and self.bad_until[segment] != 3)
-                last = until == len(self.board.slots) - 1
+                last = until == len(self.board.segments) - 1
                 before = seam(segment * 100, b"same" if good else b"wrong")
                 after = () if last else seam((until + 1) * 100)
                 self._take(Finished(segment, until, before, after, segment == 0 or moves >= 3))
         assert self.board.is_done
-        assert self.board.slots[self.joined[-1]].until == len(self.board.slots) - 1
+        assert self.board.segments[self.joined[-1]].until == len(self.board.segments) - 1
 
 
 TestBoardMachine = BoardMachine.TestCase

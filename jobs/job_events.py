@@ -1,4 +1,4 @@
-"""Saying where a job stands: its events, with the time since it began, and how long each stage took."""
+"""A job's own events: sent with the time since the job began, and with the duration of each stage."""
 
 import time
 from collections.abc import Awaitable
@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 from .channel import EventChannel
 from .events import Event, Warned
 
-__all__ = ["Narrator"]
+__all__ = ["JobEvents"]
 
 ResultT = TypeVar("ResultT")
 
 
-class Narrator:
-    """The voice of one job; its clock begins with it.
+class JobEvents:
+    """Sends the events of one job; its clock starts when it is created.
 
     Args:
         job: its name.
-        channel: who listens.
+        channel: where its listeners are.
     """
 
     def __init__(self, job: str, channel: EventChannel) -> None:
@@ -32,18 +32,18 @@ class Narrator:
         """How long the job has run."""
         return time.monotonic() - self._began
 
-    async def say(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
-        """Tell an event."""
+    async def emit(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
+        """Send an event."""
         await self._channel.send(kind(job=self._job, at_s=round(self.elapsed_s, 3), **fields))
 
-    async def say_waiting(self, reason: str) -> None:
-        """Say why there is no worker, unless that is what was said last."""
+    async def emit_waiting(self, reason: str) -> None:
+        """Say why there is no worker, unless that was the last reason given."""
         if reason and reason != self._waits_for:
             self._waits_for = reason
-            await self.say(Warned, code="waiting", message=f"no worker yet: {reason}")
+            await self.emit(Warned, code="waiting", message=f"no worker yet: {reason}")
 
-    async def staged(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
-        """Await a stage's work, and note how long it took."""
+    async def timed(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
+        """Await a stage's work and record how long it took."""
         began = time.monotonic()
         result = await work
         self.stages_s[stage] = round(time.monotonic() - began, 4)
