@@ -12,12 +12,11 @@ from .encoder_settings import Codec, EncoderSettings
 
 if TYPE_CHECKING:
     from .encoder_session import EncoderSession
-    from .nvidia.conversion import Conversion
-    from .nvidia.device_frame import DevicePicture
     from .nvidia.device_pictures import PictureConversion, PictureMover
     from .nvidia.nvdec_options import NvdecOptions
     from .nvidia.nvenc_device import EncoderCapabilities
-    from .nvidia.nvenc_inputs import TimedPicture
+    from .surfaces.conversion import Conversion
+    from .surfaces.device_frame import DevicePicture, TimedPicture
 
 __all__ = ["SESSIONS_OPENING", "DeviceUse", "WorkerDevice"]
 

@@ -13,14 +13,13 @@ from ..errors import EngineUnfit
 from .decoding import SOFTWARE, DecodeRange, DecodeTally, PictureDecoder, PictureHash, PictureT, decode_range
 from .decoding import picture_hash as host_picture_hash
 from .device import WorkerDevice
+from .device_chain import DeviceChain
 from .encoder_session import EncoderSession
 from .encoder_settings import EncoderSettings
 from .encoding import SoftwareEncoder
 from .filtering import FilterChain, FilterSettings
-from .nvidia.device_chain import DeviceChain
-from .nvidia.device_frame import DevicePicture
-from .nvidia.nvenc_inputs import TimedPicture
-from .nvidia.uploading import UploadingDecoder
+from .surfaces.device_frame import DevicePicture, TimedPicture
+from .uploading import UploadingDecoder
 
 __all__ = ["METADATA_IN_SOFTWARE", "PictureChain", "SegmentRoute", "routes"]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .actors.encoder_settings import Codec
-    from .actors.frames import Frame
     from .actors.media import SeiMessage
     from .actors.nvidia.nvdec_options import NvdecOptions
     from .actors.nvidia.nvenc_rates import RateChange
+    from .actors.surfaces.frames import Frame
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -81,7 +81,7 @@ __all__ = [
 
 _HOMES = {
     "actors.encoder_settings": ("Codec",),
-    "actors.frames": ("Frame",),
+    "actors.surfaces.frames": ("Frame",),
     "actors.media": ("SeiMessage",),
     "actors.nvidia.nvdec_options": ("NvdecOptions",),
     "actors.nvidia.nvenc_rates": ("RateChange",),

@@ -10,10 +10,10 @@ from fractions import Fraction
 from math import prod
 from typing import Any, Final
 
-from ..actors.frames_dlpack import CPU
-from ..actors.nvidia.device_frame import DeviceFrame, DevicePicture, SurfaceLayout, device_planes
-from ..actors.nvidia.nvdec_support import surface_format
-from ..actors.nvidia.nvenc_dlpack import DeviceTensor, array_tensor, device_kind, device_tensor
+from ..actors.surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
+from ..actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_kind, device_tensor
+from ..actors.surfaces.formats import SurfaceLayout, surface_format
+from ..actors.surfaces.frames_dlpack import CPU
 from ..errors import EncoderFailed, UsageError
 
 __all__ = ["device_picture", "find_tensor", "is_rows", "picture_size"]

@@ -12,10 +12,10 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation
 from numpy.typing import NDArray
 
 from ..actors.filtering import FilterChain, FilterSettings
-from ..actors.frames import Frame, plane_arrays
 from ..actors.media import Colour, VideoFormat
-from ..actors.nvidia.device_frame import DevicePicture
-from ..actors.nvidia.nvenc_dlpack import DeviceTensor
+from ..actors.surfaces.device_frame import DevicePicture
+from ..actors.surfaces.device_tensor import DeviceTensor
+from ..actors.surfaces.frames import Frame, plane_arrays
 from ..errors import Unsupported, UsageError
 from .device_inputs import device_picture, find_tensor, is_rows, picture_size
 from .encode_request import EncodeFrame

@@ -11,9 +11,9 @@ from typing import TypeAlias
 from ..actors.describe_encoder import DescribeEncoder, EncoderOffer
 from ..actors.filtering import FilterSettings
 from ..actors.media import VideoFormat
-from ..actors.nvidia.device_chain import device_conversion
-from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
+from ..actors.surfaces.conversion import device_conversion
+from ..actors.surfaces.formats import surface_format
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
 from ..cluster.placement.prospect import Prospect
 from ..cluster.pool import Pool

@@ -21,12 +21,11 @@ from ..actors.encoder_settings import Codec, EncoderSettings
 from ..actors.encoder_tables import settle_encoder
 from ..actors.encoding import SoftwareEncoder
 from ..actors.media import VideoFormat
-from ..actors.nvidia.device_frame import DevicePicture
 from ..actors.nvidia.device_pictures import PictureMover
-from ..actors.nvidia.nvenc_dlpack import DEFAULT_STREAM, DeviceTensor
-from ..actors.nvidia.nvenc_inputs import TimedPicture
 from ..actors.nvidia.nvenc_options import SETTINGS as NVENC_SETTINGS
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
+from ..actors.surfaces.device_frame import DevicePicture, TimedPicture
+from ..actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
 from ..errors import DeviceMemory, EngineUnfit, ProofFailed, SessionLimit, Unsupported, UsageError
 from .containers import Container
 from .encode_inputs import HostConverter, InputReader, Offered

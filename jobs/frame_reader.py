@@ -11,13 +11,13 @@ from av.video.frame import VideoFrame
 
 from ..actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
 from ..actors.device import WorkerDevice
+from ..actors.device_chain import DeviceChain
 from ..actors.filtering import FilterChain, FilterSettings
-from ..actors.frames import Frame, frame_bytes
 from ..actors.kept_sources import KEPT
-from ..actors.nvidia.device_chain import DeviceChain
-from ..actors.nvidia.device_frame import DevicePicture
-from ..actors.nvidia.picture_notes import PictureNotes
 from ..actors.segment import SEAM_FRAMES
+from ..actors.surfaces.device_frame import DevicePicture
+from ..actors.surfaces.frames import Frame, frame_bytes
+from ..actors.surfaces.picture_notes import PictureNotes
 from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, SessionLimit
 from .frame_request import FramesReport
 from .frame_slots import FrameSlots, FrameTask, Superseded

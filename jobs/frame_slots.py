@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..actors.decoding import DecodeTally, PictureHash
-from ..actors.frames import Frame
 from ..actors.segment import SEAM_FRAMES
+from ..actors.surfaces.frames import Frame
 from ..errors import ProofFailed
 from .board import seams_agree
 from .frame_request import FramesReport

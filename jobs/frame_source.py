@@ -11,8 +11,8 @@ from ..actors.describe import StreamExtras
 from ..actors.device import WorkerDevice
 from ..actors.media import VideoFormat
 from ..actors.nvidia.gpu import Gpu
-from ..actors.nvidia.nvdec_support import surface_format
-from ..actors.nvidia.uploading import UploadingDecoder
+from ..actors.surfaces.formats import surface_format
+from ..actors.uploading import UploadingDecoder
 from ..cluster.machine import cores
 from ..errors import DeviceError, EngineUnfit, Unsupported
 from .frame_request import FrameRequest

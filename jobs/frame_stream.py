@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..actors.device import WorkerDevice
-from ..actors.frames import Frame
+from ..actors.surfaces.frames import Frame
 from .frame_reader import FrameReader
 from .frame_request import FrameRequest, FramesReport
 from .frame_slots import FramesEnd

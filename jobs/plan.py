@@ -14,10 +14,10 @@ from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
 from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
 from ..actors.media import VideoFormat
-from ..actors.nvidia.device_chain import device_conversion
-from ..actors.nvidia.nvdec_support import surface_format
 from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.segment import EncodeSegment
+from ..actors.surfaces.conversion import device_conversion
+from ..actors.surfaces.formats import surface_format
 from ..cluster.grouping import counted
 from ..cluster.placement.demand import EncoderKind
 from ..errors import InputDamaged, Unsupported, WouldLose

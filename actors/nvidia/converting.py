@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .conversion import BETWEEN_BITS, Conversion, PlanePlan, SurfaceConversion, SurfaceConverter, padding_bits
+from ..surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlan, padding_bits
+from ..surfaces.scaling import WEIGHT_BITS, Taps
 from .cuda import Cuda, Stream
 from .kernels import Kernels, Launch
-from .scaling import WEIGHT_BITS, Taps
+from .surface_converter import SurfaceConversion, SurfaceConverter
 
 __all__ = ["KERNEL_NAMES", "SOURCE", "Conversion", "Converter", "Converting", "open_converter"]
 

@@ -8,16 +8,17 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EngineUnfit
+from ..surfaces.conversion import Conversion
+from ..surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
+from ..surfaces.device_tensor import THREADS_STREAM
+from ..surfaces.formats import SurfaceFormat, surface_format
+from ..surfaces.host_pictures import packed_surface, planar_picture
 from .buffer_pool import BufferPool
-from .conversion import Conversion, SurfaceConverter
 from .cuda import Cuda, Stream
-from .device_frame import DeviceFrame, DevicePicture, device_planes
-from .host_pictures import packed_surface, planar_picture
 from .memory_budget import MemoryBudget
 from .nvdec_session import SessionKey
-from .nvdec_support import SurfaceFormat, surface_format
-from .nvenc_dlpack import THREADS_STREAM
 from .pinned_memory import PinnedMemory
+from .surface_converter import SurfaceConverter
 from .surface_reader import SurfaceReader
 
 __all__ = ["DeviceMemory", "PictureConversion", "PictureMover", "SurfaceKeeper"]

@@ -17,12 +17,11 @@ from ...errors import DeviceError, EngineBusy, EngineUnfit
 from ..decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
 from ..device import SESSIONS_OPENING, DeviceUse, WorkerDevice
 from ..encoder_settings import Codec, EncoderSettings
-from .conversion import Conversion, SurfaceConverter
+from ..surfaces.conversion import Conversion
+from ..surfaces.device_frame import DevicePicture
 from .converting import open_converter
 from .cuda import Cuda
-from .device_frame import DevicePicture
 from .device_pictures import DeviceMemory, PictureConversion, PictureMover, SurfaceKeeper
-from .host_pictures import PictureFetcher
 from .memory_budget import USABLE_PART, MemoryBudget
 from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
@@ -31,8 +30,10 @@ from .nvdec_pool import INSIST, NvdecPool, SessionRequest
 from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
 from .nvenc_session import NvencSession
+from .picture_fetcher import PictureFetcher
 from .pinned_memory import PinnedMemory
 from .stdout_monitor import StdoutMonitor
+from .surface_converter import SurfaceConverter
 from .unpacking import Unpacker, open_unpacker
 
 if TYPE_CHECKING:

@@ -16,10 +16,12 @@ import numpy as np
 from ...errors import DeviceError, EngineFailed
 from ..decoding import PictureT
 from ..packet_headers import CodedSequence
+from ..surfaces.formats import SurfaceFormat
+from ..surfaces.picture_notes import PictureNotes
 from .cuda import Cuda, cuda_error
 from .nvdec_options import PLAIN, NvdecOptions
-from .nvdec_support import CODECS, SurfaceFormat
-from .picture_notes import PictureNotes, picture_notes
+from .nvdec_support import CODECS
+from .picture_notes import picture_notes
 from .surface_reader import SurfaceReader
 
 __all__ = ["MakeReader", "NvdecSession", "SessionKey", "SessionPicture", "raise_mapped", "session_bytes"]

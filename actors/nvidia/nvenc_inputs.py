@@ -5,7 +5,6 @@ one behind the other, with strides as it alone writes them. Sources: PyNvVideoCo
 "Encode" (a: bytes, b: CUDA array interface); the CUDA Array Interface, version 3.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,23 +12,15 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
-from .device_frame import DeviceFrame
-from .host_pictures import packed_surface
-from .nvdec_support import surface_format
+from ..surfaces.device_frame import DeviceFrame
+from ..surfaces.formats import surface_format
+from ..surfaces.host_pictures import packed_surface
 from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
-__all__ = ["CudaPlane", "CudaPlanes", "TimedPicture", "device_input", "host_input"]
+__all__ = ["CudaPlane", "CudaPlanes", "device_input", "host_input"]
 
 _CAI_VERSION: Final = 3
 _ADVICE: Final = "Give a picture of exactly the session's size and surface format."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TimedPicture:
-    """A picture of the host or of the device, and when it is shown: of those on the device none says it by itself."""
-
-    pixels: VideoFrame | DeviceFrame
-    pts_ticks: int
 
 
 class CudaPlane:

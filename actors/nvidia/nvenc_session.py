@@ -17,9 +17,10 @@ from ..encoder_session import EncodedPacket, EncoderSession, SessionState
 from ..encoder_settings import Codec, EncoderSettings
 from ..media import SeiMessage
 from ..parameter_sets import max_reorder_frames
+from ..surfaces.device_frame import TimedPicture
 from .nvenc_bitstream import BitstreamWriter
 from .nvenc_device import NvencDevice
-from .nvenc_inputs import TimedPicture, device_input, host_input
+from .nvenc_inputs import device_input, host_input
 from .nvenc_options import settings_from_options
 from .nvenc_rates import RateChange, changed_rates, check_rates, initial_rates, put_rates
 from .nvenc_settings import NvencSettings

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...errors import Unsupported
 from ..encoder_settings import Codec
-from .device_frame import SurfaceLayout
+from ..surfaces.formats import SurfaceLayout
 
 __all__ = ["Chroma", "NvencSurface", "PlaneShape", "surface_for"]
 

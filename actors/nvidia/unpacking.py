@@ -1,7 +1,7 @@
 """Taking surfaces apart on the device, so that what reaches the host is what a software decoder would have given.
 
 The kernel is compiled when it is wanted first, by NVRTC through ``cuda.core``. Where NVRTC is not installed the host
-takes surfaces apart itself (``host_pictures.planar_picture``), which is as exact and slower.
+takes surfaces apart itself (``surfaces.host_pictures.planar_picture``), which is as exact and slower.
 """
 
 import ctypes
@@ -9,9 +9,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..surfaces.formats import SurfaceFormat
 from .cuda import Cuda, Stream
 from .kernels import Kernels, Launch
-from .nvdec_support import SurfaceFormat
 
 __all__ = ["PlanarLayout", "PlanarPlane", "Unpacker", "Unpacking", "open_unpacker", "planar_layout"]
 

@@ -29,6 +29,7 @@ _STAGES = {
     "nvdec_caps": "session",
     "cuda": "wait",
     "host_pictures": "copy",
+    "picture_fetcher": "copy",
     "device_pictures": "copy",
     "buffer_pool": "copy",
     "pinned_memory": "copy",

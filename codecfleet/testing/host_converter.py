@@ -10,18 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..actors.nvidia.conversion import (
-    BETWEEN_BITS,
-    Conversion,
-    PlanePlace,
-    PlanePlan,
-    SurfaceConversion,
-    SurfaceConverter,
-    padding_bits,
-)
 from ..actors.nvidia.cuda import Stream
-from ..actors.nvidia.nvdec_support import SurfaceFormat
-from ..actors.nvidia.scaling import WEIGHT_BITS, Taps
+from ..actors.nvidia.surface_converter import SurfaceConversion, SurfaceConverter
+from ..actors.surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlace, PlanePlan, padding_bits
+from ..actors.surfaces.formats import SurfaceFormat
+from ..actors.surfaces.scaling import WEIGHT_BITS, Taps
 
 __all__ = ["HostConverter", "HostConverting", "converted", "source_bytes"]
 

@@ -26,9 +26,9 @@ from codecfleet.actors.decoding import (
 )
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_gpu
-from codecfleet.actors.nvidia.host_pictures import apply_colour
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.unpacking import Unpacker
+from codecfleet.actors.surfaces.host_pictures import apply_colour
 from codecfleet.errors import DeviceError, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver

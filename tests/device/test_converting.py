@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from codecfleet.actors.nvidia.conversion import Conversion
 from codecfleet.actors.nvidia.converting import open_converter
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.scaling import ScaleFilter
+from codecfleet.actors.surfaces.conversion import Conversion
+from codecfleet.actors.surfaces.scaling import ScaleFilter
 
 from .conversion_cases import FORMATS, Bench, conversions
 

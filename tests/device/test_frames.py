@@ -10,7 +10,7 @@ import pytest
 
 from codecfleet import Fleet, Frame, FramesReport
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
+from codecfleet.actors.surfaces.device_tensor import device_tensor
 from codecfleet.testing.surface_decoder import surface_of
 
 

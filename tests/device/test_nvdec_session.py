@@ -12,15 +12,15 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import SOFTWARE, picture_hash
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec_options import Latency, NvdecOptions
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
-from codecfleet.actors.nvidia.nvdec_support import surface_format
-from codecfleet.actors.nvidia.picture_notes import PictureNotes
+from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.spliced import decoded_packets, packets_of, splice

@@ -6,10 +6,11 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import picture_hash
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher, packed_surface, plane_samples
-from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat, surface_format
+from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker, open_unpacker
+from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
+from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
 
 PIX_FMTS = [f"yuv{chroma}p{depth}" for chroma in (420, 422, 444) for depth in ("", "10le", "12le")]
 SIZES = [(2, 2), (16, 2), (30, 6), (34, 4), (62, 18), (64, 64), (130, 70), (854, 480), (1920, 1080), (4098, 34)]

@@ -17,13 +17,13 @@ import PyNvVideoCodec
 from cuda.bindings import driver
 
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.device_frame import DevicePicture
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory, PictureMover, SurfaceKeeper
 from codecfleet.actors.nvidia.nvdec_options import NvdecOptions
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, SessionPicture
-from codecfleet.actors.nvidia.nvdec_support import surface_format
-from codecfleet.actors.nvidia.picture_notes import PictureNotes
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.surfaces.device_frame import DevicePicture
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import DeviceError
 from codecfleet.testing.surface_decoder import surface_of
 

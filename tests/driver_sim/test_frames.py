@@ -104,7 +104,7 @@ asyncio.run(main())
 
 TENSORS = """
 import ctypes
-from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
+from codecfleet.actors.surfaces.device_tensor import device_tensor
 
 async def main():
     frames = stream(sys.argv[1], place="device")

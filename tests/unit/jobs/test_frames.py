@@ -20,13 +20,13 @@ from av.video.frame import VideoFrame
 
 from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder, PictureHash, decode_range
-from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
 from codecfleet.actors.nvidia.nvdec_options import Latency
-from codecfleet.actors.nvidia.nvenc_dlpack import device_tensor
 from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor
+from codecfleet.actors.surfaces.device_tensor import device_tensor
+from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.errors import (
     EngineFailed,
     EngineUnfit,
@@ -591,7 +591,7 @@ def test_capsules_and_tensors_may_outlive_the_module(name: str) -> None:
     """What is let go of when the interpreter ends, after all modules, calls functions that are still there."""
     code = (
         "import ctypes, sys\n"
-        "from codecfleet.actors.frames_dlpack import DeviceArray\n"
+        "from codecfleet.actors.surfaces.frames_dlpack import DeviceArray\n"
         "sys.kept = DeviceArray(4096, (2, 2), 1, object()).__dlpack__()\n"
         f"sys.name = ctypes.c_char_p({name.encode()!r})\n"
         "rename = ctypes.PyDLL(None).PyCapsule_SetName\n"

@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.nvidia.conversion import Conversion, SurfaceConversion, SurfaceConverter
 from codecfleet.actors.nvidia.converting import Converter, open_converter
 from codecfleet.actors.nvidia.cuda import Cuda, Stream
 from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictures
 from codecfleet.actors.nvidia.device_pictures import PictureConversion
-from codecfleet.actors.nvidia.host_pictures import planar_picture, plane_samples
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
-from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat
 from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
-from codecfleet.actors.nvidia.scaling import ChromaLocation, ScaleFilter
+from codecfleet.actors.nvidia.surface_converter import SurfaceConversion, SurfaceConverter
+from codecfleet.actors.surfaces.conversion import Conversion
+from codecfleet.actors.surfaces.formats import SurfaceFormat
+from codecfleet.actors.surfaces.host_pictures import planar_picture, plane_samples
+from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import DeviceMemory, Unsupported
 from codecfleet.testing.fake_cuda import FakeCudaDriver
 from codecfleet.testing.host_converter import HostConverter, converted, source_bytes

@@ -16,7 +16,8 @@ from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
-from codecfleet.actors.nvidia.nvdec_support import CODECS, surface_format
+from codecfleet.actors.nvidia.nvdec_support import CODECS
+from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaDriver

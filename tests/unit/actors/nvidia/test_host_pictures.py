@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, picture_hash
-from codecfleet.actors.frames import plane_arrays
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher, apply_colour, planar_picture, plane_samples
-from codecfleet.actors.nvidia.nvdec_support import SurfaceFormat, surface_format
+from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker
+from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
+from codecfleet.actors.surfaces.frames import plane_arrays
+from codecfleet.actors.surfaces.host_pictures import apply_colour, planar_picture, plane_samples
 from codecfleet.testing.clips import Clip, constant_times, make_clip, turned_over
 from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
 from codecfleet.testing.surface_decoder import surface_of

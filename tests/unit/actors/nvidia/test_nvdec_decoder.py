@@ -14,10 +14,10 @@ from av.video.stream import VideoStream
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
 from codecfleet.actors.describe import frame_side_data
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
+from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.nvidia.unpacking import Unpacker
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.nvidia.nvdec_pool import PATIENT_OPENINGS, NvdecPool, SessionRequest
 from codecfleet.actors.nvidia.nvdec_session import SessionKey
-from codecfleet.actors.nvidia.nvdec_support import surface_format
+from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
 
 LIMIT_S = 30.0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
-from codecfleet.actors.nvidia.nvdec_support import surface_format
+from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed, SessionLimit
 
 

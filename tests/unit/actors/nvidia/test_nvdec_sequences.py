@@ -12,14 +12,14 @@ import pytest
 from codecfleet.actors.decoding import SOFTWARE
 from codecfleet.actors.media import SeiMessage
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.host_pictures import PictureFetcher
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec_options import PLAIN, Latency, NvdecOptions
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, session_bytes
-from codecfleet.actors.nvidia.nvdec_support import surface_format
-from codecfleet.actors.nvidia.picture_notes import DecodeStatistics, PictureNotes
+from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.actors.surfaces.picture_notes import DecodeStatistics, PictureNotes
 from codecfleet.errors import EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fake_cuda import FakeCudaDriver

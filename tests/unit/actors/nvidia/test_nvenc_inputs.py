@@ -9,9 +9,10 @@ from av.video.frame import VideoFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.device_frame import DeviceFrame, DevicePlane, SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_inputs import CudaPlanes, device_input, host_input
 from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
+from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane
+from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import EncoderFailed
 from codecfleet.testing.clips import turned_over
 

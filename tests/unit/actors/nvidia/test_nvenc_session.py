@@ -10,13 +10,14 @@ from av.video.frame import VideoFrame
 from codecfleet.actors.encoder_session import EncodedPacket
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
 from codecfleet.actors.media import SeiMessage, VideoFormat
-from codecfleet.actors.nvidia.device_frame import DeviceFrame, DevicePlane, SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_inputs import TimedPicture, host_input
+from codecfleet.actors.nvidia.nvenc_inputs import host_input
 from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
 from codecfleet.actors.nvidia.nvenc_rates import RateChange
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
 from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
+from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
+from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import (
     CodecfleetError,
     DeviceMemory,

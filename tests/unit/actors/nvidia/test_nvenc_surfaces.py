@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.nvidia.device_frame import SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface, surface_for
+from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import Unsupported
 
 BITS_A_PIXEL = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.scaling import LUMA, ONE, ChromaLocation, Lattice, ScaleFilter, Taps, taps
+from codecfleet.actors.surfaces.scaling import LUMA, ONE, ChromaLocation, Lattice, ScaleFilter, Taps, taps
 
 FILTERS = st.sampled_from(ScaleFilter)
 LATTICES = st.sampled_from(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...errors import EncoderFailed
-from ..frames_dlpack import CUDA, DLTensor
+from .frames_dlpack import CUDA, DLTensor
 
 __all__ = ["DEFAULT_STREAM", "THREADS_STREAM", "DeviceTensor", "array_tensor", "device_kind", "device_tensor"]
 

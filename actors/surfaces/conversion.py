@@ -13,13 +13,12 @@ A plane that neither pass would change is only given other bits: shifted left, o
 no dithering. Shifting left is what limited range asks for; full range's white stays a little below the new largest.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
 from ...errors import Unsupported
-from .cuda import Stream
-from .nvdec_support import SurfaceFormat
+from ..media import VideoFormat
+from .formats import SurfaceFormat, surface_format
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 
 __all__ = [
@@ -28,8 +27,7 @@ __all__ = [
     "Conversion",
     "PlanePlace",
     "PlanePlan",
-    "SurfaceConversion",
-    "SurfaceConverter",
+    "device_conversion",
     "padding_bits",
     "plane_places",
 ]
@@ -164,39 +162,23 @@ def _described(format_: SurfaceFormat, size: tuple[int, int], location: ChromaLo
     return f"{size[0]}x{size[1]} {format_.layout.value}/{format_.bits}{where}"
 
 
-class SurfaceConversion(ABC):
-    """A conversion that is ready. Used by one thread at a time; ``close`` gives its memory back."""
+def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: VideoFormat) -> Conversion:
+    """Return what makes surfaces of one format and (width, height) into an encoder's pictures.
 
-    @abstractmethod
-    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Begin to convert the surface at this device address; done when the stream is.
-
-        Args:
-            surface_address: where it begins.
-            stream: where the work is put, and that of every other call: what lies between the passes is shared.
-            target_address: where the result goes this time; None: where it was prepared to go.
-
-        Raises:
-            DeviceError: the driver refused.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give its memory back, when nothing that it began is under way. Idempotent."""
-
-
-class SurfaceConverter(ABC):
-    """Scales and converts surfaces where they lie. Safe from any thread that has entered the device's context."""
-
-    @abstractmethod
-    def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
-        """Return what does a conversion.
-
-        Args:
-            conversion: what to do.
-            target_address: the device address of ``conversion.target_bytes`` bytes, where results go.
-
-        Raises:
-            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
-            DeviceError: the driver refused otherwise.
-        """
+    Raises:
+        Unsupported: no surface holds such pictures.
+    """
+    target = surface_format(output.pix_fmt)
+    if target is None:
+        message = f"no surface holds {output.pix_fmt}"
+        raise Unsupported(message, "Use --encoder software.")
+    # Where chroma lies is the source's to say, and stays what it is.
+    location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
+    return Conversion(
+        source=source,
+        source_size=size,
+        target=target,
+        target_size=(output.width, output.height),
+        source_location=location,
+        target_location=location,
+    )

@@ -1,30 +1,13 @@
-"""A picture that lies in a GPU's memory, as NVDEC gives it and NVENC takes it."""
+"""A picture that lies in a device's memory, as its decoder gives it and its encoder takes it."""
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .nvdec_support import SurfaceFormat
+from av.video.frame import VideoFrame
 
-__all__ = ["DeviceFrame", "DevicePicture", "DevicePlane", "SurfaceLayout", "device_planes"]
+from .formats import SurfaceFormat, SurfaceLayout
 
-
-class SurfaceLayout(Enum):
-    """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""
-
-    NV12 = "NV12"
-    """4:2:0, 8 bits: a plane of luma, then one of chroma pairs."""
-    P016 = "P016"
-    """4:2:0, 10 or 12 bits in the upper bits of 16: laid out like NV12."""
-    NV16 = "NV16"
-    """4:2:2, 8 bits: a plane of luma, then one of chroma pairs."""
-    P216 = "P216"
-    """4:2:2, 10 or 12 bits in the upper bits of 16."""
-    YUV444 = "YUV444"
-    """4:4:4, 8 bits: three planes."""
-    YUV444_16 = "YUV444_16Bit"
-    """4:4:4, 10 or 12 bits in the upper bits of 16: three planes."""
+__all__ = ["DeviceFrame", "DevicePicture", "DevicePlane", "TimedPicture", "device_planes"]
 
 
 class DevicePlane(NamedTuple):
@@ -62,7 +45,7 @@ class DevicePicture:
     """
 
     frame: DeviceFrame
-    format: "SurfaceFormat"
+    format: SurfaceFormat
     pix_fmt: str
     pts: int | None = None
     opaque: object = None
@@ -73,7 +56,15 @@ class DevicePicture:
         return self.frame.planes[0].address
 
 
-def device_planes(format_: "SurfaceFormat", address: int, width: int, height: int) -> tuple[DevicePlane, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedPicture:
+    """A picture of the host or of the device, and when it is shown: of those on the device none says it by itself."""
+
+    pixels: VideoFrame | DeviceFrame
+    pts_ticks: int
+
+
+def device_planes(format_: SurfaceFormat, address: int, width: int, height: int) -> tuple[DevicePlane, ...]:
     """Return the planes of a surface that begins at ``address``, its rows following each other without padding."""
     row_bytes = width * format_.sample_bytes
     chroma_rows = height >> format_.halved_down

@@ -9,12 +9,12 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ..errors import Unsupported
+from ...errors import Unsupported
+from ..media import VideoFormat
+from .device_frame import DevicePicture
 from .frames_dlpack import CPU, DeviceArray
-from .media import VideoFormat
-from .nvidia.device_frame import DevicePicture
-from .nvidia.host_pictures import plane_rows
-from .nvidia.picture_notes import PictureNotes
+from .host_pictures import plane_rows
+from .picture_notes import PictureNotes
 
 __all__ = ["Frame", "frame_bytes", "plane_arrays"]
 

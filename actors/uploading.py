@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ..decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
-from .device_frame import DevicePicture
-from .device_pictures import PictureMover
+from .decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
+from .nvidia.device_pictures import PictureMover
+from .surfaces.device_frame import DevicePicture
 
 if TYPE_CHECKING:
-    from ..decoding import VideoPacket
+    from .decoding import VideoPacket
 
 __all__ = ["UploadingDecoder"]
 

@@ -4,40 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...errors import Unsupported
-from ..media import VideoFormat
-from .conversion import Conversion
-from .device_frame import DevicePicture
-from .nvdec_support import SurfaceFormat, surface_format
-from .scaling import ChromaLocation
+from .media import VideoFormat
+from .surfaces.conversion import device_conversion
+from .surfaces.device_frame import DevicePicture
 
 if TYPE_CHECKING:
-    from ..device import WorkerDevice
-    from .device_pictures import PictureConversion
+    from .device import WorkerDevice
+    from .nvidia.device_pictures import PictureConversion
+    from .surfaces.formats import SurfaceFormat
 
-__all__ = ["DeviceChain", "device_conversion"]
-
-
-def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: VideoFormat) -> Conversion:
-    """Return what makes surfaces of one format and (width, height) into an encoder's pictures.
-
-    Raises:
-        Unsupported: no surface holds such pictures.
-    """
-    target = surface_format(output.pix_fmt)
-    if target is None:
-        message = f"no surface holds {output.pix_fmt}"
-        raise Unsupported(message, "Use --encoder software.")
-    # Where chroma lies is the source's to say, and stays what it is.
-    location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
-    return Conversion(
-        source=source,
-        source_size=size,
-        target=target,
-        target_size=(output.width, output.height),
-        source_location=location,
-        target_location=location,
-    )
+__all__ = ["DeviceChain"]
 
 
 class DeviceChain:

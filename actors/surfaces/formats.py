@@ -1,0 +1,88 @@
+"""How samples lie in a surface: its layout, its depth and sampling, and which FFmpeg formats it holds."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+__all__ = ["SurfaceFormat", "SurfaceLayout", "surface_format"]
+
+
+class SurfaceLayout(Enum):
+    """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""
+
+    NV12 = "NV12"
+    """4:2:0, 8 bits: a plane of luma, then one of chroma pairs."""
+    P016 = "P016"
+    """4:2:0, 10 or 12 bits in the upper bits of 16: laid out like NV12."""
+    NV16 = "NV16"
+    """4:2:2, 8 bits: a plane of luma, then one of chroma pairs."""
+    P216 = "P216"
+    """4:2:2, 10 or 12 bits in the upper bits of 16."""
+    YUV444 = "YUV444"
+    """4:4:4, 8 bits: three planes."""
+    YUV444_16 = "YUV444_16Bit"
+    """4:4:4, 10 or 12 bits in the upper bits of 16: three planes."""
+
+
+_SOFT_DEPTHS: Final = (8, 10, 12)
+_LAYOUTS: Final = {
+    (1, 1, False): SurfaceLayout.NV12,
+    (1, 1, True): SurfaceLayout.P016,
+    (1, 0, False): SurfaceLayout.NV16,
+    (1, 0, True): SurfaceLayout.P216,
+    (0, 0, False): SurfaceLayout.YUV444,
+    (0, 0, True): SurfaceLayout.YUV444_16,
+}
+"""By how often chroma is halved across and down, and whether a sample has more than 8 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceFormat:
+    """How a track's pictures lie in a surface, and how many bits of a sample count."""
+
+    layout: SurfaceLayout
+    bits: int
+    halved_across: bool
+    halved_down: bool
+
+    @property
+    def sample_bytes(self) -> int:
+        """How many bytes a sample takes."""
+        return 1 if self.bits == 8 else 2  # noqa: PLR2004 - bits of a byte
+
+    @property
+    def chroma(self) -> str:
+        """The sampling as people write it."""
+        return {(True, True): "4:2:0", (True, False): "4:2:2"}.get((self.halved_across, self.halved_down), "4:4:4")
+
+    def holds(self, width: int, height: int) -> bool:
+        """Tell whether a surface holds pictures of that size: where chroma is halved, sides are even."""
+        return not ((self.halved_across and width % 2) or (self.halved_down and height % 2))
+
+    def size_bytes(self, width: int, height: int) -> int:
+        """Return the size of a picture without padding."""
+        luma = width * height * self.sample_bytes
+        return luma + 2 * luma // ((1 + self.halved_across) * (1 + self.halved_down))
+
+
+@cache
+def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
+    """Return how pictures of FFmpeg's ``pix_fmt`` lie in a surface; None where no surface holds them."""
+    if pix_fmt is None:
+        return None
+    side = 16
+    layout = PixelFormat(pix_fmt, side, side)
+    if len(layout.components) != 3 or layout.is_rgb or not layout.name.startswith("yuv"):  # noqa: PLR2004 - Y, U, V
+        return None
+    bits = layout.components[0].bits
+    chroma = layout.components[1]
+    across, down = chroma.width == side // 2, chroma.height == side // 2
+    if not (across or chroma.width == side) or not (down or chroma.height == side):
+        return None  # 4:1:1 and 4:1:0
+    found = _LAYOUTS.get((int(across), int(down), bits > 8))  # noqa: PLR2004 - bits of a byte
+    if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith(("be", "msble")):
+        return None
+    return SurfaceFormat(found, bits, across, down)

@@ -1,0 +1,89 @@
+"""From a device's surfaces to the pictures that a software decoder gives, and back: the same samples, bit by bit.
+
+A surface interleaves chroma (Cb, Cr, Cb, Cr ...) and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar
+formats do neither. So chroma is taken apart and samples are shifted down: both are exact.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
+from numpy.typing import NDArray
+
+from .formats import SurfaceFormat
+
+__all__ = ["apply_colour", "packed_surface", "planar_picture", "plane_rows", "plane_samples"]
+
+Samples = NDArray[np.uint8] | NDArray[np.uint16]
+
+
+def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
+    """Give a picture what a software decoder would say of its colours: filters look at it."""
+    picture.color_range, picture.colorspace = context.color_range, context.colorspace
+    picture.color_primaries, picture.color_trc = context.color_primaries, context.color_trc
+
+
+def planar_picture(
+    surface: NDArray[np.uint8], format_: SurfaceFormat, width: int, height: int, pix_fmt: str
+) -> VideoFrame:
+    """Return a surface's picture as software gives it; the surface may be overwritten afterwards.
+
+    Args:
+        surface: the bytes of the surface, its rows following each other without padding.
+        format_: how samples lie in it.
+        width: of the picture.
+        height: of the picture.
+        pix_fmt: FFmpeg's planar format, which ``format_`` was made from.
+    """
+    frame = VideoFrame(width, height, pix_fmt)
+    samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
+    shift = 8 * format_.sample_bytes - format_.bits
+    for target, source in zip(plane_samples(frame, format_), _parts(samples, format_, width, height), strict=True):
+        if shift:
+            np.right_shift(source, shift, out=target)
+        else:
+            np.copyto(target, source)
+    return frame
+
+
+def packed_surface(picture: VideoFrame, format_: SurfaceFormat, surface: NDArray[np.uint8]) -> None:
+    """Write a picture into a surface's bytes as NVDEC would have: the inverse of ``planar_picture``."""
+    samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
+    shift = 8 * format_.sample_bytes - format_.bits
+    parts = _parts(samples, format_, picture.width, picture.height)
+    for source, target in zip(plane_samples(picture, format_), parts, strict=True):
+        np.left_shift(source, shift, out=target)
+
+
+def _parts(samples: Samples, format_: SurfaceFormat, width: int, height: int) -> Iterator[Samples]:
+    """Yield luma, Cb and Cr as views of a surface."""
+    luma = width * height
+    yield samples[:luma].reshape(height, width)
+    columns, rows = width >> format_.halved_across, height >> format_.halved_down
+    if format_.halved_across:
+        pairs = samples[luma : luma + 2 * columns * rows].reshape(rows, columns, 2)
+        yield pairs[:, :, 0]
+        yield pairs[:, :, 1]
+    else:
+        yield samples[luma : 2 * luma].reshape(height, width)
+        yield samples[2 * luma : 3 * luma].reshape(height, width)
+
+
+def plane_samples(frame: VideoFrame, format_: SurfaceFormat) -> Iterator[NDArray[Any]]:
+    """Yield a picture's planes as arrays that can be written, without their padding."""
+    kind = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
+    for plane in frame.planes:
+        yield plane_rows(plane, kind)[:, : plane.width]
+
+
+def plane_rows(plane: VideoPlane, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return a plane's rows, the uppermost first, with the padding behind them.
+
+    A plane whose ``line_size`` is negative lies upside down in memory, as FFmpeg's ``vflip`` leaves it.
+    """
+    samples = np.frombuffer(memoryview(plane), dtype=kind)
+    rows = samples[: plane.height * abs(plane.line_size) // kind.itemsize].reshape(plane.height, -1)
+    return rows if plane.line_size > 0 else rows[::-1]
