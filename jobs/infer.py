@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..actors.dla.host import require_dlas
@@ -16,14 +16,14 @@ from ..actors.dla.inference import InferredSegment
 from ..actors.dla.network import read_loadable, warm_networks
 from ..cluster.pool import Pool
 from ..errors import CodecfleetError, Unsupported
-from .board import Board, Effect, Fail, Finished, Join, Lost, Run, decide, start_next
+from .board import Board, Finished, Run
+from .board_loop import BoardLoop, PoolCapacity, finished
 from .infer_gather import GatheredTensor, TensorGather
 from .infer_plan import InferPlan, InferSpec, NetworksOf, plan_inference
 from .publish import check_output, publish, work_folder
 from .source import SourceStamp
 from .spool import Spool
 from .threads import in_thread, shielded, uncancellable
-from .turns import ended_runs, finished
 
 __all__ = ["InferReport", "InferSpec", "count_dlas", "infer"]
 
@@ -141,7 +141,6 @@ class _InferRun:
     gather: TensorGather
     progress: Callable[[int], None]
     _began: float = field(default_factory=time.monotonic)
-    _runs: dict[asyncio.Task[InferredSegment], Run] = field(default_factory=dict)
     _results: dict[int, InferredSegment] = field(default_factory=dict)
     _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
     _losses: list[str] = field(default_factory=list)
@@ -151,14 +150,19 @@ class _InferRun:
     async def report(self) -> InferReport:
         """Run every segment, join them, publish."""
         spec = self.plan.spec
-        teller = asyncio.create_task(self._tell_progress())
+        board = BoardLoop(
+            Board.of([segment.frames for segment in self.plan.segments]),
+            PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers),
+            work=self._work,
+            accept=self._accept,
+            join=self._join,
+        )
+        progress = asyncio.create_task(self._report_progress())
         try:
-            await self._run_all()
+            await board.run()
         finally:
-            self.pool.forget(self.job)
-            for task in (teller, *self._runs):
-                task.cancel()
-            await asyncio.gather(teller, *self._runs, return_exceptions=True)
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
         base = self.plan.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
@@ -175,48 +179,32 @@ class _InferRun:
             wall_s=time.monotonic() - self._began,
         )
 
-    async def _run_all(self) -> None:
-        board = Board.of([segment.frames for segment in self.plan.segments])
-        demand = self.plan.demand(self.job)
-        while not board.is_done:
-            self.pool.expect(replace(demand, segments=board.frames_left))
-            slots = self.pool.slots_for(self.job)
-            board, runs = start_next(board, min(slots, self.plan.spec.workers or slots))
-            for run in runs:
-                work = self.plan.work(self.job, run, self.networks)
-                self._runs[asyncio.create_task(self.pool.submit(work), name=work.label)] = run
-            for task in await ended_runs(self.pool, self.job, slots, self._runs) or ():
-                board, effects = decide(board, await self._fact(task))
-                await self._apply(effects)
-
-    async def _tell_progress(self) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
-            running = await self.pool.progress(self.job)
-            finished = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
-            self.progress(min(self.plan.frames, finished + sum(running.values())))
-
-    async def _fact(self, task: asyncio.Task[InferredSegment]) -> Finished | Lost:
-        run = self._runs.pop(task)
+    async def _work(self, run: Run) -> InferredSegment:
         try:
-            result = task.result()
+            return await self.pool.submit(self.plan.work(self.job, run, self.networks))
         except CodecfleetError as error:
             self._losses.append(error.message)
-            return Lost(run.segment, error)
+            raise
+
+    async def _accept(self, run: Run, result: InferredSegment) -> Finished:
         await in_thread(self.stamp.check)
         self._results[run.segment] = result
         return finished(run, result, self.plan.decode(run).entry, self.plan.index)
 
-    async def _apply(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Fail):
-                raise effect.error
-            if isinstance(effect, Join):
-                result = self._results.pop(effect.segment)
-                await shielded(self.gather.join, result)
-                self._shares[result.host, result.device] += 1
-                self._damaged += result.first_damaged_packet is not None
-                self._infer_s += result.infer_s
+    async def _join(self, board: Board, segment: int) -> None:
+        del board
+        result = self._results.pop(segment)
+        await shielded(self.gather.join, result)
+        self._shares[result.host, result.device] += 1
+        self._damaged += result.first_damaged_packet is not None
+        self._infer_s += result.infer_s
+
+    async def _report_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            running = await self.pool.progress(self.job)
+            delivered = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
+            self.progress(min(self.plan.frames, delivered + sum(running.values())))
 
     def _warnings(self) -> list[str]:
         warnings = list(self.pool.notes)

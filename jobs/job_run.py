@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..actors.decoding import SOFTWARE
 from ..cluster.pool import Pool
 from ..errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost
+from .board_loop import WAITING_S
 from .channel import EventChannel
 from .encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
 from .events import Done, Planned, Warned
@@ -22,7 +23,6 @@ from .spec import TranscodeSpec
 from .spool import Spool
 from .threads import consume_exception, in_thread, shielded, uncancellable
 from .track_run import FinishedTrack, TrackRun, with_retries
-from .turns import WAITING_S
 
 __all__ = ["JobRun"]
 

@@ -15,7 +15,8 @@ from ..actors.audio import EncodedTrack
 from ..actors.segment import EncodedSegment
 from ..cluster.pool import Pool
 from ..errors import CodecfleetError, InputDamaged, Retry
-from .board import ATTEMPTS, Board, Effect, Fail, Finished, Join, Lost, Run, decide, start_next
+from .board import ATTEMPTS, Board, Finished, Run
+from .board_loop import BoardLoop, PoolCapacity, finished
 from .events import Progress, SegmentFinished, SegmentStarted
 from .gather import Gather, JoinedTrack
 from .job_events import JobEvents
@@ -27,7 +28,6 @@ from .report import Warning_
 from .source import SourceStamp
 from .spool import Spool, SpooledSegment
 from .threads import in_thread, shielded
-from .turns import WAITING_S, ended_runs, finished
 
 __all__ = ["FinishedTrack", "TrackRun", "with_retries"]
 
@@ -67,7 +67,13 @@ class TrackRun:
         self._events = events
         self._stamp = stamp
         self._spool = spool
-        self._runs: dict[asyncio.Task[EncodedSegment], Run] = {}
+        self._board = BoardLoop(
+            Board.of([segment.frames for segment in plan.segments]),
+            PoolCapacity(pool, settled_demand(plan, job), plan.spec.workers, events.emit_waiting),
+            work=self._work,
+            accept=self._accept,
+            join=self._release,
+        )
         self._spooled: dict[int, SpooledSegment] = {}
         self._latest: dict[int, Run] = {}
         self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
@@ -86,7 +92,7 @@ class TrackRun:
                 reporter = group.create_task(self._report_progress())
                 audio = group.create_task(self._encode_audio())
                 join = group.create_task(self._join_all(path, audio))
-                await self._events.timed("encode", self._encode_all())
+                await self._events.timed("encode", self._board.run())
                 self._joins.put_nowait(None)
                 joined = await self._events.timed("gather", _settled(join))
                 reporter.cancel()
@@ -100,50 +106,19 @@ class TrackRun:
             warnings=self._warnings,
         )
 
-    async def _encode_all(self) -> None:
-        """Run the board until every segment is joined, or one cannot be helped."""
-        board = Board.of([segment.frames for segment in self._plan.segments])
-        demand = settled_demand(self._plan, self._job)
-        try:
-            while not board.is_done:
-                self._pool.expect(replace(demand, segments=board.frames_left))
-                slots = self._pool.slots_for(self._job)
-                board, runs = start_next(board, min(slots, self._plan.spec.workers or slots))
-                for run in runs:
-                    await self._start(run)
-                for task in await self._next(slots):
-                    board, effects = decide(board, await self._fact(task))
-                    self._apply(board, effects)
-        finally:
-            self._pool.forget(self._job)
-            for task in self._runs:
-                task.cancel()
-            await asyncio.gather(*self._runs, return_exceptions=True)
-
-    async def _next(self, slots: int) -> list[asyncio.Task[EncodedSegment]]:
-        """Wait until runs have ended, which are returned, or there is more room; a job that has none says so."""
-        ended = await ended_runs(self._pool, self._job, slots, self._runs, None if self._runs else WAITING_S)
-        if ended is None:
-            await self._events.emit_waiting(self._pool.waits_for(self._job))
-        return ended or []
-
-    async def _start(self, run: Run) -> None:
-        work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
-        self._runs[asyncio.create_task(self._pool.submit(work), name=work.label)] = run
-        planned = self._plan.segments[run.segment]
-        frames = sum(segment.frames for segment in self._plan.segments[run.segment : run.until + 1])
-        start_s = self._plan.relative_s(planned.start_ticks)
+    async def _work(self, run: Run) -> EncodedSegment:
+        planned = self._plan.segments[run.segment : run.until + 1]
         await self._events.emit(
-            SegmentStarted, segment=run.segment, start_s=start_s, frames=frames, attempt=run.attempt
+            SegmentStarted,
+            segment=run.segment,
+            start_s=self._plan.relative_s(planned[0].start_ticks),
+            frames=sum(segment.frames for segment in planned),
+            attempt=run.attempt,
         )
+        return await self._pool.submit(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
 
-    async def _fact(self, task: asyncio.Task[EncodedSegment]) -> Finished | Lost:
-        """Turn a finished run into a fact for the board; the payload is on disk before anybody hears of it."""
-        run = self._runs.pop(task)
-        try:
-            result = task.result()
-        except CodecfleetError as error:
-            return Lost(run.segment, error)
+    async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
+        """Put a result's payload on disk before anything else learns of it."""
         await in_thread(self._stamp.check)
         if self._plan.spec.strict and result.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
@@ -163,14 +138,10 @@ class TrackRun:
         entry = self._plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
         return finished(run, result, entry, self._plan.index)
 
-    def _apply(self, board: Board, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Fail):
-                raise effect.error
-            if isinstance(effect, Join):
-                right = board.right_of(board.segments[effect.segment])
-                following = None if right is None else self._begin_ticks(right.number)
-                self._joins.put_nowait((effect.segment, following))
+    async def _release(self, board: Board, segment: int) -> None:
+        """Queue a segment for the join, with the time at which the one after it begins."""
+        right = board.right_of(board.segments[segment])
+        self._joins.put_nowait((segment, None if right is None else self._begin_ticks(right.number)))
 
     def _begin_ticks(self, segment: int) -> int | None:
         """Return when a segment's first picture is shown; where it holds none, when it was planned to begin."""
@@ -221,9 +192,10 @@ class TrackRun:
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             by_label = await self._pool.progress(self._job)
-            running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._runs.values()]
-            finished = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in self._running_segments())
-            done = max(done, min(self._plan.frames, finished + sum(frames for _, frames in running)))
+            running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._board.runs]
+            again = {run.segment for run, _ in running}
+            delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in again)
+            done = max(done, min(self._plan.frames, delivered + sum(frames for _, frames in running)))
             elapsed_s = self._events.elapsed_s - began_s
             fps = done / elapsed_s if elapsed_s > 0 else 0.0
             planned = self._plan.segments
@@ -235,9 +207,6 @@ class TrackRun:
                 eta_s=(self._plan.frames - done) / fps if fps else None,
                 running=tuple((run.segment, frames, planned[run.segment].frames) for run, frames in running),
             )
-
-    def _running_segments(self) -> set[int]:
-        return {run.segment for run in self._runs.values()}
 
 
 async def with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
