@@ -10,7 +10,6 @@
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -115,6 +114,8 @@ def __getattr__(name: str) -> object:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("codecfleet")
     except PackageNotFoundError:

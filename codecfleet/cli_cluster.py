@@ -9,15 +9,11 @@ import typer
 
 from .cli_options import parse_path
 from .cli_params import JsonFlag
-from .cli_run import Question
-from .cli_services import Answer, Machines, Services
+from .cli_question import Question
+from .cli_services import Answer, Commands, Machines, Services
 from .errors import UsageError
 
-__all__ = ["add_machine_commands"]
-
-_DOCTOR_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet doctor || codecfleet doctor --fresh"
-_NODES_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet nodes --address 10.0.0.1:6379"
-_DEVICES_EPILOG: Final = "[bold]Example[/bold]\n\ncodecfleet devices --mig --json | jq .nodes"
+__all__ = ["COMMANDS"]
 
 Address = Annotated[
     str | None,
@@ -44,13 +40,6 @@ EveryFlag = Annotated[
 ]
 
 
-def add_machine_commands(app: typer.Typer) -> None:
-    """Add the commands to the program."""
-    app.command("doctor", epilog=_DOCTOR_EPILOG)(_doctor)
-    app.command("nodes", epilog=_NODES_EPILOG)(_nodes)
-    app.command("devices", epilog=_DEVICES_EPILOG)(_devices)
-
-
 def _doctor(
     *,
     address: Address = None,
@@ -61,7 +50,6 @@ def _doctor(
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
-    """Show what a machine can do, what is wrong with it, and how to mend that. Exit code 1: something to mend."""
     machines = _machines(address, fleet, fresh=fresh)
     return Question(ask=lambda services, _progress: _diagnosis(services, machines, every=every), as_json=as_json)
 
@@ -69,7 +57,6 @@ def _doctor(
 def _nodes(
     *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
 ) -> Question:
-    """List the machines, with their cores, memory, driver and devices; equal ones in one row."""
     machines = _machines(address, fleet)
     return Question(ask=lambda services, _progress: _inventory(services, machines, every=every), as_json=as_json)
 
@@ -87,7 +74,6 @@ def _devices(
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
-    """List the devices, with their engines, memory and use."""
     if vgpu and mig:
         message = "--vgpu and --mig exclude each other"
         raise UsageError(message, "Give one of them.")
@@ -96,6 +82,13 @@ def _devices(
     return Question(
         ask=lambda services, _progress: _device_list(services, machines, part, every=every), as_json=as_json
     )
+
+
+COMMANDS: Final[Commands] = {
+    "doctor": (_doctor, ["doctor || codecfleet doctor --fresh"]),
+    "nodes": (_nodes, ["nodes --address 10.0.0.1:6379"]),
+    "devices": (_devices, ["devices --mig --json | jq .nodes"]),
+}
 
 
 def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
@@ -110,8 +103,8 @@ def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) ->
 
 
 def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer:
-    from .cluster.fleet_lines import doctor_lines  # noqa: PLC0415 - only who asks pays for it
-    from .cluster.inventory_lines import doctor_document  # noqa: PLC0415
+    from .cluster.fleet_lines import doctor_lines
+    from .cluster.inventory_lines import doctor_document
 
     reports = services.reports(machines)
     document = doctor_document(reports)
@@ -119,15 +112,15 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
 
 
 def _inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
-    from .cluster.fleet_lines import node_lines  # noqa: PLC0415
-    from .cluster.inventory_lines import nodes_document  # noqa: PLC0415
+    from .cluster.fleet_lines import node_lines
+    from .cluster.inventory_lines import nodes_document
 
     reports = services.reports(machines)
     return Answer(list(node_lines(reports, every=every)), nodes_document(reports))
 
 
 def _device_list(services: Services, machines: Machines, part: str, *, every: bool) -> Answer:
-    from .cluster.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines  # noqa: PLC0415
+    from .cluster.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines
 
     reports = services.reports(machines)
     special = {"vgpu": vgpu_lines, "mig": mig_lines}.get(part)

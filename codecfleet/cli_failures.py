@@ -1,8 +1,6 @@
 """Every way a command can end badly, as one line and an exit code."""
 
-import asyncio
 import os
-import traceback
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -44,8 +42,10 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
             on the way out is no news.
         interrupted_step: what to tell someone who interrupted the command.
     """
+    from asyncio import CancelledError
+
     cause = _only_leaf(error)
-    interrupted = isinstance(cause, Cancelled | asyncio.CancelledError | KeyboardInterrupt)
+    interrupted = isinstance(cause, Cancelled | CancelledError | KeyboardInterrupt)
     if interrupted or interrupted_code is not None:
         code = _INTERRUPTED_CODE if interrupted_code is None else interrupted_code
         return Failure("Cancelled", "interrupted", interrupted_step, code)
@@ -66,6 +66,8 @@ def tell(failure: Failure, error: BaseException, stderr: TextIO) -> None:
     """Print the failure on stderr; before it the traceback, if the environment asks for one. Never raises OSError."""
     try:
         if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
+            import traceback
+
             traceback.print_exception(error, file=stderr)
         print(failure.line, file=stderr, flush=True)
     except OSError:

@@ -11,21 +11,15 @@ import typer
 
 from .cli_options import parse_choice, parse_count, parse_counts, parse_path, parse_time
 from .cli_params import EndTime, JsonFlag, Source, StartTime, VideoTrack
-from .cli_run import Question
-from .cli_services import Answer, Services
+from .cli_question import Question
+from .cli_services import Answer, Commands, Services
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from .jobs.infer_plan import InferSpec
 
-__all__ = ["AskInfer", "add_infer_command"]
+__all__ = ["COMMANDS", "AskInfer"]
 
-_EPILOG: Final = """[bold]Examples[/bold]
-
-codecfleet infer film.mkv --loadable resnet.dla --output film.npz
-
-codecfleet infer film.mkv --loadable resnet.dla --output film.npz --mean 123.7,116.3,103.5 --scale 0.017 --dla 1
-"""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _NETWORK: Final = "The network"
 _RUN: Final = "How the work is done"
@@ -35,11 +29,6 @@ _CHANNELS_MAX: Final = 3
 
 def _option(name: str, metavar: str, text: str, panel: str) -> Any:  # noqa: ANN401 - typer's own return type
     return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
-
-
-def add_infer_command(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("infer", epilog=_EPILOG)(_infer)
 
 
 def _infer(
@@ -94,9 +83,8 @@ def _infer(
     ] = None,
     as_json: JsonFlag = False,
 ) -> Question:
-    """Run a network over every frame of INPUT on DLAs, this machine's or a cluster's; write its tensors in order."""
-    from .actors.dla.pictures import PixelRule  # noqa: PLC0415 - only who infers pays for it
-    from .jobs.infer_plan import InferSpec  # noqa: PLC0415
+    from .actors.dla.pictures import PixelRule
+    from .jobs.infer_plan import InferSpec
 
     order = _maybe(channels, "rgb", lambda text: parse_choice("--channels", text, ["rgb", "bgr"]))
     spec = InferSpec(
@@ -125,6 +113,17 @@ def _infer(
     return Question(ask=AskInfer(spec, cluster), as_json=as_json, done_to_frames="inferred")
 
 
+COMMANDS: Final[Commands] = {
+    "infer": (
+        _infer,
+        [
+            "infer film.mkv --loadable resnet.dla --output film.npz",
+            "infer film.mkv --loadable resnet.dla --output film.npz --mean 123.7,116.3,103.5 --scale 0.017 --dla 1",
+        ],
+    )
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AskInfer:
     """The question behind the command: runs the job, and answers with its report.
@@ -143,7 +142,7 @@ class AskInfer:
             CodecfleetError: the job failed.
         """
         del services
-        from .jobs.infer import count_dlas  # noqa: PLC0415 - only who infers pays for it
+        from .jobs.infer import count_dlas
 
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         dlas = count_dlas(self.spec.devices) if address == "local" else 0  # before Ray is even imported
@@ -151,8 +150,8 @@ class AskInfer:
 
 
 async def _run(spec: "InferSpec", address: str, dlas: int, progress: Callable[[int], None]) -> Answer:
-    from .cluster.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray
-    from .jobs.infer import infer  # noqa: PLC0415
+    from .cluster.connected_pool import ConnectedPool
+    from .jobs.infer import infer
 
     pool = ConnectedPool(address, slots=None, dlas=dlas)
     try:

@@ -5,7 +5,6 @@ receives real signals. It uses ``signal.signal`` and a timer thread rather than 
 a second Ctrl-C and the deadline still work while something blocks the loop.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -154,7 +153,9 @@ class Interrupts:
 
     def attach(self, cancel: Callable[[], object]) -> None:
         """Have ``cancel`` called in the running loop when the job is to be cancelled; at once, if it already is."""
-        loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
         self._cancel = lambda: loop.call_soon_threadsafe(cancel)
         if self._state.phase is Phase.CANCELLING:
             self._cancel()

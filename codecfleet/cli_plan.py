@@ -84,8 +84,8 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
         UsageError: the fleet or the policy file makes no sense.
         FleetUnavailable: the cluster does not answer.
     """
-    from .cluster.fleet_file import load_fleet  # noqa: PLC0415 - like all below: only who asks pays for it
-    from .cluster.placement.build import inventory_of_fleet  # noqa: PLC0415
+    from .cluster.fleet_file import load_fleet
+    from .cluster.placement.build import inventory_of_fleet
 
     policy = _policy(on.policy)
     if on.fleet is not None:
@@ -100,22 +100,22 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
 
 
 def _has_gpu(node: "Node") -> bool:
-    from .cluster.probes.device_report import DeviceKind  # noqa: PLC0415
+    from .cluster.probes.device_report import DeviceKind
 
     return any(device.kind is not DeviceKind.CPU for device in node.devices)
 
 
 def _policy(path: str | None) -> "Policy":
-    from .cluster.placement.policy import Policy, load_policy  # noqa: PLC0415
+    from .cluster.placement.policy import Policy, load_policy
 
     return Policy() if path is None else load_policy(path)
 
 
 def _this_machine() -> "Inventory":
-    from .cluster import machine  # noqa: PLC0415
-    from .cluster.known_gpus import known_gpus  # noqa: PLC0415
-    from .cluster.placement.build import inventory_of_processor  # noqa: PLC0415
-    from .cluster.placement.inventory import Inventory  # noqa: PLC0415
+    from .cluster import machine
+    from .cluster.known_gpus import known_gpus
+    from .cluster.placement.build import inventory_of_processor
+    from .cluster.placement.inventory import Inventory
 
     found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
     (node,) = found.nodes
@@ -123,9 +123,9 @@ def _this_machine() -> "Inventory":
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
-    from .cluster.placement.guest_share import shared_by_policy  # noqa: PLC0415
-    from .cluster.placement.rates import start_rates  # noqa: PLC0415
-    from .jobs.placing import demand_of, place_plan  # noqa: PLC0415
+    from .cluster.placement.guest_share import shared_by_policy
+    from .cluster.placement.rates import start_rates
+    from .jobs.placing import demand_of, place_plan
 
     shared = shared_by_policy(inventory, policy)
     return place_plan(demand_of(plan), shared, start_rates(), policy, where=where, note=note)

@@ -1,38 +1,24 @@
-"""Runs what the command line asked for: jobs with a view on them, and questions with one answer."""
+"""A ``transcode`` command, run: the job, a view on it, and its report."""
 
 import asyncio
 import contextlib
-import json
 import os
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from .cli_failures import READER_GONE_CODE, Failure, failure_of, tell
 from .cli_interrupts import Interrupts, last_acts
-from .cli_services import Answer, JobLike, Services
-from .console import (
-    FrameCounter,
-    JsonView,
-    Output,
-    PlainView,
-    ReaderGone,
-    RichView,
-    View,
-    is_terminal,
-    json_line,
-    strict_json,
-)
-from .console_text import one_line
+from .cli_services import JobLike, Services
+from .console import JsonView, PlainView, RichView, View
+from .console_output import Output, ReaderGone, is_terminal, json_line
 from .errors import OutputUnwritable, StorageFailed, UsageError
 from .jobs.events import Failed
 from .jobs.report import Report
 from .jobs.spec import TranscodeSpec
 
-__all__ = ["Question", "Transcode", "run_question", "run_transcode"]
+__all__ = ["Transcode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,71 +31,24 @@ class Transcode:
     as_json: bool
     quiet: bool
 
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run the job, show it, print its proof, and return the exit code.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A command that answers once: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines.
-
-    ``ask`` gets what to call, and what to tell the number of frames done so far: ``done_to_frames`` is a word for that.
-    """
-
-    ask: Callable[[Services, Callable[[int], None]], Answer]
-    as_json: bool
-    done_to_frames: str = "compared"
-
-
-def run_question(question: Question, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-    """Print the answer and return the exit code: 1 when the answer is "no": they differ, or it is not well. Else 0.
-
-    Raises:
-        ReaderGone: nobody reads stdout.
-    """
-    with Interrupts(services.exit_now, last_acts) as interrupts:
-        interrupts.attach_here()
-        try:
-            with FrameCounter(stderr, question.done_to_frames) as counter:
-                answer = question.ask(services, counter.show)
-            _print_answer(answer, Output(stdout), as_json=question.as_json)
-        except ReaderGone:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-            failure = failure_of(error, interrupts.exit_code)
-            tell(failure, error, stderr)
-            return failure.exit_code
-    return 0 if answer.exact else 1
-
-
-def _print_answer(answer: Answer, output: Output, *, as_json: bool) -> None:
-    if as_json:
-        output.line(json.dumps(strict_json(answer.document), allow_nan=False, indent=2))
-        return
-    for line in answer.lines:
-        output.line(safe_line(line))
-
-
-def safe_line(line: str) -> str:
-    """Return ``line`` with its indentation and columns kept, and control characters escaped."""
-    return "".join(c if c.isprintable() else one_line(c) or " " for c in line)
-
-
-def run_transcode(request: Transcode, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-    """Run the job, show it, print its proof, and return the exit code.
-
-    Raises:
-        UsageError: the report would overwrite the input or the output.
-        OutputUnwritable: the report could not be written where it is wanted.
-    """
-    check_report_path(request)
-    with Interrupts(services.exit_now, last_acts) as interrupts:
-        run = _Run(request, services, make_view(request, stdout, stderr), interrupts)
-        try:
-            with run.view:
-                asyncio.run(run.drive())
-        except ReaderGone:
-            return 0 if run.published else READER_GONE_CODE
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-            return run.failed(error, stdout, stderr)
-        return 0
+        Raises:
+            UsageError: the report would overwrite the input or the output.
+            OutputUnwritable: the report could not be written where it is wanted.
+        """
+        check_report_path(self)
+        with Interrupts(services.exit_now, last_acts) as interrupts:
+            run = _Run(self, services, make_view(self, stdout, stderr), interrupts)
+            try:
+                with run.view:
+                    asyncio.run(run.drive())
+            except ReaderGone:
+                return 0 if run.published else READER_GONE_CODE
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                return run.failed(error, stdout, stderr)
+            return 0
 
 
 def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
@@ -255,13 +194,3 @@ def write_report(path: Path, report: Report) -> None:
             part.unlink(missing_ok=True)
         message = f"the output is complete, but its report {path} could not be written: {error.strerror}"
         raise StorageFailed(message, "Free some space, or name another place.") from error
-
-
-def detach_stdout() -> None:
-    """Let whatever stdout still buffers vanish, so that the interpreter's exit does not stumble over a closed pipe."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

@@ -4,39 +4,36 @@ Everything is imported when it is called, so that ``--help`` is quick and only `
 their own ``Services``.
 """
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from .cli_plan import PlanOn, place_on
 from .errors import FleetUnavailable
-from .jobs.events import Event
-from .jobs.report import Report
-from .jobs.spec import TranscodeSpec
 
 if TYPE_CHECKING:
-    from .cluster.probes.node_report import NodeReport, SilentNode
-
-if TYPE_CHECKING:
+    from .cli_plan import PlanOn
     from .cluster.placement.inventory import Inventory
+    from .cluster.probes.node_report import NodeReport, SilentNode
     from .cluster.supervisor.status import Status
+    from .jobs.events import Event
+    from .jobs.report import Report
+    from .jobs.spec import TranscodeSpec
 
-__all__ = ["Answer", "FleetLike", "JobLike", "Machines", "Services", "VerifyRequest"]
+__all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", "Services", "VerifyRequest"]
 
 
 class JobLike(Protocol):
     """A running job, as the command line needs it."""
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> "AsyncIterator[Event]":
         """Yield what happens; ends after ``Done``, or when the job has failed."""
         ...
 
-    def __await__(self) -> Generator[Any, None, Report]:
+    def __await__(self) -> "Generator[Any, None, Report]":
         """Wait for the end.
 
         Raises:
@@ -52,7 +49,7 @@ class JobLike(Protocol):
 class FleetLike(Protocol):
     """A fleet, as the command line needs it."""
 
-    async def transcode(self, spec: TranscodeSpec) -> JobLike:
+    async def transcode(self, spec: "TranscodeSpec") -> JobLike:
         """Start a job."""
         ...
 
@@ -90,20 +87,21 @@ class Machines:
 
 
 def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContextManager[FleetLike]:
-    from .jobs.fleet import Fleet  # noqa: PLC0415
+    from .jobs.fleet import Fleet
 
     return Fleet(address=address, workers=workers)
 
 
 def _probe(source: str) -> Answer:
-    from .jobs.probe import probe  # noqa: PLC0415
+    from .jobs.probe import probe
 
     found = probe(source)
     return Answer(list(found.lines()), found.model_dump(mode="json"))
 
 
-def _plan(spec: TranscodeSpec, on: PlanOn) -> Answer:
-    from .jobs.plan import plan_transcode  # noqa: PLC0415
+def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
+    from .cli_plan import place_on
+    from .jobs.plan import plan_transcode
 
     plan = plan_transcode(spec)
     placed = place_on(plan, on, _survey)
@@ -114,13 +112,15 @@ def _plan(spec: TranscodeSpec, on: PlanOn) -> Answer:
 
 
 def _survey(address: str) -> "Inventory":
-    from .cluster.survey import survey_cluster  # noqa: PLC0415
+    import asyncio
+
+    from .cluster.survey import survey_cluster
 
     return asyncio.run(survey_cluster(address))
 
 
 def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
-    from .jobs.verify import verify  # noqa: PLC0415
+    from .jobs.verify import verify
 
     verdict = verify(
         pair.source,
@@ -136,29 +136,33 @@ def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
 
 
 def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
+    import asyncio
+
     if machines.address is not None:
-        from .cluster.probe_cluster import probe_cluster  # noqa: PLC0415
+        from .cluster.probe_cluster import probe_cluster
 
         return asyncio.run(probe_cluster(machines.address, machines.fresh))
     if machines.fleet is not None:
-        from .cluster.fleet_file import load_fleet  # noqa: PLC0415
-        from .testing.simulated_report import simulated_report  # noqa: PLC0415
+        from .cluster.fleet_file import load_fleet
+        from .testing.simulated_report import simulated_report
 
         fleet = load_fleet(Path(machines.fleet))
         return [simulated_report(node, fleet.name) for node in fleet.nodes]
-    from .cluster.probes.probe_node import probe_node  # noqa: PLC0415
+    from .cluster.probes.probe_node import probe_node
 
     return [probe_node(fresh=machines.fresh)]
 
 
 def _status(address: str | None) -> Answer:
-    from .cluster.supervisor.inquiry import read_status, require_address  # noqa: PLC0415
+    import asyncio
+
+    from .cluster.supervisor.inquiry import read_status, require_address
 
     return _status_answer(asyncio.run(read_status(require_address(address))))
 
 
 def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
-    from .cluster.supervisor.status_lines import NOBODY, STATUS_SCHEMA, status_lines  # noqa: PLC0415
+    from .cluster.supervisor.status_lines import NOBODY, STATUS_SCHEMA, status_lines
 
     document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
     if status is None:
@@ -169,14 +173,16 @@ def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
 
 
 async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
-    from .cluster.supervisor.inquiry import require_address, watch_status  # noqa: PLC0415
+    from .cluster.supervisor.inquiry import require_address, watch_status
 
     await watch_status(require_address(address), lambda status: show(_status_answer(status)), every_s)
 
 
 def _order(address: str | None, order: str, node: str) -> Answer:
-    from .cluster.supervisor.events import Order  # noqa: PLC0415
-    from .cluster.supervisor.inquiry import order_node, require_address  # noqa: PLC0415
+    import asyncio
+
+    from .cluster.supervisor.events import Order
+    from .cluster.supervisor.inquiry import order_node, require_address
 
     asyncio.run(order_node(require_address(address), Order(order), node))
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
@@ -188,7 +194,7 @@ class Services:
 
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
     probe: Callable[[str], Answer] = _probe
-    plan: Callable[[TranscodeSpec, PlanOn], Answer] = _plan
+    plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: Callable[[VerifyRequest, Callable[[int], None]], Answer] = _verify
     """Compares two files, calling its second argument with the number of frames compared so far."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
@@ -200,3 +206,19 @@ class Services:
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
     exit_now: Callable[[int], None] = os._exit
     """Ends the process at once, without Python's own clean-up."""
+
+
+class Request(Protocol):
+    """What a command line asks for, parsed and checked."""
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Do it, and return the exit code.
+
+        Raises:
+            ReaderGone: the reader of stdout closed it.
+        """
+        ...
+
+
+Commands: TypeAlias = Mapping[str, tuple[Callable[..., Request], Sequence[str]]]
+"""Functions that turn options into a request by their commands' names, each with examples for its help."""

@@ -11,11 +11,11 @@ from .cli_failures import failure_of, tell
 from .cli_interrupts import Interrupts, last_acts
 from .cli_options import parse_path
 from .cli_params import JsonFlag
-from .cli_run import Question, safe_line
-from .cli_services import Answer, Services
-from .console import Output, ReaderGone, is_terminal, json_line
+from .cli_question import Question, safe_line
+from .cli_services import Answer, Commands, Services
+from .console_output import Output, ReaderGone, is_terminal, json_line
 
-__all__ = ["Watch", "add_commands", "run_watch"]
+__all__ = ["COMMANDS", "Watch"]
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 WATCH_EVERY_S: Final = 1.0
@@ -41,6 +41,29 @@ class Watch:
     address: str | None
     as_json: bool
 
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Show the status until the user stops it, which is not an error.
+
+        Raises:
+            ReaderGone: the reader of stdout closed it.
+        """
+        output = Output(stdout)
+        show = _shower(output, redraw=is_terminal(stdout), as_json=self.as_json)
+        with Interrupts(services.exit_now, last_acts) as interrupts:
+            try:
+                asyncio.run(_watch(services, self.address, show, interrupts))
+                interrupts.disarm()
+            except ReaderGone:
+                raise
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                interrupts.disarm()  # the connection is closed already
+                return 0
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                failure = failure_of(error)
+                tell(failure, error, stderr)
+                return failure.exit_code
+        return 0
+
 
 def _status(
     *,
@@ -50,7 +73,6 @@ def _status(
         bool, typer.Option("--watch", metavar="", help="Show it again every second, until Ctrl-C; with --json, a line.")
     ] = False,
 ) -> Question | Watch:
-    """Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, and what happened lately."""
     checked = None if address is None else parse_path("--address", address)
     if watch:
         return Watch(address=checked, as_json=as_json)
@@ -58,17 +80,14 @@ def _status(
 
 
 def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    """Give NODE no new work, and give its workers back once theirs is done."""
     return _order("drain", node, address, as_json=as_json)
 
 
 def _cordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    """Give NODE no new work; its workers go as always, once nobody has used them for a while."""
     return _order("cordon", node, address, as_json=as_json)
 
 
 def _uncordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    """Give NODE work again, after cordon or drain."""
     return _order("uncordon", node, address, as_json=as_json)
 
 
@@ -78,37 +97,12 @@ def _order(order: str, node: str, address: str | None, *, as_json: bool) -> Ques
     return Question(ask=lambda services, _progress: services.order(checked, order, name), as_json=as_json)
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add ``status``, ``drain``, ``cordon`` and ``uncordon``."""
-    example = "[bold]Example[/bold]\n\ncodecfleet {} --address head:6379"
-    app.command("status", epilog=example.format("status --watch"))(_status)
-    app.command("drain", epilog=example.format("drain gpu-node-3"))(_drain)
-    app.command("cordon", epilog=example.format("cordon gpu-node-3"))(_cordon)
-    app.command("uncordon", epilog=example.format("uncordon gpu-node-3"))(_uncordon)
-
-
-def run_watch(request: Watch, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-    """Show the status until the user has seen enough, which is no error.
-
-    Raises:
-        ReaderGone: nobody reads stdout.
-    """
-    output = Output(stdout)
-    show = _shower(output, redraw=is_terminal(stdout), as_json=request.as_json)
-    with Interrupts(services.exit_now, last_acts) as interrupts:
-        try:
-            asyncio.run(_watch(services, request.address, show, interrupts))
-            interrupts.disarm()
-        except ReaderGone:
-            raise
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            interrupts.disarm()  # the connection is closed already
-            return 0
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-            failure = failure_of(error)
-            tell(failure, error, stderr)
-            return failure.exit_code
-    return 0
+COMMANDS: Final[Commands] = {
+    "status": (_status, ["status --watch --address head:6379"]),
+    "drain": (_drain, ["drain gpu-node-3 --address head:6379"]),
+    "cordon": (_cordon, ["cordon gpu-node-3 --address head:6379"]),
+    "uncordon": (_uncordon, ["uncordon gpu-node-3 --address head:6379"]),
+}
 
 
 async def _watch(

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from .jobs.events import Planned, Progress, SegmentFinished
-from .jobs.report import Report, TrackReport, Warning_
+if TYPE_CHECKING:
+    from .jobs.events import Planned, Progress, SegmentFinished
+    from .jobs.report import Report, TrackReport, Warning_
 
 __all__ = [
     "bytes_text",
@@ -46,14 +47,14 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def speed_text(fps: float, plan: Planned | None) -> str:
+def speed_text(fps: float, plan: "Planned | None") -> str:
     """Return the speed against real time, as in ``1.8x``; "" while it cannot be told."""
     if plan is None or not plan.frames or plan.duration_s <= 0:
         return ""
     return f"{fps * float(plan.duration_s / plan.frames):.2f}x"
 
 
-def pace_text(event: Progress, plan: Planned | None) -> str:
+def pace_text(event: "Progress", plan: "Planned | None") -> str:
     """Return ``410/1200 frames, 45.2 fps, 1.88x real time, 0:17 left``."""
     parts = [f"{event.frames_done}/{event.frames_total} frames", f"{event.fps:.1f} fps"]
     if speed := speed_text(event.fps, plan):
@@ -63,7 +64,7 @@ def pace_text(event: Progress, plan: Planned | None) -> str:
     return ", ".join(parts)
 
 
-def planned_text(event: Planned) -> str:
+def planned_text(event: "Planned") -> str:
     """Return what is going to happen, in one line."""
     return (
         f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
@@ -71,13 +72,13 @@ def planned_text(event: Planned) -> str:
     )
 
 
-def segment_text(event: SegmentFinished) -> str:
+def segment_text(event: "SegmentFinished") -> str:
     """Return what became of one segment, in one line."""
     size = bytes_text(event.payload_bytes)
     return f"segment {event.segment} finished: {_count(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
 
 
-def proof_lines(report: Report, report_path: str | None, told: frozenset[str] = frozenset()) -> list[str]:
+def proof_lines(report: "Report", report_path: str | None, told: frozenset[str] = frozenset()) -> list[str]:
     """Return the proof and where the files are, a few lines for people.
 
     Args:
@@ -105,7 +106,7 @@ def proof_lines(report: Report, report_path: str | None, told: frozenset[str] = 
     return [f"{label:<{_LABEL_WIDTH}}{one_line(text)}" for label, text in rows if text]
 
 
-def _frames_text(report: Report) -> str:
+def _frames_text(report: "Report") -> str:
     proof = report.proof
     same = proof.frames_in == proof.frames_out == proof.output_frames
     counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
@@ -116,7 +117,7 @@ def _verdict(*, equal: bool) -> str:
     return "each equal to the source's" if equal else "DIFFERENT from the source's"
 
 
-def _output_text(report: Report) -> str:
+def _output_text(report: "Report") -> str:
     parts = [bytes_text(report.output_bytes), f"{report.codec} in {report.container}"]
     parts.append(f"{report.width}x{report.height} {report.pix_fmt}")
     duration_s = _seconds(report.duration_s)
@@ -125,7 +126,7 @@ def _output_text(report: Report) -> str:
     return ", ".join(parts)
 
 
-def _engines_text(report: Report) -> str:
+def _engines_text(report: "Report") -> str:
     """Say what decoded and what encoded; "" where software did both and nobody would ask why."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
     encoder = report.encoder_kind.partition(" ")[0]
@@ -134,7 +135,7 @@ def _engines_text(report: Report) -> str:
     return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
 
 
-def _speed_of_report(report: Report) -> str:
+def _speed_of_report(report: "Report") -> str:
     total_s = report.timings_s.get("total")
     text = f"{report.fps:.1f} fps on {_count(report.workers, 'worker')}, {_count(len(report.segments), 'segment')}"
     duration_s = _seconds(report.duration_s)
@@ -159,7 +160,7 @@ def _decimal(text: str) -> str:
     return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
 
 
-def _tracks_text(tracks: Iterable[TrackReport]) -> str:
+def _tracks_text(tracks: "Iterable[TrackReport]") -> str:
     counts: dict[str, int] = {}
     for track in tracks:
         key = f"{track.kind} {track.action}"
@@ -167,7 +168,7 @@ def _tracks_text(tracks: Iterable[TrackReport]) -> str:
     return ", ".join(key if count == 1 else f"{count} {key}" for key, count in counts.items())
 
 
-def _warning_rows(warnings: tuple[Warning_, ...], told: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _warning_rows(warnings: "tuple[Warning_, ...]", told: frozenset[str]) -> Iterator[tuple[str, str]]:
     new = [warning for warning in warnings if warning.message not in told]
     seen = len(warnings) - len(new)
     told_text = f"{len(warnings)}, told above" if seen == len(warnings) else str(len(warnings))

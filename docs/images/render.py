@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from codecfleet import Fleet, Planned, Progress, TranscodeSpec
-from codecfleet.console import Output, RichView
+from codecfleet.console import RichView
+from codecfleet.console_output import Output
 
 HERE = Path(__file__).parent
 CLIP = "examples/media/bunny.mp4"

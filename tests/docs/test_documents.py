@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cli import app
+from codecfleet.cli import program
 from codecfleet.testing import LocalPool
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -131,20 +131,20 @@ def _targets() -> set[str]:
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
 def test_shown_commands_exist(block: Block) -> None:
     """A shell block calls codecfleet with commands and options that it has, and make with targets that it has."""
-    program = typer.main.get_command(app)
+    root = typer.main.get_command(program())
     for words in _commands(block):
         if words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= _targets()
         elif words[:1] == ["codecfleet"] and not words[1].startswith("-"):
-            command = program.commands[words[1]]  # type: ignore[attr-defined]
+            command = root.commands[words[1]]  # type: ignore[attr-defined]
             known = {name for parameter in command.params for name in parameter.opts}
             assert {word for word in words[2:] if word.startswith("--")} <= known | {"--help"}
 
 
 def test_inline_commands_exist() -> None:
     """Options and commands that the README names in passing exist too."""
-    program = typer.main.get_command(app)
-    commands: dict[str, typer.core.TyperCommand] = program.commands  # type: ignore[attr-defined]
+    root = typer.main.get_command(program())
+    commands: dict[str, typer.core.TyperCommand] = root.commands  # type: ignore[attr-defined]
     options = {name for command in commands.values() for parameter in command.params for name in parameter.opts}
     text = _BLOCK.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
     assert set(re.findall(r"`(--[a-z][a-z-]*)", text)) <= options

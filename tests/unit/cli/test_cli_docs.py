@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from codecfleet.cli import app
+from codecfleet.cli import program
 from codecfleet.jobs import events
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -18,7 +18,7 @@ EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
 
 
 def _command_tree() -> dict[str, Any]:
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(program())
     return {"": root, **root.commands}  # type: ignore[attr-defined]
 
 

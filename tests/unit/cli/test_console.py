@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from codecfleet.console import FrameCounter, JsonView, Output, PlainView, ReaderGone, RichView, json_line
+from codecfleet.console import JsonView, PlainView, RichView
+from codecfleet.console_output import FrameCounter, Output, ReaderGone, json_line
 from codecfleet.console_text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
 from codecfleet.jobs.events import Planned, Progress, Warned
 from codecfleet.jobs.report import Warning_

@@ -6,7 +6,7 @@ import pytest
 
 from codecfleet.cli import parse, run
 from codecfleet.cli_infer import AskInfer
-from codecfleet.cli_run import Question
+from codecfleet.cli_question import Question
 from codecfleet.jobs.infer_plan import InferSpec
 
 BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]

@@ -1,0 +1,89 @@
+"""Lines on a stream, for people or programs, and what happens when the reader is gone."""
+
+import contextlib
+import json
+import math
+import os
+from types import TracebackType
+from typing import Any, Final, Self, TextIO
+
+__all__ = ["FrameCounter", "Output", "ReaderGone", "is_terminal", "json_line", "strict_json"]
+
+_COUNT_EVERY_FRAMES: Final = 10
+
+
+class ReaderGone(Exception):
+    """Nobody reads our stdout any more (``| head``): stop, and say nothing."""
+
+
+class Output:
+    """A text stream written line by line; each line is out before ``line`` returns."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def line(self, text: str) -> None:
+        """Write one line.
+
+        Raises:
+            ReaderGone: the other end of the pipe is closed.
+        """
+        try:
+            print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+
+def json_line(document: dict[str, Any]) -> str:
+    """Return ``document`` as one line of strict, ASCII-only JSON; numbers JSON does not know become null."""
+    return json.dumps(strict_json(document), allow_nan=False, separators=(",", ":"))
+
+
+def strict_json(value: object) -> object:
+    """Return ``value`` with what JSON cannot say (NaN, infinities) as None, and tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): strict_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(item) for item in value]
+    return value
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether ``stream`` is a terminal on which lines can be redrawn."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class FrameCounter:
+    """Counts frames on one line of a terminal, which is gone when it closes; elsewhere it shows nothing.
+
+    Args:
+        stderr: where.
+        what: what is done to them: "compared".
+    """
+
+    def __init__(self, stderr: TextIO, what: str) -> None:
+        self._stderr = stderr if is_terminal(stderr) else None
+        self._what = what
+        self._shown_frames = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown_frames:
+            self._write("")
+
+    def show(self, frames: int) -> None:
+        """Show the number now and then, not every time it is told."""
+        if frames - self._shown_frames >= _COUNT_EVERY_FRAMES:
+            self._shown_frames = frames
+            self._write(f"{frames} frames {self._what}")
+
+    def _write(self, text: str) -> None:
+        if self._stderr is not None:
+            with contextlib.suppress(OSError):
+                print(f"\r\x1b[K{text}", end="", file=self._stderr, flush=True)
