@@ -1,174 +1,47 @@
 """What pynvml and its fake both promise, and what the probes make of either."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pynvml
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess, DeviceReport
+from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
-from codecfleet.cluster.probes.nvml_calls import RETURN_CODES, NvmlLike, ask_named
-from codecfleet.cluster.probes.nvml_events import watch_events
-from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from codecfleet.cluster.probes.nvml import probe_nvml
+from codecfleet.cluster.probes.nvml_calls import NvmlLike
+from codecfleet.cluster.probes.simulated import SimulatedDevice
 from codecfleet.cluster.probes.vgpu_guest_tables import GUEST_PROPERTIES
-from codecfleet.cluster.probes.xids import XidAction
 from codecfleet.testing import FakeNvml
 
-GIB = 1024**3
-NO_PERMISSION, LOST, UNKNOWN, NO_SUCH_CODE = 4, 15, 999, 12345
-
-H200 = SimulatedDevice(
-    kind=DeviceKind.GPU,
-    uuid="GPU-h200",
-    name="NVIDIA H200",
-    architecture="hopper",
-    compute_capability="9.0",
-    pci_bus_id="00000000:04:00.0",
-    memory_bytes=150_754_820_096,
-    max_video_clock_mhz=1545,
-    engines={Engine.NVDEC: 7, Engine.NVENC: 0, Engine.NVJPG: 7, Engine.OFA: 1},
-    mig_capable=True,
-    virtualization=1,
-)
-L4 = SimulatedDevice(
-    kind=DeviceKind.GPU,
-    uuid="GPU-l4",
-    name="NVIDIA L4",
-    architecture="ada",
-    compute_capability="8.9",
-    pci_bus_id="00000000:05:00.0",
-    memory_bytes=24 * GIB,
-    max_video_clock_mhz=2040,
-    engines={Engine.NVDEC: 4, Engine.NVENC: 2},
-)
-A100 = SimulatedDevice(
-    kind=DeviceKind.GPU,
-    uuid="GPU-a100",
-    name="NVIDIA A100-SXM4-40GB",
-    architecture="ampere",
-    compute_capability="8.0",
-    pci_bus_id="00000000:06:00.0",
-    memory_bytes=42_505_273_344,
-    max_video_clock_mhz=1275,
-    engines={Engine.NVDEC: 5, Engine.NVENC: 0, Engine.NVJPG: 1, Engine.OFA: 1},
-    mig_capable=True,
-    mig_enabled=True,
-    slices=(
-        SimulatedSlice(
-            uuid="MIG-none", gpu_instance=9, profile="1g.5gb", memory_bytes=5 * GIB, engines={Engine.NVDEC: 0}
-        ),
-        SimulatedSlice(
-            uuid="MIG-two", gpu_instance=2, profile="3g.20gb", memory_bytes=20 * GIB, engines={Engine.NVDEC: 2}
-        ),
-    ),
-)
-H100_MIG = replace(
+from .nvml_nodes import (
+    _ADAPTER,
+    A100,
+    GEFORCE,
+    GIB,
+    GUEST,
+    H100_MIG,
     H200,
-    uuid="GPU-h100",
-    name="NVIDIA H100 80GB HBM3",
-    memory_bytes=80 * GIB,
-    mig_enabled=True,
-    virtualization=0,
-    slices=(
-        SimulatedSlice(
-            uuid="MIG-h", gpu_instance=3, profile="2g.20gb", memory_bytes=20 * GIB, engines={Engine.NVDEC: 2}
-        ),
-    ),
-)
-GUEST = replace(
-    L4, kind=DeviceKind.VGPU, uuid="GPU-random", name="NVIDIA A16-4Q", virtualization=2, max_video_clock_mhz=None
-)
-GEFORCE = replace(L4, uuid="GPU-4090", name="NVIDIA GeForce RTX 4090", engines={Engine.NVDEC: 1, Engine.NVENC: 2})
-ORIN = replace(
-    L4, kind=DeviceKind.IGPU, uuid="GPU-orin", name="Orin (nvgpu)", architecture="orin", compute_capability="8.7"
-)
-VGPU = SimulatedVgpu(
-    instance=11,
-    type_id=562,
-    type_name="NVIDIA A40-8Q",
-    uuid="vgpu-1",
-    vm_id="7d3c0c8e-0001-4c1e-9d55-0123456789ab",
-    framebuffer_bytes=8 * GIB,
-)
-HOST = replace(
+    HOST,
     L4,
-    uuid="GPU-host",
-    name="NVIDIA A40",
-    architecture="ampere",
-    compute_capability="8.6",
-    memory_bytes=48 * GIB,
-    virtualization=3,
-    vgpus=(VGPU,),
+    NO_PERMISSION,
+    NODES,
+    UNKNOWN,
+    VGPU,
+    _leaves,
+    _plain,
+    busy,
+    count,
+    device,
+    node,
+    nvml,
+    probed,
 )
 
-
-def node(*devices: SimulatedDevice, driver: str = "580.159.04") -> SimulatedNode:
-    """Return a machine with these devices."""
-    return SimulatedNode(name="node", cores=16, memory_bytes=64 * GIB, driver=driver, devices=devices)
-
-
-NODES = {
-    "h200": node(H200),
-    "l4": node(L4),
-    "a100-mig": node(A100, L4),
-    "h100-mig": node(H100_MIG),
-    "vgpu-guest": node(GUEST),
-    "vgpu-host": node(HOST),
-    "geforce": node(GEFORCE),
-    "orin": node(ORIN),
-}
-
-
-def probed(nvml: NvmlLike) -> NvmlReport:
-    """Probe without letting time pass."""
-    return probe_nvml(nvml, sleep=lambda _: None)
-
-
-def device(report: NvmlReport, uuid: str) -> DeviceReport:
-    """Return one device of a report."""
-    return next(each for each in report.devices if each.uuid == uuid)
-
-
-def count(report: DeviceReport, engine: Engine) -> int | None:
-    """Return how many engines of a kind the driver said there are, None where it said nothing."""
-    return next((each.count for each in report.engines if each.engine is engine), None)
-
-
-def busy(fake: FakeNvml) -> FakeNvml:
-    """Let something go on on every device, so that a zero is never the right answer."""
-    for each in fake.devices:
-        each.gpu_percent = each.memory_percent = each.encoder_percent = each.decoder_percent = 40
-        each.jpeg_percent = each.ofa_percent = 10
-        each.used_bytes = GIB
-        each.processes = [DeviceProcess(4711, 3 * GIB, 20, 30, 40)]
-        each.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 60, 5000)]
-        each.gpm_percent = {"nvdec0": 50.0}
-        each.ecc_uncorrected = 3
-        each.recovery_action = 1
-        for piece in each.slices:
-            piece.used_bytes = GIB
-            piece.gpm_percent = {"nvdec0": 25.0}
-    return fake
-
-
-@pytest.fixture(params=[*NODES, "real"])
-def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
-    """An open library: the fake on every kind of machine, and the real one where there is a driver."""
-    library: Any = pynvml if request.param == "real" else FakeNvml(NODES[request.param])
-    try:
-        library.nvmlInit()
-    except pynvml.NVMLError as error:
-        pytest.skip(f"this machine has no NVIDIA driver that answers ({error})")
-    yield library
-    library.nvmlShutdown()
+__all__ = ["nvml"]
 
 
 def _numbers(*kinds: type) -> Callable[[Any], bool]:
@@ -197,6 +70,7 @@ _PROFILE = (
     "ofaCount",
     "memorySizeMB",
 )
+
 
 SHAPES: dict[str, tuple[tuple[Any, ...], Callable[[Any], bool]]] = {
     "nvmlDeviceGetUUID": ((), _is(str)),
@@ -419,130 +293,12 @@ def test_no_samples_are_no_trouble() -> None:
     assert probed(fake).devices[0].use.processes == ()
 
 
-@pytest.mark.parametrize(
-    ("break_it", "absence", "says", "mend"),
-    [
-        (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
-        (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
-        (FakeNvml.unload_driver, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
-    ],
-)
-def test_a_library_that_cannot_answer_says_how_to_mend_it(
-    break_it: Callable[[FakeNvml], None], absence: Absence, says: str, mend: str
-) -> None:
-    """Without a driver, or with one that was exchanged under us, there is one problem with its mend, and no device."""
-    fake = FakeNvml(node(L4))
-    break_it(fake)
-    report = probed(fake)
-    assert report.library_problem is not None
-    assert report.library_problem.absence is absence
-    assert says in report.library_problem.reason
-    assert mend in report.mend
-    assert report.devices == ()
-
-
-def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
-    """A probe opens the library anew, so whoever holds it open elsewhere does not hide the mismatch."""
-    fake = FakeNvml(node(L4))
-    fake.nvmlInit()
-    assert probed(fake).library_problem is None
-    fake.mismatch_driver()
-    problem = probed(fake).library_problem
-    assert problem is not None
-    assert "LIB_RM_VERSION_MISMATCH" in problem.reason
-
-
-def test_a_machine_without_nvidia_devices_has_no_library() -> None:
-    """A node of processors alone has no driver, and the probe says so instead of failing."""
-    report = probed(FakeNvml(node()))
-    assert report.library_problem is not None
-    assert report.library_problem.absence is Absence.NO_LIBRARY
-
-
-def test_a_lost_gpu_says_so_and_its_neighbour_is_untouched() -> None:
-    """A GPU that fell off the bus is reported as lost, with nothing made up, beside one that answers in full."""
-    fake = FakeNvml(node(H200, L4))
-    healthy = device(probed(FakeNvml(node(H200, L4))), "GPU-l4")
-    fake.lose_gpu("GPU-h200")
-    lost, neighbour = probed(fake).devices
-    assert "GPU_IS_LOST" in lost.health.lost
-    assert "fallen off the bus" in lost.health.lost
-    assert isinstance(lost.memory, NotApplicable)
-    assert lost.engines == ()
-    assert neighbour == healthy
-
-
-def test_a_gpu_whose_handle_is_refused_is_still_counted() -> None:
-    """A device that the driver counts and does not give out is reported, with the reason as every answer."""
-    fake = FakeNvml(node(replace(H200, faults={"nvmlDeviceGetHandleByIndex": LOST}), L4))
-    lost, neighbour = probed(fake).devices
-    assert "GPU_IS_LOST" in lost.health.lost
-    assert (lost.index, lost.name) == (0, "GPU 0")
-    assert neighbour.uuid == "GPU-l4"
-
-
-@pytest.mark.parametrize(
-    ("xid", "action"),
-    [(68, XidAction.RESTART_WORKER), (73, XidAction.RESTART_WORKER), (79, XidAction.DRAIN_NODE)],
-)
-def test_xids_arrive_with_what_to_do(xid: int, action: XidAction) -> None:
-    """An Xid that is raised while a device is watched arrives once, named by device, with its rule."""
-    fake = FakeNvml(node(H200, L4))
-    fake.nvmlInit()
-    handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
-    with watch_events(fake, handles) as watch:
-        assert watch.poll() == ()
-        fake.raise_xid("GPU-l4", xid)
-        (event,) = watch.poll()
-        assert (event.uuid, event.xid, event.gpu_instance) == ("GPU-l4", xid, None)
-        assert event.rule is not None
-        assert event.rule.action is action
-        assert watch.poll() == ()
-        assert watch.failure is None
-    assert watch.poll() == ()
-
-
-def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
-    """The last event of a GPU that no longer answers is told with its UUID, which nobody can ask for any more."""
-    fake = FakeNvml(node(H200))
-    fake.nvmlInit()
-    with watch_events(fake, {"GPU-h200": fake.nvmlDeviceGetHandleByIndex(0)}) as watch:
-        fake.lose_gpu("GPU-h200")
-        assert [(event.uuid, event.xid) for event in watch.poll()] == [("GPU-h200", 79)]
-
-
-def test_a_device_that_tells_no_events_is_named() -> None:
-    """Where a device has no events, the watch says so instead of promising them."""
-    fake = FakeNvml(node(ORIN, L4))
-    fake.nvmlInit()
-    handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
-    with watch_events(fake, handles) as watch:
-        assert list(watch.unwatched) == ["GPU-orin"]
-
-
-def test_xids_of_a_longer_watch_are_in_the_report() -> None:
-    """A report holds the Xids that somebody saw before, and those that wait when the probe looks."""
-    fake = FakeNvml(node(replace(H200, xids=(31,))))
-    report = probe_nvml(fake, xids={"GPU-h200": (73,)}, sleep=lambda _: None)
-    assert report.devices[0].health.xids == (73, 31)
-
-
 def test_what_the_driver_advises_is_in_words() -> None:
     """The driver's own recovery action is read from its field, and a field that is refused is absent."""
     fake = busy(FakeNvml(node(H200, A100)))
     hopper, ampere = probed(fake).devices
     assert hopper.health.recovery_action == "reset"
     assert isinstance(ampere.health.recovery_action, NotApplicable)
-
-
-def test_a_function_that_the_binding_lacks_is_absent() -> None:
-    """The fake has no functions that it does not know, so a probe meets it as it would an older binding."""
-    fake = FakeNvml(node(L4))
-    with pytest.raises(AttributeError):
-        _ = fake.nvmlDeviceSetMigMode
-    answer = ask_named(fake, "nvmlDeviceGetSomethingOfTomorrow")
-    assert isinstance(answer, NotApplicable)
-    assert answer.absence is Absence.FUNCTION_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -586,72 +342,3 @@ def test_a_gpu_that_hosts_nothing_refuses_vgpu_questions() -> None:
     fake.nvmlInit()
     with pytest.raises(pynvml.NVMLError_NotSupported):
         fake.nvmlDeviceGetSupportedVgpus(fake.nvmlDeviceGetHandleByIndex(0))
-
-
-_ADAPTER = TypeAdapter(NvmlReport)
-
-
-def _plain(report: NvmlReport) -> Any:  # noqa: ANN401 - maps and lists of plain values
-    return _ADAPTER.dump_python(report, mode="json")
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - maps and lists of plain values
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}")
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{position}]")
-    else:
-        yield path, value
-
-
-def _called(*machines: SimulatedNode) -> list[str]:
-    calls: set[str] = set()
-    for machine in machines:
-        fake = busy(FakeNvml(machine))
-        probed(fake)
-        calls |= set(fake.calls)
-    return sorted(calls)
-
-
-FAULTY_NODE = node(H100_MIG, L4)
-
-
-@settings(deadline=None, max_examples=150)
-@given(
-    function=st.sampled_from(_called(FAULTY_NODE)),
-    code=st.sampled_from([*RETURN_CODES, NO_SUCH_CODE]),
-    only_one=st.booleans(),
-)
-def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
-    """Whatever any function answers, the probe reports: what is no longer known is absent, never zero."""
-    fake = busy(FakeNvml(FAULTY_NODE))
-    healthy = dict(_leaves(_plain(probed(busy(FakeNvml(FAULTY_NODE))))))
-    faults = fake.devices[0].faults if only_one else fake.faults
-    faults[function] = code
-    report = dict(_leaves(_plain(probed(fake))))
-    changed = {path: value for path, value in report.items() if healthy.get(path, "absent") != value}
-    assert not {path: value for path, value in changed.items() if value in (0, False)}
-
-
-@pytest.mark.parametrize("code", [*RETURN_CODES, NO_SUCH_CODE])
-def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
-    """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
-    fake = busy(FakeNvml(node(H100_MIG)))
-    functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
-    handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
-    fake.faults.update(dict.fromkeys(functions - handed_out, code))
-    leaves = _leaves(_plain(probed(fake))["devices"])
-    numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
-    # Who is asked is known without asking: its place, and that it is no vGPU.
-    assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
-
-
-@pytest.mark.parametrize("function", _called(FAULTY_NODE))
-def test_no_failure_is_silent(function: str) -> None:
-    """A function that fails leaves a trace in the report, unless it only gives something back."""
-    fake = busy(FakeNvml(FAULTY_NODE))
-    fake.faults[function] = UNKNOWN
-    gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
-    assert (probed(fake) == probed(busy(FakeNvml(FAULTY_NODE)))) is gives_back

@@ -377,15 +377,14 @@ def _read(channel: int, until_s: float) -> tuple[bytes, bool]:
 
 def main() -> None:
     """Run all cases of the file, some at once: many of them only wait."""
-    wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    cases, film = wanted["cases"], Path(wanted["film"])
+    film, cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")).values()
     lanes, channels = [], []
     for lane in range(LANES):
         reading, writing = os.pipe()
         lanes.append(os.fork())
         if lanes[-1] == 0:
             os.close(reading)
-            run_lane(cases[lane::LANES], film, writing)
+            run_lane(cases[lane::LANES], Path(film), writing)
             os._exit(0)
         os.close(writing)
         channels.append(reading)

@@ -1,111 +1,23 @@
 """What is wrong on a machine: one report per finding, each with its cause and its mend."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.findings import Finding, Weight, findings, needs_mending, verdicts
+from codecfleet.cluster.findings import Weight, findings, needs_mending, verdicts
 from codecfleet.cluster.fleet_file import load_fleet
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.container import ContainerReport
-from codecfleet.cluster.probes.cuda_report import CudaReport, KernelModule
 from codecfleet.cluster.probes.device_report import DeviceReport
 from codecfleet.cluster.probes.engines import Codec, Engine, EngineCount, How
-from codecfleet.cluster.probes.node_report import DeviceTrials, NodeReport, ProbeProblem
+from codecfleet.cluster.probes.node_report import DeviceTrials, ProbeProblem
 from codecfleet.cluster.probes.nvml import NvmlReport
 from codecfleet.cluster.probes.nvml_health import RECOVERY_ACTIONS
-from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
-from codecfleet.cluster.probes.verdict import State
 from codecfleet.testing.simulated_report import simulated_report
 
-FLEETS = Path(__file__).parents[3] / "configs" / "fleets"
-ABSENT = NotApplicable(Absence.NO_LIBRARY, "there is none")
-
-
-@cache
-def node(fleet: str, number: int = 0) -> NodeReport:
-    """Return the report of one machine of a fleet, as if it were real."""
-    return replace(simulated_report(load_fleet(FLEETS / f"{fleet}.toml").nodes[number]), simulated="")
-
-
-def gpus(report: NodeReport) -> tuple[DeviceReport, ...]:
-    """Return NVML's devices."""
-    assert isinstance(report.nvml, NvmlReport)
-    return report.nvml.devices
-
-
-def with_gpu(report: NodeReport, change: Callable[[DeviceReport], DeviceReport]) -> NodeReport:
-    """Return the report with its first device changed."""
-    assert isinstance(report.nvml, NvmlReport)
-    first, *others = report.nvml.devices
-    return replace(report, nvml=replace(report.nvml, devices=(change(first), *others)))
-
-
-def with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN401 - any field of the value
-    """Return the report with the first device's health changed."""
-    return with_gpu(report, lambda gpu: replace(gpu, health=replace(gpu.health, **changes)))
-
-
-def with_trials(report: NodeReport, engine: Engine, **changes: Any) -> NodeReport:  # noqa: ANN401 - likewise
-    """Return the report with every trial of an engine of the first device changed."""
-    first, *others = report.devices
-    trials = tuple(replace(t, **changes) if t.engine is engine else t for t in first.trials)
-    return replace(report, devices=(replace(first, trials=trials), *others))
-
-
-def titled(report: NodeReport, words: str) -> Finding:
-    """Return the one finding whose title has ``words``."""
-    (found,) = [finding for finding in findings(report) if words in finding.title]
-    return found
-
-
-def cuda(**changes: Any) -> CudaReport:  # noqa: ANN401 - any field of the value
-    """Return a CUDA driver that works, but for the changes."""
-    report = CudaReport(
-        kernel_module=KernelModule("580.159.04", is_open=True),
-        library=ABSENT,
-        deployment=ABSENT,
-        compat_libraries=(),
-        cuda_version="13.0",
-        init_code=0,
-        device_count=8,
-        devices=(),
-        codec_libraries={},
-        nvenc_api="13.0",
-        runtimes=(),
-    )
-    return replace(report, **changes)
-
-
-PACKAGE = PyNvVideoCodecReport(
-    version=NotApplicable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"),
-    builds=(),
-    picked=ABSENT,
-    cuda_version=ABSENT,
-    sdk_version=ABSENT,
-    runtime_version=ABSENT,
-    python_version="3.11",
-    glibc_version="2.36",
-    machine="x86_64",
-)
-
-
-CONTAINER = ContainerReport(
-    runtime="docker",
-    capabilities=None,
-    visible_devices=None,
-    requirements={},
-    is_requirement_disabled=False,
-    compat_folders=(),
-    device_minors=(),
-    shared_memory_bytes=64 << 20,
-)
+from .finding_nodes import ABSENT, CONTAINER, FLEETS, PACKAGE, cuda, node, titled, with_gpu, with_health, with_trials
 
 
 def test_no_driver_is_no_fault() -> None:
@@ -377,100 +289,3 @@ def test_a_device_without_trials_says_nothing() -> None:
     """Where nothing was tried, nothing is concluded about the engines."""
     report = replace(node("rtx-4090"), devices=(DeviceTrials(device="GPU-x", kind="X", trials=()),))
     assert [finding for finding in findings(report) if "decodes" in finding.title] == []
-
-
-RESET = "stop the work on it, then reset it: sudo nvidia-smi --gpu-reset -i 0"
-REBOOT = "stop the work on this node, then restart the machine"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "mend"),
-    [
-        ({"lost": "it fell off the bus"}, "is lost", f"{RESET}; if it stays lost, restart the machine"),
-        ({"recovery_action": "reset"}, "wants recovery", RESET),
-        ({"recovery_action": "drain and reset"}, "wants recovery", RESET),
-        ({"recovery_action": "reboot"}, "wants recovery", REBOOT),
-        ({"recovery_action": "bus reset"}, "wants recovery", REBOOT),
-        ({"recovery_action": "drain"}, "wants recovery", "start no new work on it until the GPUs linked to it"),
-        ({"recovery_action": "recover IMEX domain"}, "wants recovery", "sudo systemctl restart nvidia-imex"),
-        ({"ecc_uncorrected": 2}, "memory is damaged", RESET),
-        ({"retirement_pending": True}, "reset is pending", RESET),
-        ({"remapped_rows_pending": True}, "reset is pending", RESET),
-        ({"xids": (48,)}, "Xid 48", RESET),
-        ({"xids": (79,)}, "Xid 79", REBOOT),
-    ],
-)
-def test_what_to_do_about_a_sick_gpu_can_be_typed(changes: dict[str, Any], words: str, mend: str) -> None:
-    """Each remedy is the command for that very GPU, or says to restart the machine."""
-    assert mend in titled(with_health(node("rtx-4090"), **changes), words).mend
-
-
-def test_a_second_gpu_is_reset_by_its_own_number() -> None:
-    """A reset without a number would take the neighbours along."""
-    report = node("h200-l40s")
-    assert isinstance(report.nvml, NvmlReport)
-    third = replace(gpus(report)[3], health=replace(gpus(report)[3].health, ecc_uncorrected=1))
-    devices = (*gpus(report)[:3], third, *gpus(report)[4:])
-    found = titled(replace(report, nvml=replace(report.nvml, devices=devices)), "memory is damaged")
-    assert found.mend.endswith("sudo nvidia-smi --gpu-reset -i 3")
-
-
-def test_slices_that_may_not_be_seen_are_not_to_be_taken_away() -> None:
-    """MIG instances that are refused for permission are there: nobody is told to create some or to turn MIG off."""
-
-    def unseen(gpu: DeviceReport) -> DeviceReport:
-        assert not isinstance(gpu.mig, NotApplicable)
-        refused = NotApplicable(Absence.NO_PERMISSION, "the user may not ask for MIG instances")
-        return replace(gpu, mig=replace(gpu.mig, slices=(), slices_refused=refused))
-
-    report = with_gpu(node("a100-mig"), unseen)
-    found = titled(report, "instances cannot be seen from here")
-    assert (found.weight, found.cause) == (Weight.BROKEN, "the user may not ask for MIG instances")
-    assert "--gpus device=<MIG UUID>" in found.mend
-    assert "-mig 0" not in found.mend
-    assert "-cgi" not in found.mend
-
-
-def test_mig_without_instances_is_mended_on_that_gpu() -> None:
-    """Both ways out name the GPU: to create instances, or to turn MIG off."""
-
-    def emptied(gpu: DeviceReport) -> DeviceReport:
-        assert not isinstance(gpu.mig, NotApplicable)
-        return replace(gpu, mig=replace(gpu.mig, slices=()))
-
-    mend = titled(with_gpu(node("a100-mig"), emptied), "no instance to work on").mend
-    assert "sudo nvidia-smi mig -i 0 -cgi <profile> -C" in mend
-    assert "sudo nvidia-smi -i 0 -mig 0" in mend
-
-
-@pytest.mark.parametrize(("brand", "state"), [("tesla", State.OK), ("geforcertx", State.LIMITED)])
-def test_an_image_that_asks_for_a_brand_is_judged_by_nvmls(brand: str, state: State) -> None:
-    """What NVML calls the GPU's brand decides about NVIDIA_REQUIRE_CUDA; where it is silent, a note says so."""
-    asked = replace(CONTAINER, requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla"})
-    report = replace(node("h200-l40s"), container=asked, cuda=cuda(library=ABSENT))
-    branded = with_gpu(report, lambda gpu: replace(gpu, facts={**gpu.facts, "brand": brand}))
-    (verdict,) = [found for found in verdicts(branded) if found.subject == "NVIDIA_REQUIRE_CUDA"]
-    assert verdict.state is state
-    silent = with_gpu(report, lambda gpu: replace(gpu, facts={**gpu.facts, "brand": ABSENT}))
-    silent_gpus = tuple(replace(gpu, facts={}) for gpu in gpus(silent)[1:])
-    assert isinstance(silent.nvml, NvmlReport)
-    silent = replace(silent, nvml=replace(silent.nvml, devices=(gpus(silent)[0], *silent_gpus)))
-    found = titled(silent, "NVIDIA_REQUIRE_CUDA: the image's requirement is not checked")
-    assert (found.weight, found.cause) == (
-        Weight.NOTE,
-        "what it depends on cannot be checked here: brand=tesla",
-    )
-
-
-def test_codec_libraries_that_decoded_are_not_called_broken() -> None:
-    """A trial that worked outranks the rule that libraries are of the driver's version."""
-    report = node("h200-l40s")
-    tried = tuple(
-        replace(device, trials=tuple(replace(trial, how=How.TRIED) for trial in device.trials))
-        for device in report.devices
-    )
-    strange = cuda(codec_libraries={"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"})
-    untried = replace(report, cuda=strange)
-    assert [found.state for found in verdicts(untried) if found.subject == "codec libraries"] == [State.BROKEN]
-    worked = replace(untried, devices=tried)
-    assert [found.state for found in verdicts(worked) if found.subject == "codec libraries"] == [State.OK]

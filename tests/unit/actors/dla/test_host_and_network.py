@@ -1,26 +1,21 @@
 """Hosts, sessions and networks on fake DLAs that go wrong."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from codecfleet.actors.dla.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine_session import Timing
-from codecfleet.actors.dla.host import EXECUTION_MODE, DlaHost, isolate_errors, open_host, require_dlas
+from codecfleet.actors.dla.host import EXECUTION_MODE, isolate_errors, require_dlas
 from codecfleet.actors.dla.hybrid import HybridSession
-from codecfleet.actors.dla.layout import pack
 from codecfleet.actors.dla.network import NetworkSettings, WarmNetworks, read_loadable
-from codecfleet.actors.dla.session import DlaTask
 from codecfleet.actors.dla.states import SessionState
 from codecfleet.actors.dla.statuses import Status
 from codecfleet.actors.dla.watchdog import TimeLimits
 from codecfleet.actors.parcel import Parcel
 from codecfleet.errors import (
-    Cancelled,
     CodecfleetError,
     DeviceLost,
     EngineFailed,
@@ -29,41 +24,12 @@ from codecfleet.errors import (
     InputUnreadable,
     Unsupported,
 )
-from codecfleet.testing.fake_cudla import HANG, FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.fake_cudla import HANG, FakeMachine
 from codecfleet.testing.fake_cudla_modules import FakeModules
 
-SHAPE = (1, 3, 4, 4)
-NETWORK = FakeLoadable(fake_tensor("x", SHAPE), fake_tensor("y", (1, 3, 1, 1)))
+from .dla_machines import NETWORK, Machine, machine, prepared
 
-
-class Machine:
-    """A fake machine, and a host on it whose time is up when something hangs."""
-
-    def __init__(self) -> None:
-        self.fake = FakeMachine(dlas=3)
-        self.modules = FakeModules(self.fake)
-        self.environment: dict[str, str] = {}
-
-    def host(self, timing: Timing | None = None) -> DlaHost:
-        """Open a host."""
-        timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
-        return open_host(timing, environment=self.environment, import_module=self.modules.import_module)
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """A machine; what hangs on it is let go after the test."""
-    machine = Machine()
-    yield machine
-    machine.fake.release()
-
-
-def prepared(session: HybridSession) -> DlaTask:
-    """Return a task on a session."""
-    module = session.load(NETWORK.to_bytes())
-    x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
-    session.upload(x, pack(module.inputs[0], np.ones(SHAPE, dtype=np.float32)))
-    return DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,))
+__all__ = ["machine"]
 
 
 def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
@@ -310,79 +276,6 @@ def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
     assert "DLA runtime failed" in host.failure
 
 
-class Warm:
-    """Networks on a fake machine, and a loadable in a file."""
-
-    def __init__(self, machine: Machine, folder: Path) -> None:
-        self.networks = WarmNetworks(machine.host)
-        self.path = folder / "net.dla"
-        self.path.write_bytes(NETWORK.to_bytes())
-
-    @property
-    def settings(self) -> NetworkSettings:
-        """What to run."""
-        return NetworkSettings(loadable=read_loadable(str(self.path)), tasks_at_once=2)
-
-
-@pytest.fixture
-def warm(machine: Machine, tmp_path: Path) -> Warm:
-    """Networks."""
-    return Warm(machine, tmp_path)
-
-
-def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None:
-    """Ten turns on two DLAs load two networks; two at the same time on one DLA are two."""
-    for turn in range(10):
-        with warm.networks.lend(warm.settings, [turn % 2]) as network:
-            (found,) = network.run([pack(network.source, np.full(SHAPE, 3, dtype=np.float32))])
-            assert found[0].ravel().tolist() == [3, 3, 3]
-    assert warm.networks.created == 2
-    with warm.networks.lend(warm.settings, [0]), warm.networks.lend(warm.settings, [0]):
-        assert warm.networks.created == 3
-    warm.networks.close()
-    warm.networks.close()
-    assert (machine.fake.open_handles, machine.fake.open_memory) == (0, 0)
-
-
-def test_cancelled_work_gives_its_network_back(warm: Warm) -> None:
-    """A cancellation between two calls leaves the network as good as it was."""
-    with pytest.raises(Cancelled), warm.networks.lend(warm.settings, [0]):
-        raise Cancelled("enough")  # noqa: EM101 - any will do
-    with warm.networks.lend(warm.settings, [0]):
-        assert warm.networks.created == 1
-
-
-def test_a_new_loadable_takes_the_place_of_the_old(warm: Warm, machine: Machine) -> None:
-    """An idle network of another loadable is closed before a DLA gets the next one."""
-    with warm.networks.lend(warm.settings, [0]):
-        pass
-    warm.path.write_bytes(FakeLoadable(NETWORK.source, NETWORK.result, gain=2).to_bytes())
-    with warm.networks.lend(warm.settings, [0]):
-        assert machine.fake.open_handles == 1
-
-
-def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
-    """Of those that are allowed, the one with the fewest networks lent; a process with a DLA of its own uses that."""
-    networks, settings = warm.networks, warm.settings
-    with networks.lend(settings) as one, networks.lend(settings) as other, networks.lend(settings, [0, 7]) as third:
-        assert (one.device, other.device, third.device) == (0, 1, 0)
-    with pytest.raises(Unsupported, match="there is no DLA 7"), networks.lend(settings, [7]):
-        pass
-    networks.keep_to(1)
-    with networks.lend(settings) as one, networks.lend(settings, [0]) as other:
-        assert (one.device, other.device) == (1, 1)
-
-
-def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> None:
-    """After an error of the engine every network of the process is refused, whichever DLA it is on."""
-    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
-    with pytest.raises(EngineFailed), warm.networks.lend(warm.settings, [0]) as network:
-        network.run([np.zeros(network.source.size_bytes, dtype=np.uint8)])
-    with pytest.raises(DeviceLost, match="lost"), warm.networks.lend(warm.settings, [1]):
-        pass
-    warm.networks.close()
-
-
 def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
     """Missing and empty files are errors of the input, with the file's name."""
     with pytest.raises(InputNotFound, match=r"nothing\.dla"):
@@ -410,15 +303,3 @@ def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
     with pytest.raises(DeviceLost, match="cuDevicePrimaryCtxSetFlags failed with CUDA error 101"):
         machine.host()
-
-
-def test_results_outlive_the_staging_memory(warm: Warm, machine: Machine) -> None:
-    """What a run returned stays as it was when the next one uses the same page-locked buffers; close frees them."""
-    with warm.networks.lend(warm.settings) as network:
-        first, second = (
-            network.run([pack(network.source, np.full(SHAPE, value, dtype=np.float32))])[0][0] for value in (3, 5)
-        )
-    assert (first.ravel().tolist(), second.ravel().tolist()) == ([3, 3, 3], [5, 5, 5])
-    assert machine.fake.open_host_memory > 0
-    warm.networks.close()
-    assert machine.fake.open_host_memory == 0

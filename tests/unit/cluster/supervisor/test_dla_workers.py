@@ -25,7 +25,7 @@ from codecfleet.cluster.worker_facts import WorkerFacts
 from codecfleet.errors import Unsupported
 from codecfleet.testing import FakeHands
 
-from .test_core import World, node, total, wants
+from .core_worlds import World, node, total, wants
 
 
 def wish(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> Demand:

@@ -16,7 +16,7 @@ from codecfleet.cluster.supervisor.messages import ClientReport, JobReport, RayN
 from codecfleet.cluster.supervisor.pulse import Pulse
 from codecfleet.cluster.supervisor.seats import SeatState
 
-from .test_core import World
+from .core_worlds import World
 from .test_shell import MakeShell, all_quiet, clock, make_shell, report, settled, two_nodes
 
 __all__ = ["clock", "make_shell"]

@@ -1,130 +1,31 @@
 """Polls decide: what placement counts on before and after each thing that can befall a GPU, from NVML to grants."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
-import pynvml
 import pytest
 
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.demand import EncoderChoice
-from codecfleet.cluster.placement.inventory import Device, DeviceState
 from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
+from codecfleet.cluster.probes.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.engines import Engine
-from codecfleet.cluster.probes.health_poll import HealthPoll
 from codecfleet.cluster.probes.live_health import OwnUse
 from codecfleet.cluster.supervisor.conditions import OwnLoad, next_condition
 from codecfleet.cluster.supervisor.events import (
-    Asked,
     Encoding,
     Event,
-    HealthSeen,
-    HealthUnseen,
     Measured,
     NodesSeen,
-    Order,
-    Probe,
     Probed,
 )
-from codecfleet.cluster.supervisor.messages import JobReport, RayNode
+from codecfleet.cluster.supervisor.messages import JobReport
 from codecfleet.cluster.supervisor.pulse import Pulse
-from codecfleet.cluster.supervisor.seats import SeatState
-from codecfleet.cluster.supervisor.status import status_of
-from codecfleet.cluster.supervisor.status_lines import status_lines
 from codecfleet.testing.fake_clock import FakeClock
-from codecfleet.testing.fake_nvml import FakeNvml
-from codecfleet.testing.simulated_report import simulated_report
 
-from .test_core import World
 from .test_gpu_workers import _demand
 from .test_shell import MakeShell, clock, make_shell, report, settled, two_nodes
+from .watched_nodes import GIB, MIB, OURS, Watched, _at_work, watched
 
-__all__ = ["clock", "make_shell"]
-
-MIB, GIB = 1 << 20, 1 << 30
-NOW = datetime(2023, 1, 1, tzinfo=UTC)
-OURS = 7  # the pid of every worker of World
-
-
-class Watched:
-    """A simulated node under a supervisor whose polls ask a faked NVML."""
-
-    def __init__(self, fleet: str, cores: int = 64) -> None:
-        simulated = load_fleet(fleet).nodes[0]
-        self.nvml = FakeNvml(simulated)
-        self.poll_health = HealthPoll(self.nvml, now_utc=lambda: NOW)
-        report = simulated_report(simulated, fleet)
-        self.probed = node_of_report(report)
-        self.probed = replace(self.probed, state=DeviceState.OPEN)
-        self.gpus = [device for device in self.probed.devices if device.kind is not DeviceKind.CPU]
-        self.ray = RayNode(
-            node=self.probed.node, name=self.probed.node, cores=cores, free_cores=cores, gpus=len(self.gpus)
-        )
-        self.world = World()
-        self.world.gpus = {f"{self.ray.node}/gpu#{number}": gpu.device for number, gpu in enumerate(self.gpus)}
-        self.world.tell(NodesSeen((self.ray,)))
-        self.world.tell(Probed(self.probed))
-        self.fps: dict[str, float] = {}
-        self.jobs: tuple[JobReport, ...] = ()
-        self.poll()
-
-    @property
-    def device(self) -> Device:
-        """The first GPU as placement counts on it."""
-        book = self.world.core.state.nodes.get(self.ray.node)
-        assert book is not None
-        return next(each for each in book.node.devices if each.device == self.gpus[0].device)
-
-    @property
-    def raw(self) -> str:
-        """Its UUID in the faked NVML."""
-        return self.nvml.devices[0].simulated.uuid
-
-    def poll(self, times: int = 1, pids: Iterable[int] = (OURS,)) -> None:
-        """Let 10 s pass and poll, so many times."""
-        for _ in range(times):
-            self.world.wait(5)
-            self.say()
-            self.world.wait(5)
-            found = self.poll_health.poll(frozenset(pids))
-            event = (
-                HealthUnseen(self.ray.node, found.reason)
-                if isinstance(found, NotApplicable)
-                else HealthSeen(self.ray.node, found, self.fps)
-            )
-            self.world.tell(event)
-
-    def sessions(self, pieces: int = 100) -> int:
-        """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""
-        demand = replace(_demand(pieces), renditions=(), needs_gpu=True)
-        self.say(JobReport(demand))
-        lanes = self.world.core.state.placement.lanes
-        return sum(lane.sessions for lane in lanes if lane.device == self.gpus[0].device)
-
-    def say(self, *jobs: JobReport) -> None:
-        """Have the client report these jobs, or those of its last report again."""
-        self.jobs = jobs or self.jobs
-        if self.jobs:
-            self.world.report("c", *self.jobs)
-
-    @property
-    def text(self) -> str:
-        """What ``codecfleet status`` prints."""
-        return "\n".join(status_lines(status_of(self.world.core.state, {}, (), self.world.now_s)))
-
-    @property
-    def log(self) -> str:
-        """What the status says of the devices."""
-        return str(status_of(self.world.core.state, {}, (), self.world.now_s).devices)
-
-
-@pytest.fixture
-def watched() -> Watched:
-    """One H200 of a simulated fleet."""
-    return Watched("h200-l40s")
+__all__ = ["clock", "make_shell", "watched"]
 
 
 def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:
@@ -170,15 +71,6 @@ def test_a_dip_of_one_poll_is_not_believed(watched: Watched) -> None:
         watched.poll()
         seen.add(watched.device.busy[Engine.NVDEC])
     assert seen == {0.8}
-
-
-def _at_work(watched: Watched) -> str:
-    """Give the first GPU's worker work that keeps it busy; return the worker."""
-    watched.sessions()
-    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
-    demand = replace(_demand(100), renditions=(), needs_gpu=True)
-    watched.say(JobReport(demand, {seat.worker: 7}))
-    return seat.worker
 
 
 def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Watched) -> None:
@@ -312,123 +204,6 @@ def test_memory_that_others_take_shrinks_our_slots(watched: Watched) -> None:
     watched.world.tell(Probed(watched.probed))
     watched.poll(2)
     assert watched.sessions() > few
-
-
-@pytest.mark.parametrize(
-    ("sicken", "reason"),
-    [
-        (lambda device: setattr(device, "ecc_uncorrected", 2), "2 errors could not be corrected"),
-        (lambda device: setattr(device, "recovery_action", 1), "its driver advises: reset"),
-        (lambda device: setattr(device, "remapping_pending", 1), "a reset is pending"),
-        (lambda device: setattr(device, "lost_code", pynvml.NVML_ERROR_GPU_IS_LOST), "GPU_IS_LOST"),
-    ],
-)
-def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, sicken: object, reason: str) -> None:
-    """Damage keeps work away with its reason; once it is mended the node is probed, and only then work returns."""
-    before = watched.sessions()
-    device = watched.nvml.device(watched.raw)
-    sicken(device)  # type: ignore[operator]
-    watched.poll()
-    assert watched.sessions() == 0
-    assert watched.device.state is DeviceState.QUARANTINED
-    assert reason in watched.device.state_reason
-    assert reason in watched.text
-    device.ecc_uncorrected = device.recovery_action = device.remapping_pending = device.lost_code = 0
-    watched.poll()
-    assert watched.sessions() == 0
-    assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
-    watched.world.tell(Probed(watched.probed))
-    assert watched.sessions() == before
-
-
-def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched: Watched) -> None:
-    """What only a reset mends stays away from work through polls that look well, until ``uncordon``."""
-    before = watched.sessions()
-    watched.nvml.raise_xid(watched.raw, 48)
-    watched.poll()
-    assert watched.sessions() == 0
-    assert "Xid 48, double-bit ECC error" in watched.device.state_reason
-    watched.poll(3)
-    watched.world.tell(Probed(watched.probed))
-    assert watched.sessions() == 0
-    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
-    watched.world.tell(Probed(watched.probed))
-    watched.poll()
-    assert watched.sessions() == before
-
-
-def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched) -> None:
-    """An engine that was reset under a session costs the worker its place, not the device."""
-    worker = _at_work(watched)
-    watched.nvml.raise_xid(watched.raw, 68)
-    watched.poll()
-    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
-    assert (book.state, book.worn) == (SeatState.READY, "its GPU raised Xid 68")
-    assert watched.device.state is DeviceState.OPEN
-
-
-def test_of_several_xids_each_is_heeded(watched: Watched) -> None:
-    """A worker is replaced for the error that hurt it, also beside one that takes its device from it."""
-    worker = _at_work(watched)
-    for xid in (45, 68, 48):
-        watched.nvml.raise_xid(watched.raw, xid)
-    watched.poll()
-    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
-    assert book.worn == "its GPU raised Xid 68"
-    assert watched.device.state is DeviceState.QUARANTINED
-
-
-def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:
-    """The session's own error ends its work; the supervisor only notes it."""
-    before = watched.sessions()
-    watched.nvml.raise_xid(watched.raw, 45)
-    watched.nvml.raise_xid(watched.raw, 63)
-    watched.poll()
-    assert watched.sessions() == before
-
-
-def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
-    """Xid 79 mostly needs a reboot: nothing new goes to the node, which is polled no more until a user opens it."""
-    watched.nvml.raise_xid(watched.raw, 79)
-    watched.poll()
-    book = watched.world.core.state.nodes.get(watched.ray.node)
-    assert book is not None
-    assert (book.state, book.is_polled) == (DeviceState.DRAINING, False)
-    assert watched.sessions() == 0
-    assert "Xid 79" in book.node.state_reason
-    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
-    assert book.is_polled
-
-
-def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
-    """A poll that shows other devices than the probe has the node probed, once; the old one's load is forgotten."""
-    watched.nvml.device(watched.raw).decoder_percent = 80
-    watched.poll()
-    assert watched.device.busy
-    before = len(watched.world.probes)
-    found = watched.poll_health.poll(frozenset())
-    assert isinstance(found, tuple)
-    cut = tuple(replace(each, uuid="MIG-1", is_slice=True) if each.uuid == watched.raw else each for each in found)
-    watched.world.tell(HealthSeen(watched.ray.node, cut))
-    assert watched.world.probes[before:] == [Probe(watched.ray.node, again=True)]
-    assert watched.device.busy == {}
-    watched.world.tell(Probed(watched.probed))
-    watched.world.tell(HealthSeen(watched.ray.node, cut))
-    assert len(watched.world.probes) == before + 1
-
-
-def test_polls_that_fail_forget_the_load_and_keep_the_damage(watched: Watched) -> None:
-    """After three polls without an answer nothing is held against a device but what was broken."""
-    device = watched.nvml.device(watched.raw)
-    device.decoder_percent = 80
-    watched.poll()
-    watched.nvml.unload_driver()
-    watched.poll_health.close()
-    watched.poll(2)
-    assert watched.device.busy
-    watched.poll()
-    assert watched.device.busy == {}
-    assert "not polled: nvmlInit answered DRIVER_NOT_LOADED" in watched.text
 
 
 def test_encoder_sessions_of_others_count_against_the_cap() -> None:

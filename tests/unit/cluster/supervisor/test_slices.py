@@ -21,7 +21,7 @@ from codecfleet.cluster.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE,
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.simulated_report import simulated_report
 
-from .test_core import World
+from .core_worlds import World
 
 FLEET = """
 schema = 1

@@ -1,0 +1,202 @@
+"""NVML that cannot answer, and devices that fail: each absence has its reason, and none becomes a zero."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pynvml
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.nvml import probe_nvml
+from codecfleet.cluster.probes.nvml_calls import RETURN_CODES, ask_named
+from codecfleet.cluster.probes.nvml_events import watch_events
+from codecfleet.cluster.probes.simulated import SimulatedNode
+from codecfleet.cluster.probes.xids import XidAction
+from codecfleet.testing import FakeNvml
+
+from .nvml_nodes import (
+    H100_MIG,
+    H200,
+    L4,
+    LOST,
+    NO_SUCH_CODE,
+    ORIN,
+    UNKNOWN,
+    _leaves,
+    _plain,
+    busy,
+    device,
+    node,
+    probed,
+)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "absence", "says", "mend"),
+    [
+        (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
+        (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
+        (FakeNvml.unload_driver, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
+    ],
+)
+def test_a_library_that_cannot_answer_says_how_to_mend_it(
+    break_it: Callable[[FakeNvml], None], absence: Absence, says: str, mend: str
+) -> None:
+    """Without a driver, or with one that was exchanged under us, there is one problem with its mend, and no device."""
+    fake = FakeNvml(node(L4))
+    break_it(fake)
+    report = probed(fake)
+    assert report.library_problem is not None
+    assert report.library_problem.absence is absence
+    assert says in report.library_problem.reason
+    assert mend in report.mend
+    assert report.devices == ()
+
+
+def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
+    """A probe opens the library anew, so whoever holds it open elsewhere does not hide the mismatch."""
+    fake = FakeNvml(node(L4))
+    fake.nvmlInit()
+    assert probed(fake).library_problem is None
+    fake.mismatch_driver()
+    problem = probed(fake).library_problem
+    assert problem is not None
+    assert "LIB_RM_VERSION_MISMATCH" in problem.reason
+
+
+def test_a_machine_without_nvidia_devices_has_no_library() -> None:
+    """A node of processors alone has no driver, and the probe says so instead of failing."""
+    report = probed(FakeNvml(node()))
+    assert report.library_problem is not None
+    assert report.library_problem.absence is Absence.NO_LIBRARY
+
+
+def test_a_lost_gpu_says_so_and_its_neighbour_is_untouched() -> None:
+    """A GPU that fell off the bus is reported as lost, with nothing made up, beside one that answers in full."""
+    fake = FakeNvml(node(H200, L4))
+    healthy = device(probed(FakeNvml(node(H200, L4))), "GPU-l4")
+    fake.lose_gpu("GPU-h200")
+    lost, neighbour = probed(fake).devices
+    assert "GPU_IS_LOST" in lost.health.lost
+    assert "fallen off the bus" in lost.health.lost
+    assert isinstance(lost.memory, NotApplicable)
+    assert lost.engines == ()
+    assert neighbour == healthy
+
+
+def test_a_gpu_whose_handle_is_refused_is_still_counted() -> None:
+    """A device that the driver counts and does not give out is reported, with the reason as every answer."""
+    fake = FakeNvml(node(replace(H200, faults={"nvmlDeviceGetHandleByIndex": LOST}), L4))
+    lost, neighbour = probed(fake).devices
+    assert "GPU_IS_LOST" in lost.health.lost
+    assert (lost.index, lost.name) == (0, "GPU 0")
+    assert neighbour.uuid == "GPU-l4"
+
+
+@pytest.mark.parametrize(
+    ("xid", "action"),
+    [(68, XidAction.RESTART_WORKER), (73, XidAction.RESTART_WORKER), (79, XidAction.DRAIN_NODE)],
+)
+def test_xids_arrive_with_what_to_do(xid: int, action: XidAction) -> None:
+    """An Xid that is raised while a device is watched arrives once, named by device, with its rule."""
+    fake = FakeNvml(node(H200, L4))
+    fake.nvmlInit()
+    handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
+    with watch_events(fake, handles) as watch:
+        assert watch.poll() == ()
+        fake.raise_xid("GPU-l4", xid)
+        (event,) = watch.poll()
+        assert (event.uuid, event.xid, event.gpu_instance) == ("GPU-l4", xid, None)
+        assert event.rule is not None
+        assert event.rule.action is action
+        assert watch.poll() == ()
+        assert watch.failure is None
+    assert watch.poll() == ()
+
+
+def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
+    """The last event of a GPU that no longer answers is told with its UUID, which nobody can ask for any more."""
+    fake = FakeNvml(node(H200))
+    fake.nvmlInit()
+    with watch_events(fake, {"GPU-h200": fake.nvmlDeviceGetHandleByIndex(0)}) as watch:
+        fake.lose_gpu("GPU-h200")
+        assert [(event.uuid, event.xid) for event in watch.poll()] == [("GPU-h200", 79)]
+
+
+def test_a_device_that_tells_no_events_is_named() -> None:
+    """Where a device has no events, the watch says so instead of promising them."""
+    fake = FakeNvml(node(ORIN, L4))
+    fake.nvmlInit()
+    handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
+    with watch_events(fake, handles) as watch:
+        assert list(watch.unwatched) == ["GPU-orin"]
+
+
+def test_xids_of_a_longer_watch_are_in_the_report() -> None:
+    """A report holds the Xids that somebody saw before, and those that wait when the probe looks."""
+    fake = FakeNvml(node(replace(H200, xids=(31,))))
+    report = probe_nvml(fake, xids={"GPU-h200": (73,)}, sleep=lambda _: None)
+    assert report.devices[0].health.xids == (73, 31)
+
+
+def test_a_function_that_the_binding_lacks_is_absent() -> None:
+    """The fake has no functions that it does not know, so a probe meets it as it would an older binding."""
+    fake = FakeNvml(node(L4))
+    with pytest.raises(AttributeError):
+        _ = fake.nvmlDeviceSetMigMode
+    answer = ask_named(fake, "nvmlDeviceGetSomethingOfTomorrow")
+    assert isinstance(answer, NotApplicable)
+    assert answer.absence is Absence.FUNCTION_NOT_FOUND
+
+
+def _called(*machines: SimulatedNode) -> list[str]:
+    calls: set[str] = set()
+    for machine in machines:
+        fake = busy(FakeNvml(machine))
+        probed(fake)
+        calls |= set(fake.calls)
+    return sorted(calls)
+
+
+FAULTY_NODE = node(H100_MIG, L4)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    function=st.sampled_from(_called(FAULTY_NODE)),
+    code=st.sampled_from([*RETURN_CODES, NO_SUCH_CODE]),
+    only_one=st.booleans(),
+)
+def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
+    """Whatever any function answers, the probe reports: what is no longer known is absent, never zero."""
+    fake = busy(FakeNvml(FAULTY_NODE))
+    healthy = dict(_leaves(_plain(probed(busy(FakeNvml(FAULTY_NODE))))))
+    faults = fake.devices[0].faults if only_one else fake.faults
+    faults[function] = code
+    report = dict(_leaves(_plain(probed(fake))))
+    changed = {path: value for path, value in report.items() if healthy.get(path, "absent") != value}
+    assert not {path: value for path, value in changed.items() if value in (0, False)}
+
+
+@pytest.mark.parametrize("code", [*RETURN_CODES, NO_SUCH_CODE])
+def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
+    """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
+    fake = busy(FakeNvml(node(H100_MIG)))
+    functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
+    handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
+    fake.faults.update(dict.fromkeys(functions - handed_out, code))
+    leaves = _leaves(_plain(probed(fake))["devices"])
+    numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
+    # Who is asked is known without asking: its place, and that it is no vGPU.
+    assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
+
+
+@pytest.mark.parametrize("function", _called(FAULTY_NODE))
+def test_no_failure_is_silent(function: str) -> None:
+    """A function that fails leaves a trace in the report, unless it only gives something back."""
+    fake = busy(FakeNvml(FAULTY_NODE))
+    fake.faults[function] = UNKNOWN
+    gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
+    assert (probed(fake) == probed(busy(FakeNvml(FAULTY_NODE)))) is gives_back

@@ -1,0 +1,82 @@
+"""Runs cases of ``fault_programs.py``, and checks the words of the errors that they tell."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .fault_table import PATIENCE_S
+from .scenario import Fault, Scenario, machine
+from .simulated_driver import REPOSITORY, simulated_environment
+from .test_dla import scenario as orin
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of a program; ``times`` is how often, for walks."""
+
+    program: str
+    faults: tuple[Fault, ...]
+    limit_s: float = 0.0
+    times: int = 0
+    patience_s: float = PATIENCE_S
+    xids: bool = False
+
+    def scenario(self) -> Scenario:
+        """Return the machine, with the faults."""
+        return (
+            orin(*self.faults) if "cudla" in self.program else Scenario(machine=machine("rtx-4090"), faults=self.faults)
+        )
+
+
+def told_by(folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
+    """Run all cases in forks of one process; return what each told."""
+    film = make_clip(folder / "film.mp4", Clip(times=constant_times(26), options=(("x264-params", "keyint=8"),)))
+    described = []
+    for number, case in enumerate(cases):
+        own = folder / str(number)
+        own.mkdir()
+        environment = simulated_environment(case.scenario(), own)
+        environment.pop("CODECFLEET_DRIVER_SIM_TRACE")
+        described.append(
+            {
+                "program": case.program,
+                "environment": environment,
+                "limit_s": case.limit_s,
+                "times": case.times,
+                "patience_s": case.patience_s,
+                "xids": case.xids,
+            }
+        )
+    (folder / "cases.json").write_text(json.dumps({"film": str(film), "cases": described}), encoding="utf-8")
+    variables = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    variables |= {"LD_LIBRARY_PATH": environment["LD_LIBRARY_PATH"], "PYTHONPATH": str(REPOSITORY)}
+    variables |= {"OPENBLAS_NUM_THREADS": "1"}  # a process with threads is not to be forked
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.driver_sim.fault_programs", str(folder / "cases.json")],
+        env=variables,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def assert_clear(message: str, next_step: str) -> None:
+    """Check that an error is one line that says what went wrong, and one that says what to do."""
+    assert message
+    assert next_step
+    for line in (message, next_step):
+        assert line == " ".join(line.split()), line
+        assert len(line) <= 320, line
+    assert not message.endswith((".", ":", ",")), message
+    assert next_step.endswith("."), next_step

@@ -1,0 +1,247 @@
+"""Every fault that a driver can have, and the error of ours that it ends in: the table."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from codecfleet.actors.dla.statuses import Status
+from codecfleet.errors import (
+    DeviceError,
+    DeviceLost,
+    DeviceMemory,
+    EngineFailed,
+    EngineHung,
+    EngineUnfit,
+    Retry,
+    SessionLimit,
+    Unsupported,
+    UsageError,
+)
+
+from .fault_programs import STEPS
+from .scenario import Action, Fault
+
+PATIENCE_S: Final = 10.0
+
+
+SILENT_AFTER_S: Final = 2.0
+
+
+HUNG_AFTER_S: Final = 1.0
+
+
+EXIT_CODE: Final = 41
+
+
+XID: Final = 31
+
+
+RENEWED: Final = 75
+
+
+MORE: Final = 17
+"""NV_ENC_ERR_NEED_MORE_INPUT, which is no fault: the picture's packet comes later."""
+
+
+class Ends(Enum):
+    """What becomes of a fault that is no error of ours."""
+
+    NOTHING = "the work goes on, and is right"
+    PROCESS = "the process ends: WorkerLost"
+    SILENCE = "the process says nothing any more, and the supervisor ends it: WorkerLost"
+    UNSEEN = "nobody sees it before the output is decoded: codecfleet verify"
+    ABSENT = "the answer is absent, with its reason"
+    LOST = "the report calls the device lost"
+
+
+Outcome = type[Exception] | Ends
+
+
+NOTHING, PROCESS, SILENCE, UNSEEN, ABSENT, LOST = Ends
+
+
+RETRIES: Final = {
+    DeviceError: Retry.ELSEWHERE,
+    DeviceLost: Retry.ELSEWHERE,
+    EngineFailed: Retry.ELSEWHERE,
+    EngineHung: Retry.ELSEWHERE,
+    EngineUnfit: Retry.ANYWHERE,
+    DeviceMemory: Retry.ANYWHERE,
+    SessionLimit: Retry.ANYWHERE,
+    Unsupported: Retry.NEVER,
+    UsageError: Retry.NEVER,
+}
+
+
+PLACES: Final = {
+    "libcuda": (("cuDevicePrimaryCtxRetain", 1), ("cuMemAlloc", 1), ("cuMemAlloc", 3), ("cuMemFree", 2)),
+    # A session decodes a picture of its first range while it is opened, and again in its turn.
+    "nvcuvid": (
+        ("cuvidCreateDecoder", 1),
+        ("cuvidDecodePicture", 2),
+        ("cuvidDecodePicture", 9),
+        ("cuvidDestroyDecoder", 1),
+    ),
+    # The encoders before the third are PyNvVideoCodec's own, which ask for capabilities.
+    "nvenc": (
+        ("NvEncInitializeEncoder", 1),
+        ("NvEncEncodePicture", 1),
+        ("NvEncLockBitstream", 4),
+        ("NvEncDestroyEncoder", 3),
+    ),
+    "nvml": (("nvmlInit", 1), ("nvmlDeviceGetPciInfo", 1), ("nvmlDeviceGetMemoryInfo", 1), ("nvmlShutdown", 1)),
+    "cudla": (("cudlaCreateDevice", 1), ("cudlaSubmitTask", 1), ("cudlaSubmitTask", 3), ("cudlaDestroyDevice", 1)),
+}
+"""By library, the function and call at which its faults happen: opening, the first call, a later one, closing."""
+
+
+def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
+    """Return the same outcome for all stages."""
+    return (outcome,) * len(STEPS)
+
+
+VALUES: Final = {Action.EXIT: EXIT_CODE, Action.XID: XID, Action.SLOW: 20}
+
+
+STATUSES: Final = {"libcuda": 700, "nvcuvid": 700, "nvenc": 20, "nvml": 4, "cudla": Status.OS}
+
+
+SILENT_BREAK: Final = (EngineFailed, EngineFailed, EngineFailed, NOTHING)
+
+
+TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
+    ("libcuda", Action.STATUS): everywhere(DeviceLost),
+    ("libcuda", Action.HANG): everywhere(EngineHung),
+    ("libcuda", Action.EXIT): everywhere(PROCESS),
+    ("libcuda", Action.LOSE): everywhere(DeviceLost),
+    ("libcuda", Action.XID): everywhere(NOTHING),
+    ("libcuda", Action.SHORT): everywhere(NOTHING),  # it has no picture
+    ("libcuda", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
+    ("libcuda", Action.SLOW): everywhere(NOTHING),
+    # The package says nothing of a decoder that does not close, and holds the interpreter while it does.
+    ("nvcuvid", Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING),
+    ("nvcuvid", Action.HANG): (EngineHung, EngineHung, EngineHung, SILENCE),
+    ("nvcuvid", Action.EXIT): everywhere(PROCESS),
+    ("nvcuvid", Action.LOSE): everywhere(DeviceLost),
+    ("nvcuvid", Action.XID): everywhere(NOTHING),
+    ("nvcuvid", Action.SHORT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
+    ("nvcuvid", Action.CORRUPT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
+    ("nvcuvid", Action.SLOW): everywhere(NOTHING),
+    ("nvenc", Action.STATUS): SILENT_BREAK,
+    ("nvenc", Action.HANG): everywhere(EngineHung),
+    ("nvenc", Action.EXIT): everywhere(PROCESS),
+    # Destroying an encoder on a lost device, the package ends the process.
+    ("nvenc", Action.LOSE): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
+    ("nvenc", Action.XID): everywhere(NOTHING),
+    # H.264 and HEVC do not state how long a picture is; AV1 does: EXTRAS.
+    ("nvenc", Action.SHORT): (NOTHING, UNSEEN, UNSEEN, NOTHING),
+    ("nvenc", Action.CORRUPT): everywhere(NOTHING),  # it decodes no picture
+    ("nvenc", Action.SLOW): everywhere(NOTHING),
+    # NVML is asked by probes alone, which raise nothing: a report says what was not to be had.
+    ("nvml", Action.STATUS): (ABSENT, ABSENT, ABSENT, NOTHING),
+    ("nvml", Action.HANG): everywhere(ABSENT),
+    ("nvml", Action.EXIT): everywhere(ABSENT),
+    # Opening and closing the library is nothing that a device does.
+    ("nvml", Action.LOSE): (NOTHING, LOST, LOST, NOTHING),
+    ("nvml", Action.XID): everywhere(NOTHING),
+    ("nvml", Action.SHORT): everywhere(NOTHING),  # it has no picture
+    ("nvml", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
+    ("nvml", Action.SLOW): everywhere(NOTHING),
+    ("cudla", Action.STATUS): everywhere(DeviceLost),
+    ("cudla", Action.HANG): everywhere(EngineHung),
+    ("cudla", Action.EXIT): everywhere(PROCESS),
+    ("cudla", Action.LOSE): everywhere(DeviceLost),
+    ("cudla", Action.XID): everywhere(NOTHING),
+    ("cudla", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
+    ("cudla", Action.CORRUPT): everywhere(NOTHING),  # a task is spoilt, not its submission: EXTRAS
+    ("cudla", Action.SLOW): everywhere(NOTHING),
+}
+"""By library and action: what becomes of the fault at each of the four stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fault and what becomes of it; ``step`` is where that is told, ``slow_limit_s`` how long calls may take."""
+
+    program: str
+    fault: Fault
+    step: str
+    outcome: Outcome
+    words: str = ""
+    limit_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its name in the test's own."""
+        fault = self.fault
+        value = "" if fault.value is None else f" {fault.value}"
+        return f"{self.program} {fault.function} {fault.call} {fault.action.value}{value}"
+
+
+def fault(function: str, action: Action, call: int, value: int | None = None) -> Fault:
+    """Return a fault of device 0, which every fault befalls that knows a device."""
+    device = 0 if action in (Action.LOSE, Action.XID) else None
+    return Fault(function=function, action=action, value=value, device=device, call=call)
+
+
+def stage_rows() -> list[Row]:
+    """Return the rows of the table."""
+    rows = []
+    for (library, action), outcomes in TABLE.items():
+        value = STATUSES[library] if action is Action.STATUS else VALUES.get(action)
+        for step, (function, call), outcome in zip(STEPS, PLACES[library], outcomes, strict=True):
+            if action in (Action.SHORT, Action.CORRUPT) and outcomes == everywhere(NOTHING) and step != "later calls":
+                continue  # it means nothing to this library: one place is enough to see that
+            # NVDEC opens its decoder with the first picture of the first range.
+            told = "first call" if library == "nvcuvid" and step != "closing" else step
+            limit_s = HUNG_AFTER_S if action is Action.HANG else 0.0
+            if library == "nvml" and action in (Action.HANG, Action.EXIT):
+                limit_s = 1.5  # a process of its own, which has to start
+            rows.append(Row(library, fault(function, action, call, value), told, outcome, limit_s=limit_s))
+    return rows
+
+
+EXTRAS: Final = (
+    Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "cut short"),
+    Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "cut short"),
+    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "what it can"),
+    Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "no session"),
+    Row(
+        "nvcuvid",
+        fault("cuvidMapVideoFrame", Action.HANG, 3),
+        "first call",
+        EngineHung,
+        "decoding a picture",
+        HUNG_AFTER_S,
+    ),
+    Row(
+        "nvcuvid",
+        fault("cuvidParseVideoData", Action.HANG, 5),
+        "first call",
+        EngineHung,
+        "decoding a picture",
+        HUNG_AFTER_S,
+    ),
+    Row("nvcuvid", fault("cuStreamSynchronize", Action.HANG, 2), "first call", EngineHung, "", HUNG_AFTER_S),
+    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.HANG, 1), "first call", SILENCE, "", HUNG_AFTER_S),
+    # The picture's packet is said to come later, and is not there then.
+    Row(
+        "nvenc", fault("NvEncEncodePicture", Action.STATUS, 4, MORE), "later calls", EngineFailed, "nvEncLockBitstream"
+    ),
+    Row("nvenc", fault("NvEncGetEncodeCaps", Action.HANG, 1), "opening", SILENCE, "", HUNG_AFTER_S),
+    Row("nvenc", fault("NvEncOpenEncodeSessionEx", Action.HANG, 2), "opening", EngineHung, "", HUNG_AFTER_S),
+    Row("nvenc", fault("NvEncLockBitstream", Action.HANG, 2), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    # A call that comes back too late was given up before.
+    Row("libcuda", fault("cuMemAlloc", Action.SLOW, 3, 1500), "later calls", EngineHung, "cuMemAlloc", HUNG_AFTER_S),
+    Row("nvenc", fault("NvEncEncodePicture", Action.SLOW, 3, 1500), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
+    Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
+    Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+    Row("cudla", fault("cudlaTask", Action.LOSE, 1), "first call", DeviceLost),
+    Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "registering", HUNG_AFTER_S),
+    Row("cudla", fault("cudlaGetLastError", Action.HANG, 2), "later calls", EngineHung, "", HUNG_AFTER_S),
+)
+"""Faults at other places: where the same action means something else."""
+
+
+ROWS: Final = (*stage_rows(), *EXTRAS)

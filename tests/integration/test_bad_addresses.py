@@ -1,0 +1,172 @@
+"""Addresses and stores that lie, break off, say nothing or lead nowhere."""
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from codecfleet.actors import opening
+from codecfleet.cli import run
+
+from .attacks import LIMIT_S, ON_THREADS, QUICK, Attack, attack, clip
+
+__all__ = ["attack", "clip"]
+
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """A small web server of one folder, with some addresses that make trouble."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+    def send_head(self) -> Any:  # noqa: ANN401 - the base class's own
+        """Answer the troublesome addresses."""
+        moved = {"/moved": "/clip.mp4", "/to-a-file": "file:///etc/passwd", "/round": "/round"}.get(self.path)
+        if moved is not None:
+            self.send_response(302)
+            self.send_header("Location", moved)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return None
+        if self.path[1:].isdigit():
+            self.send_error(int(self.path[1:]))
+            return None
+        return super().send_head()
+
+    def do_GET(self) -> None:
+        """Break off in the middle, where asked to."""
+        if self.path != "/breaks-off.mp4":
+            super().do_GET()
+            return
+        data = (Path(self.directory) / "clip.mp4").read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[:1000])
+        self.close_connection = True
+
+    def do_HEAD(self) -> None:
+        """Send a body where there may be none, where asked to."""
+        if self.path == "/talks.mp4":
+            self.path = "/clip.mp4"
+            super().do_GET()
+        elif self.path == "/breaks-off.mp4":
+            self.path = "/clip.mp4"
+            super().do_HEAD()
+        else:
+            super().do_HEAD()
+
+
+@pytest.fixture
+def web(clip: Path) -> Iterator[str]:
+    """The address of a web server that has the clip."""
+
+    def handler(*arguments: Any) -> Server:  # noqa: ANN401 - socketserver's own
+        return Server(*arguments, directory=str(clip.parent))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_film_on_the_web(attack: Attack, web: str) -> None:
+    """It is read through fsspec, also where the server says that it has moved."""
+    attack.transcodes(f"{web}/clip.mp4")
+    attack.transcodes(f"{web}/moved", attack.out / "moved.mp4")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("{web}/none.mp4", "there is nothing at"),
+        ("{web}/403", "403"),
+        ("{web}/500", "500"),
+        ("{web}/round", "cannot be opened"),
+        ("{web}/to-a-file", "cannot be opened"),
+        ("{web}/", "not a media file"),
+        ("http://127.0.0.1:9/x.mp4", "cannot be opened"),
+        ("unknown://x.mp4", "Protocol not known"),
+        ("rtmp://127.0.0.1/x", "Protocol not known"),
+        ("concat://x|y", "Protocol not known"),
+        ("zip://x.mp4::{clip}", "not a zip file"),
+        ("memory://nothing/here.mp4", "there is nothing at"),
+    ],
+)
+def test_addresses_that_lead_nowhere(address: str, words: str, attack: Attack, web: str, clip: Path) -> None:
+    """An address where nothing can be read is exit code 3, whatever the store's own error was."""
+    attack.source_refused(3, words, source=address.format(web=web, clip=clip))
+
+
+@pytest.mark.parametrize("name", ["talks.mp4", "breaks-off.mp4"])
+def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> None:
+    """A server that breaks the protocol or the connection costs one line, in our words, and no traceback."""
+    source = f"{web}/{name}"
+    code = run(["transcode", source, str(attack.out / "o.mp4")], ON_THREADS)
+    assert code in (3, 5)
+    assert list(attack.out.iterdir()) == []
+
+
+def test_a_web_server_that_says_nothing(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes the call and never answers is given up: twice the silence that is allowed is under 20 s."""
+    assert 2 * opening._HTTP_SILENCE_S < LIMIT_S
+    monkeypatch.setattr(opening, "_HTTP_SILENCE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        attack.source_refused(3, "cannot be opened", source=f"http://127.0.0.1:{server.getsockname()[1]}/x.mp4")
+
+
+def test_other_stores(attack: Attack, clip: Path) -> None:
+    """A film goes from one fsspec store to another; ``file://`` is a local file like any other."""
+    fsspec.filesystem("memory").pipe("/films/clip.mp4", clip.read_bytes())
+    attack.transcodes("memory://films/clip.mp4", "memory://films/new/o.mp4")
+    with av.open(fsspec.open("memory://films/new/o.mp4", "rb").open(), "r") as container:
+        assert sum(1 for _ in container.decode(video=0)) == 25
+    attack.transcodes(f"file://{clip}", f"file://{attack.out}/o.mp4")
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("http://127.0.0.1:9/o.mp4", "can only be read"),
+        ("unknown://b/o.mp4", "Protocol not known"),
+        ("memory://films/taken.mp4", "exists already"),
+    ],
+)
+def test_stores_that_cannot_be_written(output: str, words: str, attack: Attack, clip: Path) -> None:
+    """A store that takes no file, or has one of that name, is exit code 4 before any work is done."""
+    fsspec.filesystem("memory").pipe("/films/taken.mp4", b"x")
+    attack.refused(4, words, arguments=["transcode", clip, output])
+
+
+class FullStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
+    """A store that breaks off in the middle of a file."""
+
+    protocol = "full"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as the base class has it
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012 - as the base class has it
+
+    def put_file(self, lpath: str, rpath: str, *_: object, **__: object) -> None:
+        """Keep some of the file, and fail as a store's own library would."""
+        self.pipe_file(rpath, Path(lpath).read_bytes()[:100])
+        message = "no more room"
+        raise RuntimeError(message)
+
+
+def test_a_store_that_fails_half_way(attack: Attack, clip: Path) -> None:
+    """An error of the store itself, whatever its type, is exit code 5, and says whose words they are."""
+    fsspec.register_implementation("full", FullStore, clobber=True)
+    attack.refused(5, "no more room", arguments=["transcode", clip, "full://films/o.mp4", *QUICK])

@@ -1,0 +1,172 @@
+"""What changes under a running job: its source, its output, its work folder, and its cancellation."""
+
+import asyncio
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from codecfleet import Fleet, Report
+from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .limit_jobs import LIMIT_S, film, later, spec_of, transcode
+
+__all__ = ["film"]
+
+
+def other_film(film: Path) -> None:
+    """Put another film in the place of this one, as a download that is repeated would."""
+    clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 10)), width=80, height=64)
+    make_clip(film.with_name("other.mp4"), clip).replace(film)
+
+
+def folder_instead(film: Path) -> None:
+    """Put a folder in the place of the film."""
+    film.unlink()
+    film.mkdir()
+
+
+def pipe_instead(film: Path) -> None:
+    """Put a pipe in the place of the film, that nobody writes to."""
+    film.unlink()
+    os.mkfifo(film)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "emptied": lambda film: os.truncate(film, 0),
+    "cut short": lambda film: os.truncate(film, film.stat().st_size // 3),
+    "grown": lambda film: film.write_bytes(film.read_bytes() + b"\0" * 1000),
+    "replaced": other_film,
+    "a folder": folder_instead,
+    "a pipe": pipe_instead,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
+    """A source that is written to, replaced or removed ends the job with that reason, and nothing is published."""
+    out = film.parents[1] / "out"
+    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360))
+    with pytest.raises(InputUnreadable, match="was changed or removed while it was read"):
+        transcode(spec, later(lambda: CHANGES[change](film)))
+    assert list(out.iterdir()) == []
+
+
+def test_an_output_name_that_is_taken_meanwhile(film: Path) -> None:
+    """Whoever took the name while the job ran keeps it."""
+    out = film.parents[1] / "out"
+    with pytest.raises(OutputExists):
+        transcode(spec_of(film, out / "o.mp4", preset=1), later(lambda: (out / "o.mp4").write_text("mine"), after=1))
+    assert (out / "o.mp4").read_text() == "mine"
+    assert len(list(out.iterdir())) == 1
+
+
+@pytest.mark.parametrize("what", ["work folder", "output folder", "payloads"])
+def test_work_that_somebody_tidies_away(what: str, film: Path) -> None:
+    """If the work folder is removed or written over, the job fails with exit code 5 and publishes nothing."""
+    out = film.parents[1] / "out"
+    trouble: Mapping[str, Callable[[], object]] = {
+        "work folder": lambda: list(map(shutil.rmtree, out.iterdir())),
+        "output folder": lambda: shutil.rmtree(out),
+        "payloads": lambda: [path.write_bytes(b"x") for path in out.glob(".*/segment-*")],
+    }
+    spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360))
+    with pytest.raises(StorageFailed):
+        transcode(spec, later(trouble[what]))
+    assert not out.exists() or list(out.iterdir()) == []
+
+
+def test_jobs_that_race_for_one_name(film: Path) -> None:
+    """Of three jobs that write the same output one publishes, and the others are told that the name is taken."""
+    out = film.parents[1] / "out"
+
+    async def race() -> list[Report | BaseException]:
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            jobs = [await fleet.transcode(spec_of(film, out / "o.mp4", preset=1)) for _ in range(3)]
+            return await asyncio.gather(*jobs, return_exceptions=True)
+
+    ended = asyncio.run(race())
+    assert sorted(type(end).__name__ for end in ended) == ["OutputExists", "OutputExists", "Report"]
+    assert [path.name for path in out.iterdir()] == ["o.mp4"]
+
+
+@pytest.mark.parametrize("events", [0, 1, 3, 9])
+def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Cancelled at its start, in its plan or in the middle, a job ends as cancelled, in silence, in an empty folder."""
+    out = film.parents[1] / "out"
+
+    async def run() -> None:
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            job = await fleet.transcode(spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(640, 360)))
+            if events:
+                seen = 0
+                async for _ in job.events():
+                    seen += 1
+                    if seen == events:
+                        break
+            await job.cancel()
+            with pytest.raises(Cancelled):
+                await job
+
+    asyncio.run(run())
+    assert list(out.iterdir()) == []
+    assert caplog.records == []
+
+
+class SlowStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
+    """A store that takes a file only once somebody lets it."""
+
+    protocol = "slow"
+    begun = threading.Event()
+    go_on = threading.Event()
+
+    def put_file(self, lpath: str, rpath: str, *_: object, **__: object) -> None:
+        """Wait, then take the whole file."""
+        self.begun.set()
+        assert self.go_on.wait(LIMIT_S)
+        self.pipe_file(rpath, Path(lpath).read_bytes())
+
+
+def test_a_cancellation_that_comes_too_late(film: Path) -> None:
+    """Publishing cannot be taken back: a job that is cancelled in the middle of it is done, and says so."""
+    fsspec.register_implementation("slow", SlowStore, clobber=True)
+
+    async def run() -> Report:
+        async with Fleet(pool=LocalPool(2)) as fleet:
+            job = await fleet.transcode(spec_of(film, "slow://films/o.mp4", preset=1))
+            await asyncio.to_thread(SlowStore.begun.wait, LIMIT_S)
+            cancelling = asyncio.create_task(job.cancel())
+            await asyncio.sleep(0)
+            SlowStore.go_on.set()
+            await cancelling
+            return await job
+
+    report = asyncio.run(run())
+    with fsspec.open("slow://films/o.mp4", "rb") as stored:
+        assert len(stored.read()) == report.output_bytes
+
+
+def test_a_failure_is_one_of_ours(film: Path) -> None:
+    """Whatever a source turns into while it is read, the error is in our tree, and says what to do."""
+    out = film.parents[1] / "out"
+    data = film.read_bytes()
+    chance = np.random.default_rng(3)
+    for _ in range(5):
+        film.write_bytes(data)
+        place = int(chance.integers(0, len(data)))
+        with pytest.raises(CodecfleetError) as caught:
+            transcode(
+                spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 240)),
+                later(lambda place=place: film.write_bytes(data[:place] + chance.bytes(len(data))), after=1),  # type: ignore[misc]
+            )
+        assert caught.value.next_step

@@ -1,0 +1,50 @@
+"""A machine with fake DLAs, and a network on it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from codecfleet.actors.dla.engine_session import Timing
+from codecfleet.actors.dla.host import DlaHost, open_host
+from codecfleet.actors.dla.hybrid import HybridSession
+from codecfleet.actors.dla.layout import pack
+from codecfleet.actors.dla.session import DlaTask
+from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.testing.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.fake_cudla_modules import FakeModules
+
+SHAPE = (1, 3, 4, 4)
+
+
+NETWORK = FakeLoadable(fake_tensor("x", SHAPE), fake_tensor("y", (1, 3, 1, 1)))
+
+
+class Machine:
+    """A fake machine, and a host on it whose time is up when something hangs."""
+
+    def __init__(self) -> None:
+        self.fake = FakeMachine(dlas=3)
+        self.modules = FakeModules(self.fake)
+        self.environment: dict[str, str] = {}
+
+    def host(self, timing: Timing | None = None) -> DlaHost:
+        """Open a host."""
+        timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
+        return open_host(timing, environment=self.environment, import_module=self.modules.import_module)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A machine; what hangs on it is let go after the test."""
+    machine = Machine()
+    yield machine
+    machine.fake.release()
+
+
+def prepared(session: HybridSession) -> DlaTask:
+    """Return a task on a session."""
+    module = session.load(NETWORK.to_bytes())
+    x, y = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
+    session.upload(x, pack(module.inputs[0], np.ones(SHAPE, dtype=np.float32)))
+    return DlaTask(module=module, inputs=(x.registration,), outputs=(y.registration,))

@@ -1,0 +1,147 @@
+"""A core with a clock and hands of its own, and the nodes and demands that tests put before it."""
+
+from dataclasses import replace
+
+from codecfleet.cluster.placement.assumed import plain_demand
+from codecfleet.cluster.placement.demand import EncoderChoice
+from codecfleet.cluster.placement.inventory import Device, Node
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.supervisor.events import (
+    Abandon,
+    Effect,
+    Event,
+    NodesSeen,
+    Probe,
+    Renewed,
+    Reserve,
+    Reserved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Ticked,
+)
+from codecfleet.cluster.supervisor.granting import grants_for
+from codecfleet.cluster.supervisor.messages import (
+    ClientReport,
+    Grants,
+    JobReport,
+    RayNode,
+    WorkerFacts,
+)
+from codecfleet.cluster.supervisor.seats import bundle_of
+from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+
+SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
+
+
+def node(name: str, cores: int = 2, free: int | None = None) -> RayNode:
+    """Return a live node."""
+    return RayNode(node=name, name=f"host-{name}", cores=cores, free_cores=cores if free is None else free)
+
+
+class World:
+    """A core, a clock, and a world that does at once whatever is decided."""
+
+    def __init__(self, *nodes: RayNode, settings: SupervisorSettings = SETTINGS) -> None:
+        self.now_s = 100.0
+        self.core = make_core(settings, policy_from({}), 1, self.now_s)
+        self.nodes = {each.node: each for each in nodes}
+        self.turn = 0
+        self.gpus: dict[str, str] = {}
+        self.stopped: list[tuple[str, int]] = []
+        self.probes: list[Probe] = []
+        self.abandoned: list[Abandon] = []
+        self.started: list[Start] = []
+        self.pending: list[Effect] = []
+        self.tell(NodesSeen(nodes))
+
+    def tell(self, event: Event) -> None:
+        """Tell the core, and do what it wants."""
+        self.pending += self.core.decide(event, self.now_s)
+        while self.pending:
+            self.carry_out(self.pending.pop(0))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do one thing, and tell what came of it."""
+        match effect:
+            case Reserve(seat, epoch, _, cores, _):
+                self.pending += self.core.decide(Reserved(seat, epoch, cores), self.now_s)
+            case Start(seat, epoch, _, slots, _):
+                self.started.append(effect)
+                facts = WorkerFacts(7, slots, self.gpus.get(seat) or self._slice_for(effect))
+                self.pending += self.core.decide(Started(seat, epoch, facts), self.now_s)
+            case Stop(seat, epoch):
+                self.stopped.append((seat, epoch))
+                self.pending += self.core.decide(Stopped(seat, epoch), self.now_s)
+            case Probe():
+                self.probes.append(effect)
+            case Abandon():
+                self.abandoned.append(effect)
+
+    def _slice_for(self, start: Start) -> str:
+        """Return the slice that a worker takes of the GPU that its bundle's first seat was given."""
+        node = self.core.state.nodes.get(start.node)
+        given = self.gpus.get(bundle_of(start.seat), "")
+        units = () if node is None else node.units.units
+        return next((unit[start.part] for unit in units if given in unit and start.part < len(unit)), "")
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, a tick at a time."""
+        for _ in range(int(seconds / 0.25)):
+            self.now_s += 0.25
+            self.tell(Ticked())
+
+    def say(self, client: str, *jobs: JobReport) -> Grants:
+        """Have a client report, hear what it may use, which is returned, and say that it has heard."""
+        self.report(client, *jobs)
+        grants = grants_for(self.core.state, client, self.now_s)
+        self.report(client, *jobs)
+        return grants
+
+    def report(self, client: str, *jobs: JobReport) -> None:
+        """Have a client report."""
+        self.turn += 1
+        self.tell(Renewed(ClientReport(client, f"driver {client}", self.turn, jobs)))
+
+
+def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
+    """Return what a client says of a job with so many segments left."""
+    return JobReport(plain_demand(job, pieces, workers_max), held or {})
+
+
+def total(grants: Grants, job: str) -> int:
+    """Return how many slots a job may use."""
+    return sum(grants.slots[job].values())
+
+
+def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
+    """Return a live node with GPUs that decode and encode H.264, as Ray and as its probes see it."""
+    ray = RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2, gpus=len(uuids))
+    cases = (CodecCase(Codec.H264, Direction.DECODE), CodecCase(Codec.H264, Direction.ENCODE))
+    trials = tuple(
+        Trial(case=case, engine=engine, implementation=engine.value, works=True, how=How.TRIED)
+        for case, engine in zip(cases, (Engine.NVDEC, Engine.NVENC), strict=True)
+    )
+    gpus = tuple(
+        Device(
+            device=uuid,
+            node=name,
+            kind=DeviceKind.GPU,
+            name="NVIDIA L4",
+            engines={Engine.NVDEC: 4, Engine.NVENC: 2},
+            trials=trials,
+            architecture="ada",
+            driver_branch="580",
+            free_memory_bytes=20 << 30,
+        )
+        for uuid in uuids
+    )
+    return ray, replace(ray.unprobed(), devices=(*gpus, *ray.unprobed().devices))
+
+
+def nvenc(job: str, pieces: int) -> JobReport:
+    """Return what a client says of a job that asks for NVENC."""
+    return JobReport(replace(plain_demand(job, pieces), encoder=EncoderChoice.NVENC), {})

@@ -1,0 +1,123 @@
+"""A simulated node under a supervisor whose polls ask a faked NVML."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from codecfleet.cluster.fleet_file import load_fleet
+from codecfleet.cluster.placement.build import node_of_report
+from codecfleet.cluster.placement.inventory import Device, DeviceState
+from codecfleet.cluster.probes.absence import NotApplicable
+from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.health_poll import HealthPoll
+from codecfleet.cluster.supervisor.events import (
+    HealthSeen,
+    HealthUnseen,
+    NodesSeen,
+    Probed,
+)
+from codecfleet.cluster.supervisor.messages import JobReport, RayNode
+from codecfleet.cluster.supervisor.status import status_of
+from codecfleet.cluster.supervisor.status_lines import status_lines
+from codecfleet.testing.fake_nvml import FakeNvml
+from codecfleet.testing.simulated_report import simulated_report
+
+from .core_worlds import World
+from .test_gpu_workers import _demand
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+NOW = datetime(2023, 1, 1, tzinfo=UTC)
+
+
+OURS = 7  # the pid of every worker of World
+
+
+class Watched:
+    """A simulated node under a supervisor whose polls ask a faked NVML."""
+
+    def __init__(self, fleet: str, cores: int = 64) -> None:
+        simulated = load_fleet(fleet).nodes[0]
+        self.nvml = FakeNvml(simulated)
+        self.poll_health = HealthPoll(self.nvml, now_utc=lambda: NOW)
+        report = simulated_report(simulated, fleet)
+        self.probed = node_of_report(report)
+        self.probed = replace(self.probed, state=DeviceState.OPEN)
+        self.gpus = [device for device in self.probed.devices if device.kind is not DeviceKind.CPU]
+        self.ray = RayNode(
+            node=self.probed.node, name=self.probed.node, cores=cores, free_cores=cores, gpus=len(self.gpus)
+        )
+        self.world = World()
+        self.world.gpus = {f"{self.ray.node}/gpu#{number}": gpu.device for number, gpu in enumerate(self.gpus)}
+        self.world.tell(NodesSeen((self.ray,)))
+        self.world.tell(Probed(self.probed))
+        self.fps: dict[str, float] = {}
+        self.jobs: tuple[JobReport, ...] = ()
+        self.poll()
+
+    @property
+    def device(self) -> Device:
+        """The first GPU as placement counts on it."""
+        book = self.world.core.state.nodes.get(self.ray.node)
+        assert book is not None
+        return next(each for each in book.node.devices if each.device == self.gpus[0].device)
+
+    @property
+    def raw(self) -> str:
+        """Its UUID in the faked NVML."""
+        return self.nvml.devices[0].simulated.uuid
+
+    def poll(self, times: int = 1, pids: Iterable[int] = (OURS,)) -> None:
+        """Let 10 s pass and poll, so many times."""
+        for _ in range(times):
+            self.world.wait(5)
+            self.say()
+            self.world.wait(5)
+            found = self.poll_health.poll(frozenset(pids))
+            event = (
+                HealthUnseen(self.ray.node, found.reason)
+                if isinstance(found, NotApplicable)
+                else HealthSeen(self.ray.node, found, self.fps)
+            )
+            self.world.tell(event)
+
+    def sessions(self, pieces: int = 100) -> int:
+        """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""
+        demand = replace(_demand(pieces), renditions=(), needs_gpu=True)
+        self.say(JobReport(demand))
+        lanes = self.world.core.state.placement.lanes
+        return sum(lane.sessions for lane in lanes if lane.device == self.gpus[0].device)
+
+    def say(self, *jobs: JobReport) -> None:
+        """Have the client report these jobs, or those of its last report again."""
+        self.jobs = jobs or self.jobs
+        if self.jobs:
+            self.world.report("c", *self.jobs)
+
+    @property
+    def text(self) -> str:
+        """What ``codecfleet status`` prints."""
+        return "\n".join(status_lines(status_of(self.world.core.state, {}, (), self.world.now_s)))
+
+    @property
+    def log(self) -> str:
+        """What the status says of the devices."""
+        return str(status_of(self.world.core.state, {}, (), self.world.now_s).devices)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """One H200 of a simulated fleet."""
+    return Watched("h200-l40s")
+
+
+def _at_work(watched: Watched) -> str:
+    """Give the first GPU's worker work that keeps it busy; return the worker."""
+    watched.sessions()
+    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
+    demand = replace(_demand(100), renditions=(), needs_gpu=True)
+    watched.say(JobReport(demand, {seat.worker: 7}))
+    return seat.worker

@@ -1,0 +1,103 @@
+"""Frames in every form that an encoder takes them, and the file that comes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from codecfleet import EncodeReport, Fleet
+from codecfleet.testing.clips import picture
+from codecfleet.testing.fake_device import FakeDevice
+from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
+
+WIDTH, HEIGHT, COUNT = 64, 48, 12
+
+
+TIMES = [Fraction(n, 25) + Fraction(n // 4, 100) for n in range(COUNT)]
+
+
+CODECS = ["h264", "hevc", "av1"]
+
+
+def rgb(number: int) -> NDArray[np.uint8]:
+    """Return a picture as rows, columns and channels."""
+    return np.asarray(picture(number, WIDTH, HEIGHT).to_ndarray(format="rgb24"))
+
+
+def nv12(number: int) -> NDArray[np.uint8]:
+    """Return a picture as the rows of NV12."""
+    return np.asarray(picture(number, WIDTH, HEIGHT).reformat(format="nv12").to_ndarray())
+
+
+def timed(number: int) -> VideoFrame:
+    """Return a software frame at its time."""
+    frame = picture(number, WIDTH, HEIGHT)
+    frame.pts, frame.time_base = int(TIMES[number] * 100), Fraction(1, 100)
+    return frame
+
+
+def on_device(device: FakeDevice, number: int, kind: str) -> object:
+    """Return a picture in the fake device's memory, as a tensor or by the CUDA array interface."""
+    rows = nv12(number)
+    address = int(device.driver.cuMemAlloc(rows.nbytes)[1])
+    np.ctypeslib.as_array(device.driver.memory[address])[:] = rows.reshape(-1)
+    if kind == "tensor":
+        return FakeDeviceTensor(address, (1, 1, *rows.shape), item_bytes=1)
+
+    class Array:
+        """What has the interface alone."""
+
+        __cuda_array_interface__ = {  # noqa: RUF012 - what the interface is
+            "shape": rows.shape,
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    return Array()
+
+
+async def given(items: list[Any]) -> AsyncIterator[Any]:
+    """Yield items as an asynchronous source."""
+    for item in items:
+        yield item
+
+
+def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:  # noqa: ANN401
+    """Encode, in a loop of its own."""
+    fleet = Fleet(gpu=(device or FakeDevice()).gpu)
+    return asyncio.run(fleet.encode(items, str(output), **({"preset": 1} | options)))  # type: ignore[arg-type]
+
+
+def shown(path: Path) -> list[VideoFrame]:
+    """Decode a file."""
+    with av.open(str(path)) as container:
+        return list(container.decode(container.streams.video[0]))
+
+
+def seconds(frames: list[VideoFrame]) -> list[Fraction]:
+    """Return the frames' times."""
+    return [(frame.pts or 0) * Fraction(frame.time_base or 0) for frame in frames]
+
+
+def close(frame: VideoFrame, number: int) -> bool:
+    """Tell whether a decoded frame is picture ``number``, as far as coding left it."""
+    wanted = picture(number, WIDTH, HEIGHT).reformat(format=frame.format.name).to_ndarray().astype(int)
+    return bool(np.abs(frame.to_ndarray().astype(int) - wanted).mean() < 12)
+
+
+def failing() -> Iterator[object]:
+    """Yield a frame, and fail."""
+    yield picture(0, WIDTH, HEIGHT)
+    message = "the camera fell over"
+    raise RuntimeError(message)
+
+
+CBR = {"fps": 25, "encoder_options": (("rc", "cbr"), ("bitrate", "9000"))}
