@@ -189,7 +189,7 @@ def read_modules(root: Path, folders: Iterable[str]) -> dict[str, Module]:
         folders: those that hold the product's packages; ``codecfleet`` itself gives its own modules alone.
     """
     paths = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
-    own = [*sorted((root / PACKAGE).glob("*.py")), *sorted((root / PACKAGE / "testing").glob("*.py"))]
+    own = sorted((root / PACKAGE).rglob("*.py"))  # its links to the folders are not followed
     modules: dict[str, Module] = {}
     for path in [*paths, *own]:
         parts = list(path.relative_to(root).with_suffix("").parts)
