@@ -23,11 +23,10 @@ from .private_ray import (
     NAMESPACE,
     PrivateRay,
     environment,
-    reread_environment,
     sigterm_untouched,
     start_private_ray,
-    without_relayed_messages,
 )
+from .ray_internals import reread_environment, without_relayed_messages
 from .ray_words import first_line
 
 __all__ = ["Connection", "Origin", "connect"]
@@ -157,6 +156,7 @@ def _take(address: str | None) -> Connection:
     if address is None:
         notes = _note_imported()
         _shared.private = start_private_ray()
+        notes += _shared.private.notes
         _shared.origin = Origin.PRIVATE
     else:
         notes = ()

@@ -1,9 +1,10 @@
 """A Ray of our own: local, loopback only, without dashboard, gone when we are.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
-share /tmp/ray with strangers, start three processes nobody here needs, and talk on stdout and stderr. This module
-starts the same Ray without that. Most of it has public switches; ``_lean`` names the others and what each buys
-(measured on 2 cores: 2.7 s to start and 1.1 s to stop became 1.4 s and 0.35 s, and 9 processes became 6).
+share /tmp/ray with strangers, start three processes that are not needed here, and talk on stdout and stderr. This
+module starts the same Ray without that, by public switches and by the lean start of ``ray_internals`` (measured on 2
+cores: 2.7 s to start and 1.1 s to stop became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start
+does not know is started by public switches alone, and must then prove that it listens on loopback only.
 """
 
 import ctypes
@@ -17,18 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from ctypes import byref
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import FleetUnavailable
-from . import machine, undertaker
+from . import machine, ray_internals, undertaker
+from .listening import listening_addresses
 from .ray_words import first_line
-from .undertaker import end_processes_in
+from .undertaker import end_processes_in, processes_in
 from .visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
 
 __all__ = [
@@ -36,9 +39,7 @@ __all__ = [
     "NAMESPACE",
     "PrivateRay",
     "environment",
-    "reread_environment",
     "start_private_ray",
-    "without_relayed_messages",
 ]
 
 NAMESPACE = "codecfleet"
@@ -50,14 +51,11 @@ DEATH_KNOBS = {
 """Read by the driver alone: a call to a process on a crashed node fails after 0.1 s, not 2 s."""
 
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
-_NO_HELPERS: Mapping[str, Any] = {"no_monitor": True, "include_log_monitor": False}
 _STORE_MAX_BYTES = 512 << 20
 _STORE_MIN_BYTES = 80 << 20  # Ray refuses less than 75 MiB
 _SHARED_MEMORY_FLOOR_BYTES = 128 << 20
 _PRESTART_CORES_MAX = 4
 _BASE_LENGTH_MAX = 25  # a Unix socket's path ends at 107 characters, and we and Ray add up to 82
-_SIGACTION_BYTES = 512  # struct sigaction has 152 on 64-bit Linux
-_REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
 _STALE_AFTER_S = 60.0
 _PREFIX = "cf-ray-"
 
@@ -71,22 +69,23 @@ class PrivateRay:
     lock: int
     undertaker: "subprocess.Popen[bytes]"
     former_log_level: int
+    processes: frozenset[int] = frozenset()
+    """Those that this process started, each of which a Ray node needs."""
+    notes: tuple[str, ...] = ()
+    """What belongs in a job's report."""
 
     def is_alive(self) -> bool:
         """Whether the processes that make up a Ray node all run."""
-        from ray._private import worker  # noqa: PLC0415 - see _init
-
-        node: Any = worker._global_node  # noqa: SLF001 - no public way
-        return node is not None and not node.dead_processes()
+        return self.processes == _children(self.processes)
 
     def stop(self) -> None:
         """End every process of it, wait until they are gone, and remove what it wrote."""
-        import ray  # noqa: PLC0415 - see _init
+        import ray
 
         with sigterm_untouched():
             ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
-        reread_environment()
+        ray_internals.reread_environment()
         self.bury()
 
     def bury(self) -> None:
@@ -110,18 +109,52 @@ def start_private_ray() -> PrivateRay:
     directory, lock = _make_directory()
     started = PrivateRay(directory, lock, _hire_undertaker(directory), logging.getLogger("ray").level)
     try:
-        _init(directory)
+        notes = _init(directory)
     except Exception as error:
-        import ray  # noqa: PLC0415 - see _init
+        import ray
 
         with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
             ray.shutdown()
         started.bury()
+        if isinstance(error, FleetUnavailable):
+            raise
         message = f"the embedded Ray did not start: {first_line(error)}"
         raise FleetUnavailable(
             message, "Check free space, memory and process limits; RAY_TMPDIR moves its files."
         ) from error
-    return started
+    return replace(started, processes=_children(processes_in(directory)), notes=notes)
+
+
+def _children(processes: Iterable[int]) -> frozenset[int]:
+    """Return those of ``processes`` that this process started and that run."""
+    return frozenset(process for process in processes if _is_running_child(process))
+
+
+def _is_running_child(process: int) -> bool:
+    with suppress(OSError):
+        # proc_pid_stat(5): the name in parentheses may hold anything; state and parent follow it.
+        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+        return int(parent) == os.getpid() and state not in "ZX"
+    return False
+
+
+class _SigAction(ctypes.Structure):
+    """``struct sigaction`` of glibc and musl on 64-bit Linux (signal.h)."""
+
+    _fields_: ClassVar = [
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),  # 1,024 signals
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    ]
+
+
+def _sigaction(new: Any, former: Any) -> None:  # noqa: ANN401 - ctypes has no type for a pointer
+    """Call sigaction(2) for SIGTERM."""
+    call = ctypes.CDLL(None, use_errno=True).sigaction
+    call.argtypes = (ctypes.c_int, ctypes.POINTER(_SigAction), ctypes.POINTER(_SigAction))
+    if call(signal.SIGTERM, new, former):
+        raise OSError(ctypes.get_errno(), "sigaction")
 
 
 @contextmanager
@@ -132,13 +165,12 @@ def sigterm_untouched() -> Iterator[None]:
     the default, so that a handler of the user's would be lost. Python's ``signal`` sees neither, and works in the main
     thread only: hence the C library.
     """
-    sigaction = ctypes.CDLL(None).sigaction
-    former = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    sigaction(int(signal.SIGTERM), None, former)
+    former = _SigAction()
+    _sigaction(None, byref(former))
     try:
         yield
     finally:
-        sigaction(int(signal.SIGTERM), former, None)
+        _sigaction(byref(former), None)
 
 
 def _hire_undertaker(directory: Path) -> "subprocess.Popen[bytes]":
@@ -147,12 +179,14 @@ def _hire_undertaker(directory: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
 
 
-def _init(directory: Path) -> None:
+def _init(directory: Path) -> tuple[str, ...]:
+    """Start Ray; return what belongs in a job's report."""
     cores = machine.cores()
     variables = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # chosen either way, so that Ray does not warn about the choice
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_AUTH_TOKEN": _token(),
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray packs the working directory, and starts workers through uv
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         # Ray starts a Python per core ahead of need; we use one per eight.
@@ -163,21 +197,61 @@ def _init(directory: Path) -> None:
     if slices is not None:
         variables[CUDA_VARIABLE] = slices
     with environment(variables), sigterm_untouched():
-        import ray  # noqa: PLC0415 - it reads its environment when it is imported
+        imported_before = _import_ray()
+        ray_internals.reread_environment()
+        options: dict[str, Any] = {
+            "address": "local",
+            "namespace": NAMESPACE,
+            "num_cpus": cores,
+            "num_gpus": None if slices is None else slices.count(",") + 1,
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": logging.CRITICAL,
+            "object_store_memory": _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes()),
+        }
+        obstacle = ray_internals.why_no_lean_start()
+        if not obstacle:
+            _start_lean(options, directory)
+            return ()
+        _start_publicly(options, directory, imported_before=imported_before)
+        return (f"Ray was started by its public switches alone, which takes longer: {obstacle}",)
 
-        reread_environment()  # it may have been imported before
-        with _lean():
-            ray.init(
-                address="local",
-                namespace=NAMESPACE,
-                num_cpus=cores,
-                num_gpus=None if slices is None else slices.count(",") + 1,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                object_store_memory=_store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes()),
-                _temp_dir=str(directory / "r"),
-            )
+
+@cache
+def _token() -> str:
+    """Return this process's token; one for all its starts, since not every Ray can be made to forget the first."""
+    return secrets.token_hex(32)
+
+
+@cache
+def _import_ray() -> bool:
+    """Import Ray in the environment that it shall read; tell whether it had read another before."""
+    imported_before = "ray" in sys.modules
+    import_module("ray")
+    return imported_before
+
+
+def _start_lean(options: Mapping[str, Any], directory: Path) -> None:
+    import ray
+
+    with ray_internals.lean_start():
+        ray.init(**options, _temp_dir=str(directory / "r"))  # a shorter path than RAY_TMPDIR gives
+
+
+def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_before: bool) -> None:
+    """Start a Ray of which nothing but its public interface is known, and see that it keeps to loopback."""
+    import ray
+
+    advice = f"Install a version of Ray that this codecfleet was tested with: {ray_internals.tested_versions()}."
+    if imported_before:
+        message = f"Ray {ray.__version__} was imported before the fleet opened, and may not listen on loopback only"
+        raise FleetUnavailable(message, f"Open the fleet before `import ray`. {advice}")
+    with environment({"RAY_TMPDIR": str(directory)}):
+        ray.init(**options)
+    strangers = [str(found) for found in listening_addresses(processes_in(directory)) if not found.is_loopback]
+    if strangers:
+        message = f"Ray {ray.__version__} listens on {', '.join(sorted(strangers))}, not on loopback only"
+        raise FleetUnavailable(message, advice)
 
 
 def _slices_for_ray() -> str | None:
@@ -215,83 +289,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def reread_environment() -> None:
-    """Make an imported Ray forget the settings and the token it once read from the environment."""
-    from ray import _raylet  # noqa: PLC0415 - see _init
-
-    # The stubs of Ray's compiled module leave both out.
-    _raylet.Config.initialize("")  # type: ignore[attr-defined]
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
-
-
-@contextmanager
-def without_relayed_messages() -> Iterator[None]:
-    """Connect without Ray's relay that prints the cluster's messages to *stdout*: what they say we raise as errors."""
-    from ray._private import worker  # noqa: PLC0415 - see _init
-
-    with _replaced([(worker, "listen_error_messages", _nothing)]):
-        yield
-
-
-@contextmanager
-def _lean() -> Iterator[None]:
-    """Start Ray without what only clusters need."""
-    from ray._private import parameter, ray_constants, services, utils  # noqa: PLC0415 - see _init
-
-    replacements: list[tuple[ModuleType, str, Any]] = [
-        # No autoscaler and no log forwarder: two Pythons less, and no waiting for them to end.
-        (parameter, "RayParams", partial(parameter.RayParams, **_NO_HELPERS)),
-        # No dashboard: include_dashboard=False only starts an empty one, and waits a second for it.
-        (services, "start_api_server", _no_dashboard),
-        # No dashboard agent but the bare stub that Ray's node waits for: nothing that samples, serves or scrapes.
-        (utils, "get_dashboard_dependency_error", _no_dashboard_packages),
-        # The node registers 0.8 s after its start, but Ray looks only once a second.
-        (services, "get_node", partial(_get_node_soon, services.get_node)),
-        # The same as the environment variable, for a Ray that was imported before we could set it.
-        (ray_constants, "ENABLE_RAY_CLUSTER", False),
-        # Under `uv run` Ray would pack the working directory and start its workers through uv.
-        (ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False),
-    ]
-    with _replaced(replacements), without_relayed_messages():
-        yield
-
-
-@contextmanager
-def _replaced(replacements: list[tuple[ModuleType, str, Any]]) -> Iterator[None]:
-    """Replace attributes of Ray's modules, and put them back for a later ``ray.init`` of the user's."""
-    former = [(module, name, getattr(module, name)) for module, name, _ in replacements]
-    for module, name, value in replacements:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in former:
-            setattr(module, name, value)
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-def _no_dashboard(*_: object, **__: object) -> tuple[None, None]:
-    return None, None
-
-
-def _no_dashboard_packages() -> ImportError:
-    return ImportError("the embedded Ray has no dashboard")
-
-
-def _get_node_soon(get_node: Callable[[str, str], object], gcs_address: str, node_id: str) -> object:
-    from ray._private import services, state  # noqa: PLC0415 - see _init
-
-    view = state.GlobalState()
-    view._initialize_global_state(services._get_gcs_client_options(gcs_address))  # noqa: SLF001 - no public way
-    until = time.monotonic() + _REGISTER_S
-    while time.monotonic() < until and all(node["NodeID"] != node_id for node in view.node_table()):
-        time.sleep(0.02)
-    return get_node(gcs_address, node_id)
 
 
 def _bases() -> list[Path]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["end_processes_in"]
+__all__ = ["end_processes_in", "processes_in"]
 
 _PASSES_MAX = 20
 
@@ -21,7 +21,7 @@ _PASSES_MAX = 20
 def end_processes_in(directory: Path) -> None:
     """Kill every process that holds a file open inside ``directory``: each of Ray's processes writes a log there."""
     for _ in range(_PASSES_MAX):
-        found = list(_processes_in(directory))
+        found = list(processes_in(directory))
         if not found:
             return
         for process in found:
@@ -29,7 +29,8 @@ def end_processes_in(directory: Path) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
-def _processes_in(directory: Path) -> Iterator[int]:
+def processes_in(directory: Path) -> Iterator[int]:
+    """Yield every other process that holds a file open inside ``directory``."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds_file_in(entry, directory):
             yield int(entry.name)

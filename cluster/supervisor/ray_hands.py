@@ -11,14 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 import msgpack
+
 import ray
-from ray.experimental import internal_kv
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..placement.inventory import Node
 from ..private_ray import NAMESPACE
+from ..ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
 from ..worker_facts import WorkerFacts
 from .events import Order, Reserve, Start
 from .gpu_bundles import GpuBundles, reserve_on
@@ -31,7 +32,7 @@ WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
-ORDERS_KEY = b"codecfleet/orders"
+ORDERS_KEY = "codecfleet/orders"
 ADOPT_LIMIT_S = 5.0
 
 
@@ -157,9 +158,9 @@ class ClusterHands(RayCalls):
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Keep them in Ray's own key-value store, which lives as long as the cluster."""
+        """Keep them in the cluster itself."""
         packed = msgpack.packb({node: order.value for node, order in orders.items()})
-        await asyncio.to_thread(internal_kv._internal_kv_put, ORDERS_KEY, packed, overwrite=True)  # noqa: SLF001
+        await asyncio.to_thread(keep_in_cluster, ORDERS_KEY, packed)
 
     async def recall(self) -> dict[str, Order]:
         """Read them back."""
@@ -172,8 +173,8 @@ class ClusterHands(RayCalls):
 
 def live_nodes() -> tuple[RayNode, ...]:
     """Return the live nodes of the cluster, with what nobody has reserved."""
-    free = _free_by_node()
-    draining = _draining_nodes()
+    free = free_resources_by_node()  # where Ray does not tell, a node's whole size stands in
+    draining = draining_nodes()
     return tuple(
         RayNode(
             node=node["NodeID"],
@@ -191,7 +192,7 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 async def recall_orders() -> dict[str, Order]:
     """Return what users asked about nodes, as the supervisor keeps it."""
-    packed = await asyncio.to_thread(internal_kv._internal_kv_get, ORDERS_KEY)  # noqa: SLF001
+    packed = await asyncio.to_thread(kept_in_cluster, ORDERS_KEY)
     return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
 
 
@@ -199,15 +200,3 @@ def _reserved_workers() -> list[str]:
     table: dict[str, Any] = placement_group_table()
     names = [entry["name"] for entry in table.values() if entry["state"] != "REMOVED"]
     return [name.removeprefix(BUNDLE_PREFIX) for name in names if name.startswith(BUNDLE_PREFIX)]
-
-
-def _free_by_node() -> dict[str, dict[str, float]]:
-    with suppress(Exception):  # a private call of Ray's: without it, a node's whole size stands in
-        return dict(ray._private.state.available_resources_per_node())  # noqa: SLF001 - Ray has no public one
-    return {}
-
-
-def _draining_nodes() -> dict[str, int]:
-    with suppress(Exception):  # a private call of Ray's, which Serve and Train use too
-        return dict(ray._private.state.state.get_draining_nodes())  # noqa: SLF001 - Ray has no public one
-    return {}

@@ -1,7 +1,5 @@
 """Probes a node of a Ray cluster: the same code as ``codecfleet doctor``, in a task on that node."""
 
-import os
-from contextlib import suppress
 from typing import Any
 
 import ray
@@ -11,7 +9,7 @@ from ..placement.build import node_of_report
 from ..placement.inventory import Node
 from ..probes.node_report import NodeReport, pack, unpack
 from ..probes.probe_node import probe_node
-from ..visible_device import CUDA_VARIABLE
+from ..ray_internals import cuda_visible_to_node
 
 __all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
 
@@ -22,18 +20,7 @@ OWN_LIMIT_S = 100.0
 
 
 def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the one argument of a Ray task
-    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), _cuda_visible()
-
-
-def _cuda_visible() -> str | None:
-    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node.
-
-    A task without GPUs inherits it, unless Ray was told to blank it there; what it was, Ray remembers.
-    """
-    with suppress(Exception):  # private to Ray: without it the environment stands in
-        entries = ray._private.worker.global_worker.original_visible_accelerator_ids["GPU"]  # noqa: SLF001 - as above
-        return None if entries is None else ",".join(entries)
-    return os.environ.get(CUDA_VARIABLE)
+    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node()
 
 
 async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:

@@ -52,6 +52,11 @@ async def ask(connection, work):
 def tell(**facts):
     print(json.dumps(facts), flush=True)
 """
+PUBLICLY = """
+from codecfleet.cluster import ray_internals
+ray_internals.public_only = True
+"""
+"""Before a script: what Ray has beyond its public interface is unknown."""
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
@@ -65,15 +70,17 @@ def places(tmp_path: Path) -> Iterator[Mapping[str, str]]:
         yield {**os.environ, "HOME": str(home), "RAY_TMPDIR": short, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def script(body: str) -> list[str]:
+def script(body: str, first: str = "") -> list[str]:
     """Return the command that runs ``body`` after the prelude."""
-    return [sys.executable, "-c", PRELUDE + textwrap.dedent(body)]
+    return [sys.executable, "-c", PRELUDE + first + textwrap.dedent(body)]
 
 
-def run(body: str, places: Mapping[str, str], *prefix: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+def run(
+    body: str, places: Mapping[str, str], *prefix: str, first: str = ""
+) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     """Run a script to its end; return the facts of its last line, and how it ended."""
     done = subprocess.run(
-        [*prefix, *script(body)], env=dict(places), capture_output=True, text=True, timeout=60, check=False
+        [*prefix, *script(body, first)], env=dict(places), capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done
@@ -89,8 +96,12 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_good_guest(places: Mapping[str, str]) -> None:
-    """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left."""
+@pytest.mark.parametrize("first", ["", PUBLICLY], ids=["lean", "public"])
+def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
+    """Loopback only, nothing in the home, environment and signal handlers as they were, not a word, nothing left.
+
+    A Ray that is started by public calls alone says why, and tells on standard output that a worker died.
+    """
     facts, done = run(
         """
         called = []
@@ -120,6 +131,7 @@ def test_a_good_guest(places: Mapping[str, str]) -> None:
         asyncio.run(main())
         """,
         places,
+        first=first,
     )
     assert facts["same"]
     assert facts["called"] == ["ours", "ours"]
@@ -128,11 +140,49 @@ def test_a_good_guest(places: Mapping[str, str]) -> None:
     assert facts["lost"] == "WorkerLost"
     assert facts["shared"] == 1
     assert facts["left"] == []
-    assert facts["notes"] == []
     assert facts["origin"] == "private"
     assert written(places) == []
-    assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+    if first:
+        assert "public switches alone, which takes longer: its internals are switched off" in facts["notes"][0]
+    else:
+        assert facts["notes"] == []
+        assert done.stdout.count("\n") == 1
+
+
+def test_a_second_start_by_public_calls(places: Mapping[str, str]) -> None:
+    """A process may start a private Ray again, and a cluster keeps what is kept in it, with public calls alone."""
+    facts, done = run(
+        """
+        async def main():
+            kept = []
+            for _ in range(2):
+                connection = await connect()
+                counted = await ask(connection, works.Count(job="j", label="a"))
+                kept.append(ray_internals.kept_in_cluster("key"))
+                ray_internals.keep_in_cluster("key", b"first")
+                ray_internals.keep_in_cluster("key", b"last")
+                kept.append(ray_internals.kept_in_cluster("key").decode())
+                alive = connection.is_alive()
+                raylet = next(process for process in tree() if process.name() == "raylet")
+                unknown = [ray_internals.free_resources_by_node(), [*ray_internals.draining_nodes()]]
+                await connection.close()
+            tell(kept=kept, counted=counted, alive=alive, gone=not raylet.is_running(), unknown=unknown)
+        asyncio.run(main())
+        """,
+        places,
+        first=PUBLICLY,
+    )
+    assert facts == {"kept": [None, "last"] * 2, "counted": 1, "alive": True, "gone": True, "unknown": [{}, []]}
+    assert done.stderr == ""
+
+
+def test_a_late_start_by_public_calls_is_refused(places: Mapping[str, str]) -> None:
+    """A Ray that is not known may not be started after an import in which it read other settings."""
+    facts, _ = run("import ray" + REFUSED.replace("ADDRESS", "None"), places, first=PUBLICLY)
+    assert facts["kind"] == "FleetUnavailable"
+    assert "was imported before the fleet opened" in facts["message"]
+    assert "before `import ray`" in facts["next_step"]
 
 
 def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:

@@ -1,14 +1,19 @@
 """The parts of the embedded Ray that need no Ray: sizes, environment, files, and the undertaker."""
 
+import ctypes
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
 import pytest
 
 from codecfleet.cluster import private_ray, undertaker
+from codecfleet.cluster.listening import listening_addresses
 from codecfleet.errors import FleetUnavailable
 
 MIB = 1 << 20
@@ -97,3 +102,30 @@ def test_nobody_there_is_no_trouble(tmp_path: Path) -> None:
     """Looking for processes in a directory that nobody uses, or that is gone, ends none."""
     undertaker.end_processes_in(tmp_path)
     undertaker.end_processes_in(tmp_path / "gone")
+
+
+def test_the_signal_structure_is_the_c_librarys() -> None:
+    """``struct sigaction`` has the size of 64-bit Linux, and reading it finds the handler that Python set."""
+    assert ctypes.sizeof(private_ray._SigAction) == 152
+    former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with private_ray.sigterm_untouched():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        found = private_ray._SigAction()
+        private_ray._sigaction(None, ctypes.byref(found))
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert found.handler == int(signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", str(IPv4Address(0)), "::1", "::"])
+def test_listening_addresses_are_read(address: str) -> None:
+    """The addresses of a process's listening sockets are known, and not those of sockets that are closed."""
+    me = [os.getpid()]
+    before = listening_addresses(me)
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.bind((address, 0))
+        assert listening_addresses(me) == before
+        listener.listen()
+        assert listening_addresses(me) == before | {ip_address(address)}
+    assert listening_addresses(me) == before
