@@ -21,7 +21,7 @@ from .hdr_bytes import (
     mastering_display_to_bytes,
 )
 from .media import UNSPECIFIED, Colour, HdrStatic, VideoFormat
-from .nvidia.nvdec_support import track_facts, unsupported_reason
+from .nvdec_support import track_facts, unsupported_reason
 
 if TYPE_CHECKING:
     from av import VideoFrame

@@ -1,31 +1,33 @@
 """What a worker's device offers to the work that runs on it."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
 from .decoding import PictureDecoder
 from .encoder_settings import Codec, EncoderSettings
 
 if TYPE_CHECKING:
     from .encoder_session import EncoderSession
-    from .nvidia.device_pictures import PictureConversion, PictureMover
-    from .nvidia.nvdec_options import NvdecOptions
+    from .nvdec_options import NvdecOptions
     from .nvidia.nvenc_device import EncoderCapabilities
     from .surfaces.conversion import Conversion
     from .surfaces.device_frame import DevicePicture, TimedPicture
 
-__all__ = ["SESSIONS_OPENING", "DeviceUse", "WorkerDevice"]
+__all__ = ["SESSIONS_OPENING", "PictureConversion", "PictureMover", "SessionCounts", "WorkerDevice"]
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 """Why somebody in a hurry got none: a matter of course while a worker is new."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUse:
+class SessionCounts:
     """How a device is used: its sessions that were made since the process began, and how many decode and encode now.
 
     ``refusals`` counts encoder sessions that the driver did not open for their number, and ``refused_at`` is how many
@@ -37,6 +39,63 @@ class DeviceUse:
     encoding: int = 0
     refusals: int = 0
     refused_at: int = 0
+
+
+class PictureMover(ABC):
+    """Takes pictures from the host to a device and back, exactly. Used by one thread at a time."""
+
+    @abstractmethod
+    def to_device(self, picture: VideoFrame) -> "DevicePicture":
+        """Return a software picture as the device holds it.
+
+        Raises:
+            EngineUnfit: no surface holds it exactly.
+            DeviceError: the copy failed, or there is no memory for it.
+        """
+
+    @abstractmethod
+    def to_host(self, picture: "DevicePicture") -> VideoFrame:
+        """Return a picture as software would have decoded it.
+
+        Raises:
+            DeviceError: the copy failed.
+        """
+
+    @abstractmethod
+    def fetch(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
+        """Return a copy of what lies on the device.
+
+        Raises:
+            DeviceError: the copy failed.
+        """
+
+    @abstractmethod
+    def wait_for(self, streams: Iterable[int]) -> None:
+        """Wait for all work in streams of the device, given by their handles.
+
+        Raises:
+            DeviceError: the work failed, or there is no such stream.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what it holds of the device."""
+
+
+class PictureConversion(ABC):
+    """Makes pictures of one format and size into those of another. Used by one thread at a time."""
+
+    @abstractmethod
+    def convert(self, picture: "DevicePicture") -> "DevicePicture":
+        """Return the converted picture, complete.
+
+        Raises:
+            DeviceError: the device refused, or has no memory for it.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give its memory back."""
 
 
 class WorkerDevice(ABC):
@@ -62,8 +121,20 @@ class WorkerDevice(ABC):
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
         """Return ``surfaces``, or ``pictures``, on sessions that are opened with ``options``."""
 
+    def listening(self) -> AbstractContextManager[object]:
+        """Watch for pictures that the decoder calls wrong, as long as the context lasts: enter it to decode."""
+        return nullcontext()
+
     @abstractmethod
-    def use(self) -> DeviceUse:
+    def free_bytes(self) -> int:
+        """Return how much of its memory is free.
+
+        Raises:
+            EngineUnfit, DeviceError: it cannot be opened.
+        """
+
+    @abstractmethod
+    def use(self) -> SessionCounts:
         """Say how it is used; answers at once, whatever else is under way."""
 
     @abstractmethod

@@ -9,8 +9,7 @@ from .surfaces.conversion import device_conversion
 from .surfaces.device_frame import DevicePicture
 
 if TYPE_CHECKING:
-    from .device import WorkerDevice
-    from .nvidia.device_pictures import PictureConversion
+    from .device import PictureConversion, WorkerDevice
     from .surfaces.formats import SurfaceFormat
 
 __all__ = ["DeviceChain"]

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from .decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
-from .nvidia.device_pictures import PictureMover
+from .device import PictureMover
 from .surfaces.device_frame import DevicePicture
 
 if TYPE_CHECKING:

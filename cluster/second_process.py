@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ..actors.device import DeviceUse
+from ..actors.device import SessionCounts
 from .outcome import Outcome, unpacked
 
 __all__ = [
@@ -82,7 +82,7 @@ class SecondState:
     frames_done: int = 0
     running: tuple[tuple[str, str], ...] = ()
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    use: DeviceUse = field(default_factory=DeviceUse)
+    use: SessionCounts = field(default_factory=SessionCounts)
 
 
 class Ready(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .actors.encoder_settings import Codec
     from .actors.media import SeiMessage
-    from .actors.nvidia.nvdec_options import NvdecOptions
+    from .actors.nvdec_options import NvdecOptions
     from .actors.nvidia.nvenc_rates import RateChange
     from .actors.surfaces.frames import Frame
     from .errors import (
@@ -82,7 +82,7 @@ _HOMES = {
     "actors.encoder_settings": ("Codec",),
     "actors.surfaces.frames": ("Frame",),
     "actors.media": ("SeiMessage",),
-    "actors.nvidia.nvdec_options": ("NvdecOptions",),
+    "actors.nvdec_options": ("NvdecOptions",),
     "actors.nvidia.nvenc_rates": ("RateChange",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.encode_request": ("EncodeFrame", "EncodeReport"),

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ..actors.device import WorkerDevice
 from ..actors.encoder_settings import Codec
-from ..actors.nvidia.nvdec_options import PLAIN, NvdecOptions
+from ..actors.nvdec_options import PLAIN, NvdecOptions
 from ..cluster.pool import Pool
 from ..errors import UsageError
 from .channel import EventChannel
@@ -254,7 +254,7 @@ class Fleet:
 
     def _device(self) -> WorkerDevice:
         if self._gpu is None:
-            from .own_gpu import own_gpu  # noqa: PLC0415 - what decodes on a GPU, which plans do without
+            from ..cluster.own_gpu import own_gpu  # noqa: PLC0415 - what decodes on a GPU, which plans do without
 
             self._gpu = own_gpu()
         return self._gpu

@@ -14,14 +14,13 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ..actors.device import WorkerDevice
+from ..actors.device import PictureMover, WorkerDevice
 from ..actors.encoder_pix_fmt import choose_pix_fmt
 from ..actors.encoder_session import EncodedPacket, EncoderSession
 from ..actors.encoder_settings import Codec, EncoderSettings
 from ..actors.encoder_tables import settle_encoder
 from ..actors.encoding import SoftwareEncoder
 from ..actors.media import VideoFormat
-from ..actors.nvidia.device_pictures import PictureMover
 from ..actors.nvidia.nvenc_options import SETTINGS as NVENC_SETTINGS
 from ..actors.nvidia.nvenc_profiles import settle_nvenc
 from ..actors.surfaces.device_frame import DevicePicture, TimedPicture

@@ -22,7 +22,6 @@ from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, Sess
 from .frame_request import FramesReport
 from .frame_slots import FrameSlots, FrameTask, Superseded
 from .frame_source import FrameSource, Way
-from .own_gpu import OwnGpu
 from .track_ranges import PlannedSegment
 
 __all__ = ["FrameReader"]
@@ -52,7 +51,6 @@ class FrameReader:
             report=self.report,
         )
         self._threads: list[threading.Thread] = []
-        self._listening = source.device.listening if isinstance(source.device, OwnGpu) else None
 
     def start(self) -> None:
         """Begin to decode."""
@@ -81,7 +79,8 @@ class FrameReader:
         while (task := self._slots.next_task()) is not None:
             try:
                 # Not while it waits for whoever takes frames: what the program says would have to wait as long.
-                with nullcontext() if self._listening is None else self._listening:
+                device = self._source.device
+                with nullcontext() if device is None else device.listening():
                     self._decode(task)
             except Superseded:
                 continue

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ..actors.location import is_local, local_path
-from ..actors.nvidia.nvdec_options import PLAIN, NvdecOptions
+from ..actors.nvdec_options import PLAIN, NvdecOptions
 from ..errors import UsageError
 from .passed_values import check_size, check_text, check_whole
 

@@ -10,7 +10,6 @@ from ..actors.decoding import SOFTWARE, PictureDecoder
 from ..actors.describe import StreamExtras
 from ..actors.device import WorkerDevice
 from ..actors.media import VideoFormat
-from ..actors.nvidia.gpu import Gpu
 from ..actors.surfaces.formats import surface_format
 from ..actors.uploading import UploadingDecoder
 from ..cluster.machine import cores
@@ -99,7 +98,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
         for picture in (format_, output or format_):
             _check_surface(picture)
     ways = _ways(request, device, usable=usable, on_device=on_device)
-    limit = request.memory_bytes or (_device_bytes(device) if on_device else HOST_BYTES)
+    limit = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
     at_once = _at_once(
         request, ranges, picture_bytes(output or format_), limit, uses_device=usable and request.decoder != "software"
     )
@@ -183,10 +182,6 @@ def _ways(request: FrameRequest, device: WorkerDevice, *, usable: bool, on_devic
         message = "this process has no GPU that decodes"
         raise EngineUnfit(message, 'Use decoder="software".')
     return tuple(ways)
-
-
-def _device_bytes(device: WorkerDevice) -> int:
-    return device.opened().cuda.free_bytes() // DEVICE_SHARE if isinstance(device, Gpu) else HOST_BYTES
 
 
 def _at_once(request: FrameRequest, ranges: TrackRanges, size_bytes: int, limit: int, *, uses_device: bool) -> int:

@@ -8,6 +8,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EngineUnfit
+from ..device import PictureConversion, PictureMover
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DeviceFrame, DevicePicture, device_planes
 from ..surfaces.device_tensor import THREADS_STREAM
@@ -21,13 +22,13 @@ from .pinned_memory import PinnedMemory
 from .surface_converter import SurfaceConverter
 from .surface_reader import SurfaceReader
 
-__all__ = ["DeviceMemory", "PictureConversion", "PictureMover", "SurfaceKeeper"]
+__all__ = ["CudaConversion", "CudaMover", "PicturePool", "SurfaceKeeper"]
 
 IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating waits for everything that the device is doing."""
 
 
-class DeviceMemory:
+class PicturePool:
     """A device's buffers for pictures. Safe from any thread.
 
     A buffer comes back when nobody holds a picture that lies in it any more. Whoever has the device read it holds it
@@ -67,7 +68,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
         key: what the session decodes.
     """
 
-    def __init__(self, cuda: Cuda, memory: DeviceMemory, key: SessionKey) -> None:
+    def __init__(self, cuda: Cuda, memory: PicturePool, key: SessionKey) -> None:
         self._cuda = cuda
         self._memory = memory
         self._key = key
@@ -88,7 +89,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
         """Do nothing: pictures own their memory."""
 
 
-class PictureMover:
+class CudaMover(PictureMover):
     """Takes pictures from the host to the device and back, exactly. Used by one thread at a time.
 
     Args:
@@ -97,7 +98,7 @@ class PictureMover:
         memory: its buffers for pictures.
     """
 
-    def __init__(self, cuda: Cuda, pinned: PinnedMemory, memory: DeviceMemory) -> None:
+    def __init__(self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool) -> None:
         self._cuda = cuda
         self._pinned = pinned
         self._memory = memory
@@ -175,7 +176,7 @@ class PictureMover:
         self._stream.close()
 
 
-class PictureConversion:
+class CudaConversion(PictureConversion):
     """Makes pictures of one format and size into those of another. Used by one thread at a time.
 
     Args:
@@ -193,7 +194,7 @@ class PictureConversion:
     def __init__(
         self,
         cuda: Cuda,
-        memory: DeviceMemory,
+        memory: PicturePool,
         conversion: Conversion,
         converter: SurfaceConverter,
         pix_fmt: str,

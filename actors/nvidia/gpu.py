@@ -15,17 +15,17 @@ from av.video.frame import VideoFrame
 
 from ...errors import DeviceError, EngineBusy, EngineUnfit
 from ..decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
-from ..device import SESSIONS_OPENING, DeviceUse, WorkerDevice
+from ..device import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encoder_settings import Codec, EncoderSettings
+from ..nvdec_options import PLAIN, NvdecOptions
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
 from .converting import open_converter
 from .cuda import Cuda
-from .device_pictures import DeviceMemory, PictureConversion, PictureMover, SurfaceKeeper
+from .device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
 from .memory_budget import USABLE_PART, MemoryBudget
 from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
-from .nvdec_options import PLAIN, NvdecOptions
 from .nvdec_pool import INSIST, NvdecPool, SessionRequest
 from .nvdec_session import NvdecSession, SessionKey
 from .nvenc_device import EncoderCapabilities, NvencDevice
@@ -69,7 +69,7 @@ class OpenedGpu:
     nvenc: NvencDevice
     budget: MemoryBudget
     pinned: PinnedMemory
-    memory: DeviceMemory
+    memory: PicturePool
     converter: Callable[[], SurfaceConverter]
     converts: bool
     is_shared: bool = False
@@ -152,16 +152,16 @@ class Gpu(WorkerDevice):
         gpu.cuda.enter()
         return NvencSession(gpu.nvenc, settings, from_host=from_host)
 
-    def open_mover(self) -> PictureMover:
+    def open_mover(self) -> CudaMover:
         """Open a way between host and device, for one thread.
 
         Raises:
             DeviceError: the driver gives no stream.
         """
         gpu = self.opened()
-        return PictureMover(gpu.cuda, gpu.pinned, gpu.memory)
+        return CudaMover(gpu.cuda, gpu.pinned, gpu.memory)
 
-    def open_conversion(self, conversion: Conversion, pix_fmt: str) -> PictureConversion:
+    def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
         """Open what scales and converts pictures, for one thread.
 
         Raises:
@@ -171,7 +171,7 @@ class Gpu(WorkerDevice):
         gpu = self.opened()
         gpu.cuda.enter()
         converter = gpu.converter()
-        return PictureConversion(gpu.cuda, gpu.memory, conversion, converter, pix_fmt, budget=gpu.budget)
+        return CudaConversion(gpu.cuda, gpu.memory, conversion, converter, pix_fmt, budget=gpu.budget)
 
     def opened(self) -> OpenedGpu:
         """Return what is open, opening it the first time.
@@ -191,20 +191,28 @@ class Gpu(WorkerDevice):
                     raise
             return self._opened
 
+    def free_bytes(self) -> int:
+        """Return how much of its memory is free.
+
+        Raises:
+            EngineUnfit, DeviceError: it cannot be opened.
+        """
+        return self.opened().cuda.free_bytes()
+
     @property
     def is_shared(self) -> bool:
         """Whether it is open, and leaves room for a second process."""
         gpu = self._opened
         return gpu is not None and gpu.is_shared
 
-    def use(self) -> DeviceUse:
+    def use(self) -> SessionCounts:
         """Say how it is used; answers at once, also while it is being opened."""
         gpu = self._opened
         if gpu is None:
-            return DeviceUse()
+            return SessionCounts()
         counts = gpu.pool.counts
         nvenc = gpu.nvenc.counts
-        return DeviceUse(counts.made + nvenc.made, counts.lent_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
+        return SessionCounts(counts.made + nvenc.made, counts.lent_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
 
     def close(self) -> None:
         """Close its idle sessions, and wait for one that is being opened."""
@@ -322,7 +330,7 @@ def assemble_gpu(
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
     # Asked for room in this order: buffers are got anew in a moment, sessions in a tenth of a second.
-    pinned, memory = PinnedMemory(cuda, part=part), DeviceMemory(cuda, budget=budget)
+    pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason
 

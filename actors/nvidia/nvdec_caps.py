@@ -3,9 +3,9 @@
 import threading
 from typing import Any, Final
 
+from ..nvdec_support import CODECS
 from .cuda import Cuda
 from .nvdec_session import SessionKey, raise_mapped
-from .nvdec_support import CODECS
 
 __all__ = ["NvdecCapabilities"]
 

@@ -10,15 +10,15 @@ from av.video.codeccontext import VideoCodecContext
 from ...errors import EngineFailed, EngineUnfit
 from ..bitstream import annex_b
 from ..decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT
+from ..nvdec_options import PLAIN, NvdecOptions
+from ..nvdec_support import TrackFacts, track_facts, unsupported_reason
 from ..packet_headers import CodedSequence, vp9_sequence
 from ..parameter_sets import crops_left_or_top, max_reorder_frames
 from ..surfaces.formats import surface_format
 from ..vp9_headers import Vp9Colours
-from .nvdec_options import PLAIN, NvdecOptions
 from .nvdec_pool import NvdecPool, SessionRequest
 from .nvdec_range import Fed, FedRange, RangePicture
 from .nvdec_session import MakeReader, SessionKey
-from .nvdec_support import TrackFacts, track_facts, unsupported_reason
 from .packet_prep import Feeder
 
 if TYPE_CHECKING:

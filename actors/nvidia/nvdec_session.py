@@ -15,16 +15,24 @@ import numpy as np
 
 from ...errors import DeviceError, EngineFailed
 from ..decoding import PictureT
+from ..nvdec_options import PLAIN, NvdecOptions
+from ..nvdec_support import CODECS
 from ..packet_headers import CodedSequence
 from ..surfaces.formats import SurfaceFormat
 from ..surfaces.picture_notes import PictureNotes
 from .cuda import Cuda, cuda_error
-from .nvdec_options import PLAIN, NvdecOptions
-from .nvdec_support import CODECS
 from .picture_notes import picture_notes
 from .surface_reader import SurfaceReader
 
-__all__ = ["MakeReader", "NvdecSession", "SessionKey", "SessionPicture", "raise_mapped", "session_bytes"]
+__all__ = [
+    "MakeReader",
+    "NvdecSession",
+    "SessionKey",
+    "SessionPicture",
+    "decoder_arguments",
+    "raise_mapped",
+    "session_bytes",
+]
 
 _NVDEC: Final = "NVDEC"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
@@ -139,7 +147,7 @@ class NvdecSession:
                     cudacontext=self._cuda.context,
                     cudastream=self._stream.number,
                     usedevicememory=True,
-                    **self.key.options.arguments(self._module),
+                    **decoder_arguments(self.key.options, self._module),
                 )
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
             self._stream.close()
@@ -318,3 +326,17 @@ def raise_mapped(error: Exception, what: str) -> NoReturn:
         raise cuda_error(int(code[1]), f"{what}:") from error
     message = f"{what}: {' '.join(str(error).split())[:300]}"
     raise EngineFailed(message, _ADVICE) from error
+
+
+def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:  # noqa: ANN401 - publishes no types
+    """Return what ``CreateDecoder`` of ``PyNvVideoCodec`` is given; what it does by itself is left out."""
+    found: dict[str, Any] = {}
+    if options.keeps_coding_order:
+        found["latency"] = getattr(module.DisplayDecodeLatencyType, options.latency.upper())
+    if options.largest is not None:
+        found["maxwidth"], found["maxheight"] = options.largest
+    if options.sei_messages:
+        found["enableSEIMessage"] = True
+    if options.statistics:
+        found["enableDecodeStats"] = True
+    return found

@@ -8,7 +8,7 @@ from av.video.frame import VideoFrame
 from ..actors.decoding import PictureDecoder
 from ..actors.nvidia.buffer_pool import BufferPool
 from ..actors.nvidia.cuda import Cuda
-from ..actors.nvidia.device_pictures import DeviceMemory
+from ..actors.nvidia.device_pictures import PicturePool
 from ..actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
@@ -18,9 +18,9 @@ from .host_converter import HostConverter
 __all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
 
 
-def drop_idle(memory: DeviceMemory | BufferPool) -> None:
+def drop_idle(memory: PicturePool | BufferPool) -> None:
     """Free all memory that is not in use, so that what is left is what somebody holds."""
-    pool = memory._memory if isinstance(memory, DeviceMemory) else memory  # noqa: SLF001 - sessions never need it
+    pool = memory._memory if isinstance(memory, PicturePool) else memory  # noqa: SLF001 - sessions never need it
     while pool.drop_oldest():
         pass
 

@@ -29,7 +29,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..actors.bitstream import nal_units
-from ..actors.nvidia.nvdec_support import CODECS
+from ..actors.nvdec_support import CODECS
 from ..actors.packet_headers import base_sequence_sets
 from ..actors.surfaces.formats import surface_format
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver

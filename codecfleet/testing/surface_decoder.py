@@ -8,7 +8,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..actors.decoding import DecodeTally, OpenTrack, PictureDecoder, SoftwareDecoder
-from ..actors.nvidia.nvdec_support import TrackFacts, track_facts, unsupported_reason
+from ..actors.nvdec_support import TrackFacts, track_facts, unsupported_reason
 from ..actors.nvidia.packet_prep import Feeder
 from ..actors.surfaces.formats import SurfaceFormat, surface_format
 from ..actors.surfaces.host_pictures import apply_colour, packed_surface, planar_picture

@@ -11,10 +11,10 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import SOFTWARE, picture_hash
+from codecfleet.actors.nvdec_options import Latency, NvdecOptions
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.nvdec_options import Latency, NvdecOptions
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
 from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher

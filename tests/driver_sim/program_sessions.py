@@ -16,9 +16,9 @@ import msgpack
 import PyNvVideoCodec
 from cuda.bindings import driver
 
+from codecfleet.actors.nvdec_options import NvdecOptions
 from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.device_pictures import DeviceMemory, PictureMover, SurfaceKeeper
-from codecfleet.actors.nvidia.nvdec_options import NvdecOptions
+from codecfleet.actors.nvidia.device_pictures import CudaMover, PicturePool, SurfaceKeeper
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, SessionPicture
 from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
 from codecfleet.actors.surfaces.device_frame import DevicePicture
@@ -33,8 +33,8 @@ class Runner:
 
     def __init__(self) -> None:
         self.cuda = Cuda(driver)
-        self.memory = DeviceMemory(self.cuda)
-        self.mover = PictureMover(self.cuda, PinnedMemory(self.cuda), self.memory)
+        self.memory = PicturePool(self.cuda)
+        self.mover = CudaMover(self.cuda, PinnedMemory(self.cuda), self.memory)
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one job."""

@@ -35,7 +35,7 @@ from types import SimpleNamespace
 import numpy as np
 from cuda.bindings import driver
 from codecfleet import EncodeFrame, Fleet, RateChange, SeiMessage
-from codecfleet.jobs.own_gpu import own_gpu
+from codecfleet.cluster.own_gpu import own_gpu
 from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 320, 240, 6

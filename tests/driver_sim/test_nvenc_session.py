@@ -46,10 +46,10 @@ import numpy as np
 import PyNvVideoCodec
 from codecfleet.actors.encoder_settings import Codec, RateControl
 from codecfleet.actors.media import Colour, ContentLight, HdrStatic, VideoFormat
-from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane
+from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.surfaces.device_frame import TimedPicture, host_input
+from codecfleet.actors.nvidia.nvenc_inputs import host_input
 from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
 from codecfleet.actors.nvidia.nvenc_surfaces import surface_for

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from codecfleet.actors.device import DeviceUse
+from codecfleet.actors.device import SessionCounts
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu
 from codecfleet.actors.work import Work, WorkContext
 from codecfleet.actors.worker import WorkerCore
@@ -131,7 +131,7 @@ class _SlowToTell(_OpenGpu):
         self.looks = threading.Event()
         self.goes_on = threading.Event()
 
-    def use(self) -> DeviceUse:
+    def use(self) -> SessionCounts:
         """Say that nobody uses it."""
         if threading.current_thread().name == "codecfleet-report":
             self.looks.set()

@@ -11,8 +11,8 @@ import pytest
 from codecfleet import Fleet, Frame
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
+from codecfleet.actors.nvidia.own_gpu import OwnGpu
 from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor
-from codecfleet.jobs.own_gpu import OwnGpu
 from codecfleet.testing.fake_device import FakeDevice, drop_idle
 
 from .frame_streams import Told, no_gpu, read, source, stream, told, truth, workers
@@ -143,7 +143,7 @@ class ListenedGpu(OwnGpu):
     def __init__(self, listening: StdoutMonitor) -> None:
         device = FakeDevice()
         Gpu.__init__(self, lambda: assemble_gpu(Cuda(device.driver), device.package, None, listening.count))
-        self.listening = listening
+        self._monitor = listening
 
 
 def test_a_program_that_takes_its_time_is_not_listened_to_meanwhile(source: Path, tmp_path: Path) -> None:

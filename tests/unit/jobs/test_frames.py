@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 
 from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
 from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
-from codecfleet.actors.nvidia.nvdec_options import Latency
+from codecfleet.actors.nvdec_options import Latency
 from codecfleet.errors import (
     EngineFailed,
     EngineUnfit,

@@ -7,8 +7,7 @@ import pytest
 
 from codecfleet.actors.nvidia.converting import Converter, open_converter
 from codecfleet.actors.nvidia.cuda import Cuda, Stream
-from codecfleet.actors.nvidia.device_pictures import DeviceMemory as DevicePictures
-from codecfleet.actors.nvidia.device_pictures import PictureConversion
+from codecfleet.actors.nvidia.device_pictures import CudaConversion, PicturePool
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.surface_converter import SurfaceConversion, SurfaceConverter
 from codecfleet.actors.surfaces.conversion import Conversion
@@ -106,7 +105,7 @@ def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachin
     machine.faults["cuStreamCreate"] = 2
     machine.fails_after["cuStreamCreate"] = good_streams
     with pytest.raises(DeviceMemory):
-        PictureConversion(cuda, DevicePictures(cuda), conversion, converter, "yuv420p10le", budget=budget)
+        CudaConversion(cuda, PicturePool(cuda), conversion, converter, "yuv420p10le", budget=budget)
     assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
 
 
@@ -125,11 +124,11 @@ def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
         return True
 
     budget.reclaim_from(reclaim)
-    memory = DevicePictures(cuda)
-    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
+    memory = PicturePool(cuda)
+    converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     with pytest.raises(DeviceMemory, match="does not hold another"):
-        PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
+        CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     converting.close()
     assert (machine.memory, machine.streams, budget.taken_bytes) == ({}, {}, 0)
@@ -161,9 +160,9 @@ def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
     """A conversion that is refused halfway waits for what it began, which writes to the picture that is let go."""
     driver = FakeCudaDriver()
     cuda, converter = Cuda(driver), HalfRefused(driver)
-    memory = DevicePictures(cuda)
+    memory = PicturePool(cuda)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(32, 16))
-    converting = PictureConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=MemoryBudget(None))
+    converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=MemoryBudget(None))
     with pytest.raises(DeviceMemory):
         converting.convert(memory.picture(NV12, (32, 16), "yuv420p"))
     assert driver.calls["cuMemcpyDtoDAsync"] == 1

@@ -11,12 +11,12 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
-from codecfleet.actors.device import DeviceUse
+from codecfleet.actors.device import SessionCounts
+from codecfleet.actors.nvdec_support import CODECS
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
 from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
 from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
-from codecfleet.actors.nvidia.nvdec_support import CODECS
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -174,7 +174,7 @@ def test_nobody_in_a_hurry_waits_for_a_gpu_that_is_being_opened(device: FakeNvde
     for _ in range(8):
         with pytest.raises(EngineBusy, match="still being opened"):
             _decode_hastily(gpu, clip)
-    assert gpu.use() == DeviceUse()
+    assert gpu.use() == SessionCounts()
     may_open.set()
     waited = list(_decode(gpu, clip))
     assert _decode_hastily(gpu, clip) == waited
@@ -206,7 +206,7 @@ def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) ->
     budget = gpu.opened().budget
     assert budget.total_bytes == int(0.9 * (1 << 30))
     assert budget.taken_bytes == session_bytes(key("h264", height=48))
-    assert gpu.use() == DeviceUse(sessions_made=1, decoding=0)
+    assert gpu.use() == SessionCounts(sessions_made=1, decoding=0)
 
 
 def test_a_missing_package_is_named() -> None:

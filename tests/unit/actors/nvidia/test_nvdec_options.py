@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.nvdec_options import PLAIN, NvdecOptions
+from codecfleet.actors.nvdec_options import PLAIN, NvdecOptions
+from codecfleet.actors.nvidia.nvdec_session import decoder_arguments
 from codecfleet.errors import UsageError
 
 PACKAGE = SimpleNamespace(DisplayDecodeLatencyType=SimpleNamespace(NATIVE="native", LOW="low", ZERO="zero"))
@@ -41,14 +42,14 @@ METHODS = {
 def test_nothing_is_asked_for_by_itself() -> None:
     """Plain options leave the package to what it does by itself."""
     assert NvdecOptions() == PLAIN
-    assert PLAIN.arguments(PACKAGE) == {}
+    assert decoder_arguments(PLAIN, PACKAGE) == {}
     assert not PLAIN.has_notes
 
 
 def test_every_option_reaches_the_package() -> None:
     """Each becomes arguments of ``CreateDecoder``."""
     options = NvdecOptions(latency="low", largest=(1920, 1088), sei_messages=True, statistics=True)
-    assert options.arguments(PACKAGE) == {
+    assert decoder_arguments(options, PACKAGE) == {
         "latency": "low",
         "maxwidth": 1920,
         "maxheight": 1088,
@@ -97,7 +98,13 @@ def test_the_page_has_every_parameter(page: str) -> None:
     assert set(shown) == GUIDE | NEWER
     asked = {name for name, cells in shown.items() if not cells[0].startswith("not built")}
     every = NvdecOptions(latency="low", largest=(2, 2), sei_messages=True, statistics=True)
-    assert asked == set(every.arguments(PACKAGE)) | {"codec", "cudacontext", "cudastream", "gpuid", "usedevicememory"}
+    assert asked == set(decoder_arguments(every, PACKAGE)) | {
+        "codec",
+        "cudacontext",
+        "cudastream",
+        "gpuid",
+        "usedevicememory",
+    }
 
 
 @pytest.mark.parametrize("owner", METHODS)

@@ -11,9 +11,9 @@ import pytest
 
 from codecfleet.actors.decoding import SOFTWARE
 from codecfleet.actors.media import SeiMessage
+from codecfleet.actors.nvdec_options import PLAIN, Latency, NvdecOptions
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.nvdec_options import PLAIN, Latency, NvdecOptions
 from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, session_bytes
 from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher

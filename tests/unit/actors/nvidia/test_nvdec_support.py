@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.av_stream import FieldOrder
-from codecfleet.actors.nvidia.nvdec_support import CODECS, TrackFacts, track_facts, unsupported_reason
+from codecfleet.actors.nvdec_support import CODECS, TrackFacts, track_facts, unsupported_reason
 from codecfleet.actors.surfaces.formats import SurfaceLayout, surface_format
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 

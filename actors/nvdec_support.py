@@ -6,9 +6,9 @@ Pure: facts in, a reason out. What the device itself can is asked elsewhere (``n
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..av_stream import FieldOrder, extradata, video_parameters
-from ..parameter_sets import has_whole_frames_only
-from ..surfaces.formats import surface_format
+from .av_stream import FieldOrder, extradata, video_parameters
+from .parameter_sets import has_whole_frames_only
+from .surfaces.formats import surface_format
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream

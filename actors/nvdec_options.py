@@ -5,9 +5,9 @@ docs/nvdec.md has the table, with the parameters that are never given. Source: P
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
-from ...errors import UsageError
+from ..errors import UsageError
 
 __all__ = ["PLAIN", "Latency", "NvdecOptions"]
 
@@ -54,19 +54,6 @@ class NvdecOptions:
     def keeps_coding_order(self) -> bool:
         """Whether pictures come out before the ones behind them are fed, which reordering rules out."""
         return self.latency != "native"
-
-    def arguments(self, module: Any) -> dict[str, Any]:  # noqa: ANN401 - publishes no types
-        """Return what ``CreateDecoder`` of ``PyNvVideoCodec`` is given; what it does by itself is left out."""
-        found: dict[str, Any] = {}
-        if self.keeps_coding_order:
-            found["latency"] = getattr(module.DisplayDecodeLatencyType, self.latency.upper())
-        if self.largest is not None:
-            found["maxwidth"], found["maxheight"] = self.largest
-        if self.sei_messages:
-            found["enableSEIMessage"] = True
-        if self.statistics:
-            found["enableDecodeStats"] = True
-        return found
 
 
 PLAIN: Final = NvdecOptions()
