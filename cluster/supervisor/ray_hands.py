@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 import msgpack
-
 import ray
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group

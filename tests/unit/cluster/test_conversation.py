@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from codecfleet.cluster.conversation import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, Conversation
 from codecfleet.cluster.placement.demand import Demand
 from codecfleet.cluster.placement.prospect import Prospect
 from codecfleet.cluster.supervisor.link import Link
 from codecfleet.cluster.supervisor.messages import ClientReport, Grants
-from ray.exceptions import ActorUnavailableError
 
 AWAY = ActorUnavailableError("away", None)
 Answer = Grants | Exception | None
