@@ -91,6 +91,10 @@ class FilterChain:
             graph = self._graph
             self._mapped(lambda: graph.push(None))
             yield from self._pull()
+        self.close()
+
+    def close(self) -> None:
+        """Drop the graph, and what it still holds. Idempotent."""
         self._graph, self._shape = None, None
 
     def _mapped(self, call: Callable[[], ResultT]) -> ResultT:

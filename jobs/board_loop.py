@@ -3,18 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..actors.decoding import AccessPoint
+from ..actors.segment_walk import SegmentTally
 from ..cluster.placement.demand import Demand
 from ..cluster.pool import Pool
 from ..errors import CodecfleetError
 from .board import Board, Event, Fail, Finished, Join, Lost, Run, decide, start_next
 from .index import TrackIndex
-
-if TYPE_CHECKING:
-    from ..actors.dla.inference import InferredSegment
-    from ..actors.segment import EncodedSegment
 
 __all__ = ["WAITING_S", "BoardLoop", "Capacity", "PoolCapacity", "finished"]
 
@@ -187,15 +184,13 @@ class BoardLoop(Generic[ResultT]):
                     await self._join(self.board, segment)
 
 
-def finished(
-    run: Run, result: "EncodedSegment | InferredSegment", entry: AccessPoint | None, index: TrackIndex
-) -> Finished:
-    """Return what a board is told of a run that delivered ``result``, decoded from ``entry``; None is the start."""
+def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:
+    """Return what a board is told of a run that met ``tally``, decoded from ``entry``; None is the start."""
     return Finished(
         run.segment,
         run.until,
-        result.seam_before,
-        result.seam_after,
+        tally.seam_before,
+        tally.seam_after,
         at_start=entry is None,
-        sound=index.is_sound(entry, result.first_damaged_packet),
+        sound=index.is_sound(entry, tally.first_damaged_packet),
     )

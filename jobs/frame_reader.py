@@ -9,19 +9,19 @@ from typing import Any
 
 from av.video.frame import VideoFrame
 
-from ..actors.decoding import DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
+from ..actors.decode_path import DecodePath
+from ..actors.decoding import DecodeRange
 from ..actors.device import WorkerDevice
-from ..actors.device_chain import DeviceChain
-from ..actors.filtering import FilterChain, FilterSettings
+from ..actors.filtering import FilterSettings
 from ..actors.kept_sources import KEPT
-from ..actors.segment import SEAM_FRAMES
+from ..actors.segment_walk import SEAM_FRAMES, SegmentWalk, decode_on_first
 from ..actors.surfaces.device_frame import DevicePicture
 from ..actors.surfaces.frames import Frame, frame_bytes
 from ..actors.surfaces.picture_notes import PictureNotes
-from ..errors import DeviceMemory, EngineFailed, EngineUnfit, InputDamaged, SessionLimit
+from ..errors import InputDamaged
 from .frame_request import FramesReport
 from .frame_slots import FrameSlots, FrameTask, Superseded
-from .frame_source import FrameSource, Way
+from .frame_source import FrameSource
 from .track_ranges import PlannedSegment
 
 __all__ = ["FrameReader"]
@@ -88,29 +88,20 @@ class FrameReader:
                 self._slots.fail(task, error)
 
     def _decode(self, task: FrameTask) -> None:
-        """Decode a segment in the first way that can."""
+        """Decode a segment on the first path that can."""
         segment = self._source.ranges.segments[task.segment]
-        gave_up: Exception | None = None
-        for way, left_out in self._source.ways_of(segment.frames):
-            fallback = left_out if gave_up is None else str(gave_up.args[0])
-            try:
-                self._decode_soundly(task, segment, way, fallback)
-            except (DeviceMemory, EngineFailed, EngineUnfit, SessionLimit) as error:
-                if not way.whole:
-                    raise
-                gave_up = error
-            else:
-                return
-        if gave_up is not None:
-            raise gave_up
+        decode_on_first(self._source.paths_of(segment.frames), partial(self._decode_soundly, task, segment))
 
-    def _decode_soundly(self, task: FrameTask, segment: PlannedSegment, way: Way, fallback: str) -> None:
+    def _decode_soundly(self, task: FrameTask, segment: PlannedSegment, path: DecodePath[Any], fallback: str) -> None:
         """Decode a segment, from further back each time that damage is met in the wrong state."""
         moves, past = task.entry_moves, None
         while True:
-            run = _Run(self._source, self._slots, task, segment=segment, way=way, past=past)
+            range_ = self._source.ranges.decode(segment, moves)
+            run = _Run(
+                self._source, self._slots, task, segment=segment, range_=range_, path=path, fallback=fallback, past=past
+            )
             try:
-                run.decode(self._source.ranges.decode(segment, moves), fallback)
+                run.decode()
             except _Unsound:
                 moves, past = moves + 1, run.last_ticks
                 self._slots.move(task, moves)
@@ -128,24 +119,34 @@ class _Run:
         task: FrameTask,
         *,
         segment: PlannedSegment,
-        way: Way,
+        range_: DecodeRange,
+        path: DecodePath[Any],
+        fallback: str,
         past: int | None,
     ) -> None:
         self._source = source
         self._slots = slots
         self._task = task
         self._segment = segment
-        self._way = way
-        self._past = None if way.whole else past
+        self._range = range_
+        self._path = path
+        self._past = None if path.whole else past
         self.last_ticks = self._past
-        self._tally = DecodeTally()
-        self._before: list[PictureHash] = []
-        self._after: list[PictureHash] = []
         self._sound_at: int | None = None
         self._time_base = source.ranges.index.time_base
-        self._chain = _opened_chain(source)
+        self._chain = None if source.output is None else path.open_chain(FilterSettings(source.output), self._time_base)
+        self._number = self._numbers()
+        self._walk: SegmentWalk[Any, tuple[Frame, int]] = SegmentWalk(
+            range_,
+            (segment.start_ticks, segment.end_ticks),
+            path,
+            fallback,
+            make=self._framed,
+            seen=self._check_damage,
+            in_thread=False,
+        )
 
-    def decode(self, range_: DecodeRange, fallback: str) -> None:
+    def decode(self) -> None:
         """Decode the range into the slot.
 
         Raises:
@@ -153,61 +154,39 @@ class _Run:
             Superseded: the segment is not wanted any more.
             CodecfleetError: it cannot be decoded in this way.
         """
-        self._slots.begin(self._task, whole=self._way.whole)
+        self._slots.begin(self._task, whole=self._path.whole)
         with ExitStack() as stack:
-            hashed = stack.enter_context(closing(_Hasher(self._source.device)))
-            if isinstance(self._chain, DeviceChain):
+            if self._chain is not None:
                 stack.enter_context(closing(self._chain))
-            decoded = stack.enter_context(closing(decode_range(range_, self._tally, self._way.decoder)))
-            numbers = self._numbers()
-            for ticks, picture in decoded:
-                self._check_damage(range_)
-                self._take(ticks, picture, numbers, hashed)
-        self._check_damage(range_)
-        self._slots.finish(
-            self._task,
-            before=tuple(self._before),
-            after=tuple(self._after),
-            at_start=range_.entry is None,
-            told=(self._way.decoder.name, fallback),
-            tally=self._tally,
-        )
+            for _, (frame, size_bytes) in stack.enter_context(closing(self._walk.results())):
+                self._slots.put(self._task, frame, size_bytes)
+        self._check_damage()
+        self._slots.finish(self._task, self._walk.tally(), at_start=self._range.entry is None)
 
-    def _take(self, ticks: int, picture: Any, numbers: Callable[[int], int], hashed: "_Hasher") -> None:  # noqa: ANN401
-        start, end = self._segment.start_ticks, self._segment.end_ticks
-        if start is not None and ticks < start:
-            return
-        if len(self._before) < SEAM_FRAMES:
-            self._before.append(hashed(ticks, picture))
-            if len(self._before) == SEAM_FRAMES:
-                self._slots.see_beginning(self._task, tuple(self._before))
-        if end is not None and ticks >= end:
-            if len(self._after) < SEAM_FRAMES:
-                self._after.append(hashed(ticks, picture))
-            return
-        number = numbers(ticks)
+    def _framed(self, ticks: int, picture: Any) -> Iterator[tuple[int, tuple[Frame, int]]]:  # noqa: ANN401 - of either memory
+        """Yield what a picture of the segment becomes, if it is wanted, and its bytes."""
+        if len(self._walk.taken) == SEAM_FRAMES:
+            self._slots.see_beginning(self._task, tuple(self._walk.before))
+        number = self._number(ticks)
         if self._past is not None and ticks <= self._past:
             return
         self.last_ticks = ticks
         if number % self._source.request.every == 0:
             notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
-            for moment, converted in self._converted(ticks, picture):
-                frame = self._frame(number, moment, converted, notes)
-                self._slots.put(self._task, frame, frame_bytes(converted))
+            converted = [(ticks, picture)] if self._chain is None else self._chain.push(ticks, picture)
+            for moment, each in converted:
+                yield moment, (self._frame(number, moment, each, notes), frame_bytes(each))
 
-    def _check_damage(self, range_: DecodeRange) -> None:
-        damage = self._tally.first_damaged_packet
+    def _check_damage(self) -> None:
+        damage = self._walk.met.first_damaged_packet
         if damage is None or damage == self._sound_at:
             return
         if self._source.request.strict:
-            message = f"{range_.source} is damaged around packet {damage}"
+            message = f"{self._range.source} is damaged around packet {damage}"
             raise InputDamaged(message, "Leave out strict to have what can be decoded.")
-        if not self._source.ranges.index.is_sound(range_.entry, damage):
+        if not self._source.ranges.index.is_sound(self._range.entry, damage):
             raise _Unsound
         self._sound_at = damage
-
-    def _converted(self, ticks: int, picture: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401 - of either place
-        return iter([(ticks, picture)]) if self._chain is None else self._chain.push(ticks, picture)
 
     def _numbers(self) -> Callable[[int], int]:
         """Return what numbers the segment's pictures, called once for each, in order.
@@ -248,35 +227,6 @@ class _Run:
             _picture=picture,
             _to_host=None if source.device is None else partial(_to_host, source.device),
         )
-
-
-def _opened_chain(source: FrameSource) -> FilterChain | DeviceChain | None:
-    """Return what makes pictures into what is asked for, where they lie; None where they are that."""
-    if source.output is None:
-        return None
-    if source.on_device and source.device is not None:
-        return DeviceChain(source.output, source.device)
-    return FilterChain(FilterSettings(source.output), source.ranges.index.time_base)
-
-
-class _Hasher:
-    """Hashes pictures, wherever they lie, as software's."""
-
-    def __init__(self, device: WorkerDevice | None) -> None:
-        self._stack = ExitStack()
-        self._device = device
-        self._mover: Any = None
-
-    def __call__(self, ticks: int, picture: VideoFrame | DevicePicture) -> PictureHash:
-        if isinstance(picture, VideoFrame):
-            return picture_hash(ticks, picture)
-        if self._mover is None and self._device is not None:
-            self._mover = self._stack.enter_context(closing(self._device.open_mover()))
-        return picture_hash(ticks, self._mover.to_host(picture))
-
-    def close(self) -> None:
-        """Give back what was opened."""
-        self._stack.close()
 
 
 def _to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..actors.decoding import DecodeTally, PictureHash
-from ..actors.segment import SEAM_FRAMES
+from ..actors.decoding import PictureHash
+from ..actors.segment_walk import SEAM_FRAMES, SegmentTally
 from ..actors.surfaces.frames import Frame
 from ..errors import ProofFailed
 from .board import seams_agree
@@ -158,17 +158,8 @@ class FrameSlots:
             if not slot.is_hidden:
                 self._tell()
 
-    def finish(
-        self,
-        task: FrameTask,
-        *,
-        before: tuple[PictureHash, ...],
-        after: tuple[PictureHash, ...],
-        at_start: bool,
-        told: tuple[str, str],
-        tally: DecodeTally,
-    ) -> None:
-        """Note that all of a segment is there. ``told`` is what decoded it, and why not NVDEC.
+    def finish(self, task: FrameTask, tally: SegmentTally, *, at_start: bool) -> None:
+        """Note that all of a segment is there; ``at_start`` where it was decoded from the track's first packet.
 
         Raises:
             Superseded: it is not wanted any more.
@@ -176,12 +167,12 @@ class FrameSlots:
         with self._changed:
             slot = self._wanted(task)
             slot.state, slot.is_hidden = SlotState.DECODED, False
-            slot.before, slot.after, slot.at_start = before, after, at_start
-            name, fallback = told
-            self._report.decoded_by[name] = self._report.decoded_by.get(name, 0) + 1
-            self._report.fallbacks += [fallback] if fallback else []
-            self._report.failed_packets += tally.failed_packets
-            self._report.corrupt_frames += tally.corrupt_frames
+            slot.before, slot.after, slot.at_start = tally.seam_before, tally.seam_after, at_start
+            report = self._report
+            report.decoded_by[tally.decoded_by] = report.decoded_by.get(tally.decoded_by, 0) + 1
+            report.fallbacks += [tally.fallback] if tally.fallback else []
+            report.failed_packets += tally.failed_packets
+            report.corrupt_frames += tally.corrupt_frames
             self._tell()
 
     def fail(self, task: FrameTask, error: BaseException) -> None:

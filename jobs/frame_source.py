@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
-from ..actors.decoding import SOFTWARE, PictureDecoder
+from ..actors.decode_path import DecodePath
+from ..actors.decoding import SOFTWARE
 from ..actors.describe import StreamExtras
 from ..actors.device import WorkerDevice
 from ..actors.media import VideoFormat
@@ -18,24 +19,13 @@ from .frame_request import FrameRequest
 from .source import SourceStamp, read_source
 from .track_ranges import TrackRanges
 
-__all__ = ["FrameSource", "Way", "open_frame_source"]
+__all__ = ["FrameSource", "open_frame_source"]
 
 HOST_BYTES: Final = 2 << 30
 DEVICE_SHARE: Final = 4
 """The part of the device's free memory that frames may take: one over this."""
 DEVICE_THREADS: Final = 14
 """Sessions that fill the engines of a large GPU (docs/nvdec.md)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way of decoding a segment. ``whole`` keeps its pictures until the last has come.
-
-    A device says of some pictures only afterwards that they are missing or wrong.
-    """
-
-    decoder: PictureDecoder[Any]
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +44,25 @@ class FrameSource:
     device: WorkerDevice | None
     on_device: bool
     gpu_refusal: str
-    ways: tuple[Way, ...]
+    paths: tuple[DecodePath[Any], ...]
     segments_at_once: int
     segment_bytes: int
 
-    def ways_of(self, frames: int) -> tuple[tuple[Way, str], ...]:
-        """Return the ways that a segment of so many frames may go, and why not an earlier one that is left out."""
+    def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
+        """Return the paths of a segment of so many frames, the best first.
+
+        Raises:
+            Unsupported: its pictures do not fit into the memory for frames.
+        """
         size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
-        fitting = tuple(way for way in self.ways if not way.whole or size_bytes <= self.segment_bytes)
+        fitting = tuple(path for path in self.paths if not path.whole or size_bytes <= self.segment_bytes)
         if not fitting:
             message = f"{frames} pictures without an access point between them do not fit into the memory for frames"
             raise Unsupported(message, 'Give more memory_bytes, or use decoder="software".')
-        reason = (
-            "" if fitting == self.ways else "the segment is too long to be held in memory while a device decodes it"
-        )
-        return tuple((way, reason) for way in fitting)
+        if fitting == self.paths:
+            return fitting
+        reason = "the segment is too long to be held in memory while a device decodes it"
+        return tuple(replace(path, reason=reason) for path in fitting)
 
 
 def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
@@ -97,7 +91,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     if on_device:
         for picture in (format_, output or format_):
             _check_surface(picture)
-    ways = _ways(request, device, usable=usable, on_device=on_device)
+    paths = _paths(request, device, usable=usable, on_device=on_device)
     limit = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
     at_once = _at_once(
         request, ranges, picture_bytes(output or format_), limit, uses_device=usable and request.decoder != "software"
@@ -111,7 +105,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
         device=device if usable else None,
         on_device=on_device,
         gpu_refusal=gpu_refusal,
-        ways=ways,
+        paths=paths,
         segments_at_once=at_once,
         segment_bytes=max(1, limit // at_once),
     )
@@ -170,18 +164,21 @@ def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
     return request.place == "device"
 
 
-def _ways(request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool) -> tuple[Way, ...]:
-    ways = []
+def _paths(
+    request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool
+) -> tuple[DecodePath[Any], ...]:
+    paths: list[DecodePath[Any]] = []
+    place = device if on_device else None
     if usable and request.decoder != "software":
         # Low latency hands pictures out before all of their segment is beyond doubt.
-        decoder = device.asking(request.nvdec, on_device=on_device)
-        ways.append(Way(decoder, whole=not request.nvdec.keeps_coding_order))
+        whole = not request.nvdec.keeps_coding_order
+        paths.append(DecodePath(device.asking(request.nvdec, on_device=on_device), place, whole=whole))
     if request.decoder != "nvdec":
-        ways.append(Way(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, whole=False))
-    if not ways:
+        paths.append(DecodePath(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, place))
+    if not paths:
         message = "this process has no GPU that decodes"
         raise EngineUnfit(message, 'Use decoder="software".')
-    return tuple(ways)
+    return tuple(paths)
 
 
 def _at_once(request: FrameRequest, ranges: TrackRanges, size_bytes: int, limit: int, *, uses_device: bool) -> int:

@@ -76,7 +76,7 @@ class Gather:
         if not facts.frames_out:
             return
         if self._output is None:
-            self._open(facts.first_ticks or 0, facts.extradata)
+            self._open(facts.tally.first_ticks or 0, facts.extradata)
         payload = segment.payload()
         times = self._output_times().segment([int(t) for t in facts.pts_ticks], following_ticks)
         offset = 0

@@ -189,14 +189,14 @@ class _InferRun:
     async def _accept(self, run: Run, result: InferredSegment) -> Finished:
         await in_thread(self.stamp.check)
         self._results[run.segment] = result
-        return finished(run, result, self.plan.decode(run).entry, self.plan.index)
+        return finished(run, result.tally, self.plan.decode(run).entry, self.plan.index)
 
     async def _join(self, board: Board, segment: int) -> None:
         del board
         result = self._results.pop(segment)
         await shielded(self.gather.join, result)
         self._shares[result.host, result.device] += 1
-        self._damaged += result.first_damaged_packet is not None
+        self._damaged += result.tally.damaged
         self._infer_s += result.infer_s
 
     async def _report_progress(self) -> None:

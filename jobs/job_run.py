@@ -133,7 +133,7 @@ class JobRun:
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
         """Return why no GPU worked, where one might have."""
-        decoders = {segment.facts.decoded_by for segment in track.segments}
+        decoders = {segment.facts.tally.decoded_by for segment in track.segments}
         if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
             return ""
         return (await self._pool.prospect(settled_demand(plan, self._job))).gpu_refusal

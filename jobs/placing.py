@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from av.video.format import VideoFormat as PixelFormat
 
+from ..actors.decode_path import METADATA_IN_SOFTWARE
 from ..actors.encoder_tables import codes_interlaced
 from ..actors.nvidia.nvenc_profiles import NVENC_PROFILES
-from ..actors.segment_route import METADATA_IN_SOFTWARE
 from ..actors.surfaces.formats import surface_format
 from ..cluster.grouping import counted, equal_groups, number_ranges, short_names
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition

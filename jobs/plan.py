@@ -144,7 +144,7 @@ class Plan:
             end_ticks=end.end_ticks,
             filters=self.filters,
             encoder=self.encoder,
-            insists=self.spec.device == "gpu",
+            require_device=self.spec.device == "gpu",
         )
 
     @property

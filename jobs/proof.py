@@ -35,13 +35,13 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
         raise ProofFailed(message, _REPORT_IT)
     for segment in segments:
         facts = segment.facts
-        if facts.frames_in != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
-            message = f"segment {facts.segment} took {facts.frames_in} frames and gave {facts.frames_out}"
+        if facts.tally.frames != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
+            message = f"segment {facts.segment} took {facts.tally.frames} frames and gave {facts.frames_out}"
             raise ProofFailed(message, _REPORT_IT)
-    held = [s.facts for s in segments if s.facts.first_ticks is not None]
+    held = [s.facts for s in segments if s.facts.tally.first_ticks is not None]
     for left, right in pairwise(held):
-        if (left.last_ticks or 0) >= (right.first_ticks or 0):
-            message = f"segments {left.segment} and {right.segment} overlap at tick {right.first_ticks}"
+        if (left.tally.last_ticks or 0) >= (right.tally.first_ticks or 0):
+            message = f"segments {left.segment} and {right.segment} overlap at tick {right.tally.first_ticks}"
             raise ProofFailed(message, _REPORT_IT)
 
 
@@ -57,7 +57,7 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     Raises:
         ProofFailed: it does not show what was taken; nothing may be published.
     """
-    taken = sum(segment.facts.frames_in for segment in segments)
+    taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
     expected = sorted(joined.pts)
     count, times_equal = _shown(path, container, expected, joined.tick)
@@ -67,7 +67,7 @@ def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], 
     if not times_equal:
         message = "the joined file shows its pictures at other times than the source"
         raise ProofFailed(message, _REPORT_IT)
-    seams = [seams_agree(a.facts.seam_after, b.facts.seam_before) for a, b in pairwise(segments)]
+    seams = [seams_agree(a.facts.tally.seam_after, b.facts.tally.seam_before) for a, b in pairwise(segments)]
     if not all(seams):
         message = f"the pictures on both sides of {seams.count(False)} cuts differ"
         raise ProofFailed(message, _REPORT_IT)

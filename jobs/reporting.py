@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..actors.device import SESSIONS_OPENING
-from ..actors.segment import NAMED_DAMAGED_FRAMES, EncodedSegment
+from ..actors.segment_walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from .board import Run
 from .plan import Plan
 from .report import Proof, Report, SegmentReport, Warning_
@@ -19,24 +19,30 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
     That is damage, mended times, changed sizes, moved cuts, and what a device did not decode, except for what is a
     matter of course while a worker is new.
     """
-    facts = [segment.facts for segment in segments]
+    met = [segment.facts.tally for segment in segments]
     counts = {
-        "damaged": (sum(f.failed_packets for f in facts), "{} packets of the source do not decode; they were skipped"),
-        "corrupt": (
-            sum(f.corrupt_frames for f in facts),
-            "{} pictures of the source are damaged; they were kept" + _times(plan, facts),
+        "damaged": (
+            sum(m.failed_packets for m in met),
+            "{} packets of the source do not decode; they were skipped",
         ),
-        "time-missing": (sum(f.mended.missing for f in facts), "{} pictures have no timestamp; theirs was derived"),
-        "time-repeated": (sum(f.mended.repeated for f in facts), "{} pictures shared a timestamp; they were spread"),
+        "corrupt": (
+            sum(m.corrupt_frames for m in met),
+            "{} pictures of the source are damaged; they were kept" + _times(plan, met),
+        ),
+        "time-missing": (sum(m.mended.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
+        "time-repeated": (
+            sum(m.mended.repeated for m in met),
+            "{} pictures shared a timestamp; they were spread",
+        ),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
     found = [
         Warning_(code=code, message=text.format(count), checks=()) for code, (count, text) in counts.items() if count
     ]
     found += _resized(plan, segments)
-    reasons = Counter(fact.fallback for fact in facts if fact.fallback not in ("", SESSIONS_OPENING))
+    reasons = Counter(each.fallback for each in met if each.fallback not in ("", SESSIONS_OPENING))
     return found + [
-        Warning_(code="fallback", message=f"software decoded {count} of {len(facts)} segments: {reason}", checks=())
+        Warning_(code="fallback", message=f"software decoded {count} of {len(met)} segments: {reason}", checks=())
         for reason, count in reasons.items()
     ]
 
@@ -53,13 +59,11 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
         yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
 
 
-def _times(plan: Plan, facts: Sequence[EncodedSegment]) -> str:
+def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
     """Say when the first damaged pictures are shown."""
-    times = [float(plan.relative_s(ticks)) for fact in facts for ticks in fact.damaged_ticks]
+    times = [float(plan.relative_s(ticks)) for each in met for ticks in each.damaged_ticks]
     named = ", ".join(f"{time_s:.3f}" for time_s in times[:NAMED_DAMAGED_FRAMES])
-    return f", at {named} s" + (
-        " and later" if sum(fact.corrupt_frames for fact in facts) > NAMED_DAMAGED_FRAMES else ""
-    )
+    return f", at {named} s" + (" and later" if sum(each.corrupt_frames for each in met) > NAMED_DAMAGED_FRAMES else "")
 
 
 def make_report(
@@ -105,26 +109,26 @@ def make_report(
 
 
 def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
-    facts, planned = spooled.facts, plan.segments[run.segment]
+    facts, tally, planned = spooled.facts, spooled.facts.tally, plan.segments[run.segment]
     return SegmentReport(
         segment=run.segment,
         start_ticks=planned.start_ticks,
         end_ticks=plan.segments[run.until].end_ticks,
         cut_reason=planned.reason,
-        frames_in=facts.frames_in,
+        frames_in=tally.frames,
         frames_out=facts.frames_out,
-        first_pts_ticks=facts.first_ticks,
-        last_pts_ticks=facts.last_ticks,
+        first_pts_ticks=tally.first_ticks,
+        last_pts_ticks=tally.last_ticks,
         payload_bytes=spooled.payload_bytes,
         payload_sha256=spooled.payload_sha256,
-        damaged_packets=facts.failed_packets,
-        damaged_frames=facts.corrupt_frames,
-        damaged_pts_ticks=facts.damaged_ticks,
+        damaged_packets=tally.failed_packets,
+        damaged_frames=tally.corrupt_frames,
+        damaged_pts_ticks=tally.damaged_ticks,
         entry_moves=run.entry_moves,
         attempts=run.attempt,
-        decoded_by=facts.decoded_by,
-        fallback=facts.fallback,
-        decode_s=round(facts.decode_s, 4),
+        decoded_by=tally.decoded_by,
+        fallback=tally.fallback,
+        decode_s=round(tally.decode_s, 4),
         encode_s=round(facts.encode_s, 4),
         wall_s=round(facts.wall_s, 4),
     )

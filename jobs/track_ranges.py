@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final, Self
 
 from ..actors.decoding import AccessPoint, DecodeRange
-from ..actors.segment import SEAM_FRAMES
+from ..actors.segment_walk import SEAM_FRAMES
 from ..actors.timeline import REORDER_FRAMES
 from ..errors import UsageError
 from .cuts import CutReason, choose_cuts

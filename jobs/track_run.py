@@ -120,7 +120,7 @@ class TrackRun:
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
         """Put a result's payload on disk before anything else learns of it."""
         await in_thread(self._stamp.check)
-        if self._plan.spec.strict and result.damaged:
+        if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
             raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
         earlier = self._spooled.get(run.segment)
@@ -136,7 +136,7 @@ class TrackRun:
             wall_s=result.wall_s,
         )
         entry = self._plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
-        return finished(run, result, entry, self._plan.index)
+        return finished(run, result.tally, entry, self._plan.index)
 
     async def _release(self, board: Board, segment: int) -> None:
         """Queue a segment for the join, with the time at which the one after it begins."""
@@ -145,7 +145,7 @@ class TrackRun:
 
     def _begin_ticks(self, segment: int) -> int | None:
         """Return when a segment's first picture is shown; where it holds none, when it was planned to begin."""
-        first = self._spooled[segment].facts.first_ticks
+        first = self._spooled[segment].facts.tally.first_ticks
         return self._plan.segments[segment].start_ticks if first is None else first
 
     async def _encode_audio(self) -> dict[int, EncodedTrack]:

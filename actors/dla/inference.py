@@ -2,19 +2,19 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EngineFailed
-from ..decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
-from ..read_ahead import read_ahead
-from ..segment import READ_AHEAD_FRAMES, SEAM_FRAMES
+from ..decode_path import DecodePath
+from ..decoding import SOFTWARE, DecodeRange
+from ..segment_walk import SegmentTally, SegmentWalk
 from ..timeline import is_increasing
 from ..work import Work, WorkContext
 from .network import Network, NetworkSettings, WarmNetworks, warm_networks
@@ -35,21 +35,15 @@ class NamedTensor:
 class InferredSegment:
     """What the network said of one segment: an entry for each frame, in order of presentation.
 
-    Times are ticks of the source. Seams are as in ``EncodedSegment``. ``device`` is the DLA's number on the machine
-    called ``host``.
+    Times are ticks of the source. ``device`` is the DLA's number on the machine called ``host``.
     """
 
     segment: int
     pts_ticks: NDArray[np.int64]
     tensors: tuple[NamedTensor, ...]
-    seam_before: tuple[PictureHash, ...]
-    seam_after: tuple[PictureHash, ...]
-    failed_packets: int
-    corrupt_frames: int
-    first_damaged_packet: int | None
+    tally: SegmentTally
     host: str
     device: int
-    decode_s: float
     infer_s: float
     wall_s: float
 
@@ -84,14 +78,6 @@ class InferSegment(Work[InferredSegment]):
             check_input(network.source)
             return _Run(self, network, context).result()
 
-    def is_past_start(self, ticks: int) -> bool:
-        """Tell whether ``ticks`` is at or after the segment's start."""
-        return self.start_ticks is None or ticks >= self.start_ticks
-
-    def is_past_end(self, ticks: int) -> bool:
-        """Tell whether ``ticks`` is at or after the segment's end."""
-        return self.end_ticks is not None and ticks >= self.end_ticks
-
 
 class _Run:
     """The state of one run of one segment."""
@@ -100,40 +86,29 @@ class _Run:
         self._work = work
         self._network = network
         self._context = context
-        self._tally = DecodeTally()
-        self._ticks: list[int] = []
-        self._before: list[PictureHash] = []
-        self._after: list[PictureHash] = []
+        scaler = PictureScaler(network.source)
+        self._walk = SegmentWalk(
+            work.decode,
+            (work.start_ticks, work.end_ticks),
+            DecodePath(SOFTWARE),
+            make=lambda ticks, frame: [(ticks, scaler.scaled(frame))],
+            seen=partial(context.advance, 0),
+        )
         self._pictures: list[NDArray[np.uint8]] = []
         self._found: list[list[NDArray[Any]]] = [[] for _ in network.results]
         self._infer_s = 0.0
 
     def result(self) -> InferredSegment:
         began = time.perf_counter()
-        scaler = PictureScaler(self._network.source)
-        with closing(read_ahead(decode_range(self._work.decode, self._tally, SOFTWARE), READ_AHEAD_FRAMES)) as decoded:
-            for ticks, frame in self._own(decoded):
-                self._ticks.append(ticks)
-                self._pictures.append(scaler.scaled(frame))
+        with closing(self._walk.results()) as pictures:
+            for _, picture in pictures:
+                self._pictures.append(picture)
                 if len(self._pictures) == self._network.frames_at_once:
                     self._infer()
         if self._pictures:
             self._infer()
         self._check()
         return self._packed(time.perf_counter() - began)
-
-    def _own(self, decoded: Iterator[tuple[int, VideoFrame]]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield the frames of the segment, and hash the pictures at both seams."""
-        for ticks, frame in decoded:
-            self._context.advance(0)
-            if not self._work.is_past_start(ticks):
-                continue
-            if len(self._before) < SEAM_FRAMES:
-                self._before.append(picture_hash(ticks, frame))
-            if not self._work.is_past_end(ticks):
-                yield ticks, frame
-            elif len(self._after) < SEAM_FRAMES:
-                self._after.append(picture_hash(ticks, frame))
 
     def _infer(self) -> None:
         """Run the network over the pictures that wait, and keep what it says of them; of padding, nothing."""
@@ -151,10 +126,10 @@ class _Run:
     def _check(self) -> None:
         for descriptor, arrays in zip(self._network.results, self._found, strict=True):
             count = sum(len(array) for array in arrays)
-            if count != len(self._ticks):
-                message = f"{len(self._ticks)} frames gave {count} of the tensor {descriptor.name}"
+            if count != len(self._walk.taken):
+                message = f"{len(self._walk.taken)} frames gave {count} of the tensor {descriptor.name}"
                 raise EngineFailed(message, "The loadable must have one output for each picture of its input.")
-        if not is_increasing(self._ticks):
+        if not is_increasing(self._walk.taken):
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EngineFailed(message, "Please report it with the input.")
 
@@ -165,16 +140,11 @@ class _Run:
         )
         return InferredSegment(
             segment=self._work.segment,
-            pts_ticks=np.array(self._ticks, dtype=np.int64),
+            pts_ticks=np.array(self._walk.taken, dtype=np.int64),
             tensors=tuple(tensors),
-            seam_before=tuple(self._before),
-            seam_after=tuple(self._after),
-            failed_packets=self._tally.failed_packets,
-            corrupt_frames=self._tally.corrupt_frames,
-            first_damaged_packet=self._tally.first_damaged_packet,
+            tally=self._walk.tally(),
             host=socket.gethostname(),
             device=self._network.device,
-            decode_s=self._tally.decode_s,
             infer_s=self._infer_s,
             wall_s=wall_s,
         )

@@ -124,9 +124,9 @@ def compare_segment(
         return
     row.by_nvdec += 1
     wanted = [picture_hash(*entry) for entry in decode_range(work.decode, DecodeTally(), SOFTWARE)]
-    inside = [one for one in wanted if work.is_past_start(one.ticks)]
+    inside = [one for one in wanted if work.start_ticks is None or one.ticks >= work.start_ticks]
     row.pictures += len(inside)
-    given = [one for one in given if work.is_past_start(one.ticks)]
+    given = [one for one in given if work.start_ticks is None or one.ticks >= work.start_ticks]
     for place, (ours, theirs) in enumerate(zip_longest(given, inside)):
         if ours != theirs and not row.difference:
             what = "time" if ours is None or theirs is None or ours.ticks != theirs.ticks else "samples"

@@ -54,16 +54,15 @@ def segments(source: Path, **changes: object) -> list[EncodeSegment]:
 
 def content(encoded: EncodedSegment) -> tuple[object, ...]:
     """Return all of a result that must not depend on who decoded."""
+    tally = encoded.tally
     return (
         encoded.pts_ticks.tolist(),
         encoded.sizes_bytes.tolist(),
         encoded.keyframes.tolist(),
         encoded.payload.tobytes(),
         encoded.extradata,
-        encoded.frames_in,
-        encoded.seam_before,
-        encoded.seam_after,
-        (encoded.first_ticks, encoded.last_ticks, encoded.resized, encoded.damaged, encoded.mended),
+        encoded.resized,
+        replace(tally, decoded_by="", fallback="", decode_s=0.0),
     )
 
 
@@ -85,10 +84,10 @@ def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, obj
         in_software = work.run(WorkContext())
         device = SurfaceDecoder()
         on_device = work.run(WorkContext(device=device_with(device)))
-        assert device.pictures >= on_device.frames_in > 0
+        assert device.pictures >= on_device.tally.frames > 0
         assert content(on_device) == content(in_software)
-        assert (on_device.decoded_by, on_device.fallback) == ("nvdec", "")
-        assert (in_software.decoded_by, in_software.fallback) == ("software", "")
+        assert (on_device.tally.decoded_by, on_device.tally.fallback) == ("nvdec", "")
+        assert (in_software.tally.decoded_by, in_software.tally.fallback) == ("software", "")
 
 
 @pytest.mark.parametrize("after", [0, 1, 11])
@@ -100,9 +99,9 @@ def test_software_begins_anew_where_the_device_fails(source: Path, kind: type[De
     context = WorkContext(frames_done=100, device=device_with(SurfaceDecoder(kind("it gave up"), after)))
     found = work.run(context)
     assert content(found) == content(wanted)
-    assert (found.decoded_by, found.fallback) == ("software", "it gave up")
+    assert (found.tally.decoded_by, found.tally.fallback) == ("software", "it gave up")
     assert context.frames_done == 100 + wanted.frames_out
-    assert (found.failed_packets, found.corrupt_frames) == (0, 0)
+    assert (found.tally.failed_packets, found.tally.corrupt_frames) == (0, 0)
 
 
 def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
@@ -113,7 +112,7 @@ def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
     context = WorkContext(device=device_with(SurfaceDecoder(EngineFailed("in doubt"), counting.pictures - 1)))
     found = work.run(context)
     assert content(found) == content(wanted)
-    assert (found.decoded_by, context.frames_done) == ("software", wanted.frames_out)
+    assert (found.tally.decoded_by, context.frames_done) == ("software", wanted.frames_out)
 
 
 @pytest.mark.parametrize("kind", PASSES)
@@ -131,8 +130,8 @@ def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
     device = SurfaceDecoder()
     found = work.run(WorkContext(device=device_with(device)))
     assert content(found) == content(work.run(WorkContext()))
-    assert (found.decoded_by, device.pictures) == ("software", 0)
-    assert "interlaced" in found.fallback
+    assert (found.tally.decoded_by, device.pictures) == ("software", 0)
+    assert "interlaced" in found.tally.fallback
 
 
 def test_dolby_vision_stays_in_software(source: Path) -> None:
@@ -141,8 +140,8 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
     dolby = replace(work, encoder=replace(work.encoder, dolby_vision=True))
     device = SurfaceDecoder(DeviceLost("it must not be asked"))
     found = dolby.run(WorkContext(device=device_with(device)))
-    assert found.decoded_by == "software"
-    assert found.fallback == "Dolby Vision's metadata comes with software's pictures alone"
+    assert found.tally.decoded_by == "software"
+    assert found.tally.fallback == "Dolby Vision's metadata comes with software's pictures alone"
     assert device.pictures == 0
 
 
@@ -167,7 +166,7 @@ def test_who_insists_on_a_gpu_waits_for_it(source: Path, device: str, told: tupl
     wanted = work.run(WorkContext())
     found = work.run(WorkContext(device=None if device == "cpu" else _BusyGpu()))
     assert content(found) == content(wanted)
-    assert (found.decoded_by, found.fallback) == told
+    assert (found.tally.decoded_by, found.tally.fallback) == told
 
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
@@ -187,7 +186,7 @@ def test_a_new_worker_decodes_wherever_it_can_at_once(source: Path) -> None:
     running = [core.submit(f"run {number}", work) for number, work in enumerate(works)]
     found = [each.result(60) for each in running]
     assert [content(each) for each in found] == wanted
-    told = Counter((each.decoded_by, each.fallback) for each in found)
+    told = Counter((each.tally.decoded_by, each.tally.fallback) for each in found)
     assert set(told) <= {("nvdec", ""), ("software", SESSIONS_OPENING)}
     counts = device.gpu.opened().pool.counts
     (kind,) = counts.of_kind.values()

@@ -61,8 +61,8 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
         encoded.pts_ticks.tolist(),
         encoded.payload.tobytes(),
         encoded.extradata,
-        encoded.seam_before,
-        encoded.seam_after,
+        encoded.tally.seam_before,
+        encoded.tally.seam_after,
         encoded.resized,
     )
 
@@ -87,10 +87,10 @@ def test_bytes_do_not_depend_on_who_decoded(
         broken = FakeDevice()
         broken.decoder.supported = frozenset()
         in_software = work.run(WorkContext(device=broken.gpu))
-        assert (on_nvdec.decoded_by, in_software.decoded_by) == ("nvdec", "software")
-        assert "NVDEC" in in_software.fallback
+        assert (on_nvdec.tally.decoded_by, in_software.tally.decoded_by) == ("nvdec", "software")
+        assert "NVDEC" in in_software.tally.fallback
         assert content(on_nvdec) == content(in_software)
-        assert on_nvdec.frames_in == on_nvdec.frames_out > 0
+        assert on_nvdec.tally.frames == on_nvdec.frames_out > 0
 
 
 def test_pictures_do_not_leave_the_device(folder: Path) -> None:
@@ -98,10 +98,10 @@ def test_pictures_do_not_leave_the_device(folder: Path) -> None:
     work = works(planned(folder / "h264.mkv", scale=(64, 48)))[0]
     device = FakeDevice()
     encoded = work.run(WorkContext(device=device.gpu))
-    hashed = len(encoded.seam_before) + len(encoded.seam_after)
+    hashed = len(encoded.tally.seam_before) + len(encoded.tally.seam_after)
     assert device.driver.calls["cuMemcpyDtoHAsync"] == hashed
     assert "cuMemcpyHtoDAsync" not in device.driver.calls
-    assert device.driver.calls["cuMemcpyDtoDAsync"] >= encoded.frames_in
+    assert device.driver.calls["cuMemcpyDtoDAsync"] >= encoded.tally.frames
 
 
 def test_all_memory_comes_back(folder: Path) -> None:
@@ -127,7 +127,7 @@ def test_deinterlacing_is_softwares(folder: Path) -> None:
     assert plan.encoder_kind.endswith(" software-filters")
     for work in works(plan):
         encoded = work.run(WorkContext(device=FakeDevice().gpu))
-        assert encoded.frames_in == encoded.frames_out > 0
+        assert encoded.tally.frames == encoded.frames_out > 0
 
 
 def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
@@ -174,4 +174,4 @@ def test_a_picture_that_no_surface_holds_is_an_error(folder: Path, tmp_path: Pat
     device = FakeDevice()
     device.decoder.supported = frozenset()
     encoded = strange.run(WorkContext(device=device.gpu))
-    assert sum(encoded.resized.values()) == encoded.frames_in > 0
+    assert sum(encoded.resized.values()) == encoded.tally.frames > 0

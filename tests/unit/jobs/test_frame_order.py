@@ -8,8 +8,9 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet import Frame
-from codecfleet.actors.decoding import DecodeTally, PictureHash
+from codecfleet.actors.decoding import PictureHash
 from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.segment_walk import SegmentTally
 from codecfleet.errors import (
     EngineFailed,
     ProofFailed,
@@ -45,14 +46,7 @@ def task(found: FrameTask | None) -> FrameTask:
 
 def end(order: FrameSlots, done: FrameTask, before: tuple[int, ...], after: tuple[int, ...], *, at_start: bool) -> None:
     """Finish a segment."""
-    order.finish(
-        done,
-        before=seam(*before),
-        after=seam(*after),
-        at_start=at_start,
-        told=("software", ""),
-        tally=DecodeTally(),
-    )
+    order.finish(done, SegmentTally(seam_before=seam(*before), seam_after=seam(*after)), at_start=at_start)
 
 
 def test_segments_are_handed_out_in_order() -> None:

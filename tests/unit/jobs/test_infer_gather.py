@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.dla.inference import InferredSegment, NamedTensor
+from codecfleet.actors.segment_walk import SegmentTally
 from codecfleet.errors import ProofFailed
 from codecfleet.jobs.infer_gather import TensorGather
 
@@ -20,14 +21,9 @@ def segment(number: int, ticks: list[int], *tensors: NamedTensor) -> InferredSeg
         segment=number,
         pts_ticks=np.array(ticks, dtype=np.int64),
         tensors=tensors,
-        seam_before=(),
-        seam_after=(),
-        failed_packets=0,
-        corrupt_frames=0,
-        first_damaged_packet=None,
+        tally=SegmentTally(),
         host="orin",
         device=0,
-        decode_s=0.0,
         infer_s=0.0,
         wall_s=0.0,
     )

@@ -41,7 +41,7 @@ def encoded(plan: Plan) -> EncodedSegment:
 
 def spooled(facts: EncodedSegment, *told: tuple[str, str]) -> list[SpooledSegment]:
     """Return segments that differ in who decoded them and why."""
-    changed = [replace(facts, decoded_by=by, fallback=why) for by, why in told]
+    changed = [replace(facts, tally=replace(facts.tally, decoded_by=by, fallback=why)) for by, why in told]
     return [SpooledSegment(each, Path("nowhere"), each.payload.size, "00") for each in changed]
 
 
@@ -116,7 +116,7 @@ def test_a_real_fallback_reaches_the_report(plan: Plan) -> None:
     facts = plan.work("job", 1, 1, 0).run(context)
     (warning,) = [
         each
-        for each in damage_warnings(plan, spooled(facts, (facts.decoded_by, facts.fallback)))
+        for each in damage_warnings(plan, spooled(facts, (facts.tally.decoded_by, facts.tally.fallback)))
         if each.code == "fallback"
     ]
     assert warning.message == "software decoded 1 of 1 segments: NVDEC left out 1 pictures"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
-from codecfleet.actors.segment import SEAM_FRAMES
+from codecfleet.actors.segment_walk import SEAM_FRAMES
 from codecfleet.actors.timeline import REORDER_FRAMES
 from codecfleet.jobs.board import seams_agree
 from codecfleet.jobs.index import TrackIndex
