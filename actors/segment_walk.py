@@ -18,9 +18,9 @@ from .filtering import LOOK_AHEAD_FRAMES
 from .read_ahead import read_ahead
 from .timeline import Mended
 
-__all__ = ["FALLS_BACK", "NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "SegmentTally", "SegmentWalk", "decode_on_first"]
+__all__ = ["NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "SegmentTally", "SegmentWalk", "decode_on_first"]
 
-FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
+_FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
 """What the next path makes good. Any other error says that the device, its process or the source is at its end."""
 NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
@@ -130,7 +130,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                 for moment, made in self._finish():
                     if self._holds(moment):
                         yield moment, made
-        except FALLS_BACK as error:
+        except _FALLS_BACK as error:
             raise _GaveUp(error) from error
 
     def tally(self) -> SegmentTally:
