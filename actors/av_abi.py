@@ -1,12 +1,17 @@
-"""FFmpeg's public structures, as ctypes, behind two guards.
+"""FFmpeg's public structures, as ctypes, behind guards.
 
-The public ABI of libavformat and libavcodec is fixed for a major version, so these structures hold for the majors
-named here and no others. Before every access two things are proven: PyAV brought those majors, and the pointer found
-in the PyAV object leads to the structure that it should: one that begins with FFmpeg's own ``AVClass``, or that says
-what the object says. If either fails, nothing is read or written.
+The public ABI of libavformat, libavcodec and libavutil is fixed for a major version, so these structures hold for the
+majors named here and no others; where PyAV keeps its pointers to them was tested with the PyAV versions named here.
+Before anything is read through a pointer that a PyAV object holds, this is proven: PyAV and its FFmpeg are of those
+versions, the object is large enough to hold the pointer, the pointer leads to memory of this process (which the kernel
+copies, so that a wrong pointer is an error and no crash), and what lies there begins with FFmpeg's own ``AVClass`` and
+says what PyAV's public attributes say. Where a proof fails, nothing is read or written: ``WorkError`` says which PyAV
+to install. There is no other way to carry HDR values, or to know pictures of which parts were lost, so nothing is
+done without them in silence.
 """
 
 import ctypes
+from contextlib import suppress
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -20,7 +25,8 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import av
 import av.stream
@@ -47,10 +53,17 @@ __all__ = [
     "structures",
 ]
 
-_MAJORS = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
+_PYAV_MINORS: Final = ("18.1",)
+"""As ``pyproject.toml`` asks for: each was tested, here and by tests/unit/actors."""
+_MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
 _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
+_NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
+_MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
+"""Names of ``AVMediaType``, in its order."""
+
+StructureT = TypeVar("StructureT", bound=Structure)
 
 
 class Rational(Structure):
@@ -169,8 +182,10 @@ def ffmpeg() -> ctypes.CDLL:
     """Return a handle through which every function of the FFmpeg that PyAV itself uses can be called.
 
     Raises:
-        WorkError: PyAV brings other majors of FFmpeg's libraries.
+        WorkError: it is another PyAV, or PyAV brings other majors of FFmpeg's libraries.
     """
+    if ".".join(av.__version__.split(".")[:2]) not in _PYAV_MINORS:
+        raise _unknown(av.CodecContext)
     for name, major in _MAJORS.items():
         found = av.library_versions[name][0]
         if found != major:
@@ -207,26 +222,32 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
         WorkError: PyAV's structures are not the known ones.
     """
     library = ffmpeg()
-    address = c_void_p.from_address(id(stream) + _FIRST_FIELD_OFFSET_BYTES).value
-    if address:
-        found = ctypes.cast(address, POINTER(StreamHead)).contents
-        if found.av_class == library.av_stream_get_class() and found.index == stream.index:
-            return found, found.parameters.contents
-    message = f"PyAV {av.__version__} keeps its streams in a way codecfleet does not know"
-    raise WorkError(message, _ADVICE)
+    address = _pointer_in(stream, av.stream.Stream)
+    copy = _copy_of(StreamHead, address)
+    if copy is None or (copy.av_class, copy.index, copy.id) != (library.av_stream_get_class(), stream.index, stream.id):
+        raise _unknown(av.stream.Stream)
+    parameters = _copy_of(Parameters, ctypes.cast(copy.parameters, c_void_p).value)
+    kinds = dict(enumerate(_MEDIA_TYPES))
+    if parameters is None or kinds.get(parameters.codec_type, "unknown") != stream.type:
+        raise _unknown(av.stream.Stream)
+    found = StreamHead.from_address(address)
+    return found, found.parameters.contents
 
 
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
     """Have a decoder that is not open yet take the memory of its pictures from ``function``, which must outlive it.
 
+    ``function`` is called with pictures that no PyAV object holds, so their structure is proven here, by one of ours.
+
     Raises:
         WorkError: PyAV's structures are not the known ones.
     """
-    field = c_void_p.from_address(_context_address(context) + _GET_BUFFER_OFFSET_BYTES)
+    _prove_pictures()
+    place = _context_address(context) + _GET_BUFFER_OFFSET_BYTES
     new = ctypes.cast(function, c_void_p).value
-    if field.value not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
-        raise _unknown_decoders()
-    field.value = new
+    if _pointer_at(place) not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
+        raise _unknown(av.CodecContext)
+    c_void_p.from_address(place).value = new
 
 
 def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
@@ -240,34 +261,77 @@ def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
         raise MemoryError
 
 
-def _context_address(context: "VideoCodecContext") -> int:
-    address = c_void_p.from_address(id(context) + _FIRST_FIELD_OFFSET_BYTES).value
-    if address and c_void_p.from_address(address).value == ffmpeg().avcodec_get_class():
-        return address
-    raise _unknown_decoders()
-
-
-def _unknown_decoders() -> WorkError:
-    message = f"PyAV {av.__version__} keeps its decoders in a way codecfleet does not know"
-    return WorkError(message, _ADVICE)
-
-
 def frame_structure(frame: "VideoFrame") -> FrameHead:
     """Return the C structure behind a decoded picture; it lives as long as the picture.
 
     Raises:
         WorkError: PyAV's structures are not the known ones.
     """
-    address = c_void_p.from_address(id(frame) + _FIRST_FIELD_OFFSET_BYTES).value
-    if address:
-        found = FrameHead.from_address(address)
-        plane = frame.planes[0]
-        if (found.data[0], found.line_size[0], found.width, found.height) == (
-            plane.buffer_ptr,
-            plane.line_size,
-            frame.width,
-            frame.height,
-        ):
-            return found
-    message = f"PyAV {av.__version__} keeps its pictures in a way codecfleet does not know"
-    raise WorkError(message, _ADVICE)
+    _prove_pictures()
+    address = _pointer_in(frame, av.VideoFrame)
+    if not address or not _says_the_same(FrameHead.from_address(address), frame):
+        raise _unknown(av.VideoFrame)
+    return FrameHead.from_address(address)
+
+
+@cache
+def _prove_pictures() -> None:
+    """Prove how PyAV keeps pictures by one of our own, whose values and buffer are known."""
+    ours = av.VideoFrame(64, 48, "yuv420p")
+    number = ffmpeg().av_get_pix_fmt(b"yuv420p")
+    found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))
+    if found is None or not _says_the_same(found, ours) or (found.format, found.pts) != (number, _NO_PTS):
+        raise _unknown(av.VideoFrame)
+    buffer = _copy_of(BufferReference, ctypes.cast(found.buffers[0], c_void_p).value)
+    if buffer is None or not buffer.data <= found.data[0] < buffer.data + buffer.size or any(found.buffers[1:]):
+        raise _unknown(av.VideoFrame)
+
+
+def _says_the_same(found: FrameHead, frame: "VideoFrame") -> bool:
+    plane = frame.planes[0]
+    return (found.data[0], found.line_size[0], found.width, found.height) == (
+        plane.buffer_ptr,
+        plane.line_size,
+        frame.width,
+        frame.height,
+    )
+
+
+def _context_address(context: "VideoCodecContext") -> int:
+    known = ffmpeg().avcodec_get_class()
+    address = _pointer_in(context, av.CodecContext)
+    if _pointer_at(address) != known:
+        raise _unknown(av.CodecContext)
+    return address
+
+
+def _pointer_in(held_by: object, kind: type) -> int:
+    """Return the first C field of a PyAV object; 0 if it is none of ``kind``, or too small to have one."""
+    size_bytes: int = kind.__basicsize__
+    if not isinstance(held_by, kind) or size_bytes < _FIRST_FIELD_OFFSET_BYTES + ctypes.sizeof(c_void_p):
+        return 0
+    return c_void_p.from_address(id(held_by) + _FIRST_FIELD_OFFSET_BYTES).value or 0
+
+
+def _pointer_at(address: int) -> int | None:
+    found = _memory(address, ctypes.sizeof(c_void_p))
+    return None if found is None else c_void_p.from_buffer_copy(found).value
+
+
+def _copy_of(structure: type[StructureT], address: int | None) -> StructureT | None:
+    found = _memory(address or 0, ctypes.sizeof(structure))
+    return None if found is None else structure.from_buffer_copy(found)
+
+
+def _memory(address: int, size_bytes: int) -> bytes | None:
+    """Return a copy of this process's memory; None where it has none."""
+    with suppress(OSError, OverflowError), Path("/proc/self/mem").open("rb", buffering=0) as memory:
+        memory.seek(address)
+        found = memory.read(size_bytes)
+        return found if address and len(found) == size_bytes else None
+    return None
+
+
+def _unknown(kind: type) -> WorkError:
+    message = f"PyAV {av.__version__} keeps its {kind.__name__} in a way codecfleet does not know"
+    return WorkError(message, _ADVICE)

@@ -11,7 +11,6 @@ import pytest
 from codecfleet.actors import av_stream
 from codecfleet.actors.av_stream import FieldOrder
 from codecfleet.actors.media import Colour
-from codecfleet.errors import WorkError
 
 TIME_BASE = Fraction(1, 30000)
 DISPLAY_MATRIX = struct.pack("<9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30)
@@ -143,16 +142,3 @@ def test_unknown_names_are_refused() -> None:
             av_stream.set_audio_parameters(audio, sample_rate=1, channel_layout="round", frame_size=0)
         with pytest.raises(ValueError, match="no_such_kind"):
             av_stream.add_side_data(video, "no_such_kind", b"")
-
-
-def test_foreign_objects_are_refused() -> None:
-    """An object that holds no AVStream where PyAV keeps it is never written to."""
-
-    class NotAStream:
-        __slots__ = ("index", "one", "two")
-
-        def __init__(self) -> None:
-            self.index, self.one, self.two = 0, 1, 2
-
-    with pytest.raises((WorkError, TypeError)):
-        av_stream.extradata(NotAStream())  # type: ignore[arg-type]
