@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..errors import EngineUnfit
 from .encoder_settings import Codec
-from .nvidia.nvenc_device import EncoderCapabilities
+from .nvenc_capabilities import EncoderCapabilities
 from .work import Work, WorkContext
 
 __all__ = ["DescribeEncoder", "EncoderOffer"]

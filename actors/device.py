@@ -16,7 +16,7 @@ from .encoder_settings import Codec, EncoderSettings
 if TYPE_CHECKING:
     from .encoder_session import EncoderSession
     from .nvdec_options import NvdecOptions
-    from .nvidia.nvenc_device import EncoderCapabilities
+    from .nvenc_capabilities import EncoderCapabilities
     from .surfaces.conversion import Conversion
     from .surfaces.device_frame import DevicePicture, TimedPicture
 

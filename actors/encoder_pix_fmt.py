@@ -6,7 +6,7 @@ from typing import Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ..errors import Unsupported
-from .encoder_profiles import PROFILES, EncoderProfile
+from .encoder_profiles import PROFILES, SoftwareProfile
 from .encoder_settings import Codec
 
 __all__ = ["choose_pix_fmt", "is_rgb"]
@@ -86,14 +86,14 @@ def _log2(subsampled: int) -> int:
     return (64 // subsampled).bit_length() - 1
 
 
-def _check_size(profile: EncoderProfile, width: int, height: int) -> None:
+def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
     if min(width, height) < profile.shortest_side:
         least = profile.shortest_side
         message = f"{profile.implementation} takes no pictures of {width}x{height}: the shortest side is {least}"
         raise Unsupported(message, "Scale it up with --scale, or choose another --codec.")
 
 
-def _fits(profile: EncoderProfile, shape: _Shape, width: int, height: int) -> bool:
+def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> bool:
     if not profile.whole_chroma or shape.chroma_shifts is None:
         return True
     across, down = shape.chroma_shifts
@@ -114,7 +114,7 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, int, int, int, int]:
     return max(0, -depth), lost, int(source.rgb != target.rgb), wasted, max(0, depth)
 
 
-def _reason(profile: EncoderProfile, wanted: str, chosen: str, *, odd: bool) -> str | None:
+def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool) -> str | None:
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [

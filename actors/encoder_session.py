@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from ..errors import EncoderFailed, Unsupported
+from .encoder_settings import RateChange
 from .media import SeiMessage
-
-if TYPE_CHECKING:
-    from .nvidia.nvenc_rates import RateChange
 
 __all__ = ["EncodedPacket", "EncoderSession", "SessionState"]
 
@@ -92,7 +90,7 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
             DeviceError: the device that encodes failed.
         """
 
-    def reconfigure(self, change: "RateChange") -> None:
+    def reconfigure(self, change: RateChange) -> None:
         """Change what steers the bitrate, from the next picture on.
 
         Raises:

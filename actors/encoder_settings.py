@@ -1,4 +1,4 @@
-"""The settled settings of one software encoder: a frozen value, equal in every segment of a track.
+"""The settled settings of one encoder: a frozen value, equal in every segment of a track.
 
 Everything that can change an output byte is in it, so that "same settings, same pictures, same bytes" holds; it is
 what the proof calls the *encoder kind*.
@@ -7,12 +7,15 @@ what the proof calls the *encoder kind*.
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ..errors import UsageError
 from .media import VideoFormat
 
-__all__ = ["Codec", "EncoderSettings", "RateControl", "check_rate"]
+if TYPE_CHECKING:
+    from .nvenc_settings import NvencSettings
+
+__all__ = ["Codec", "EncoderSettings", "RateChange", "RateControl", "check_rate"]
 
 LEAST_RATE_BPS: Final = 1000
 """Encoders count in kilobits."""
@@ -41,6 +44,31 @@ class RateControl:
     bufsize_bits: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateChange:
+    """New values of what steers NVENC's bitrate; None leaves a value as it is.
+
+    Args:
+        rc: what steers the bitrate.
+        multipass: the first pass; "off" has none.
+        bitrate: average, in bit/s.
+        maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
+        vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
+        vbvinit: how full it is, in bits; 0 lets the driver choose.
+        fps: nominal rate for rate control; it moves no timestamp.
+        cq: target quality of vbr; 0 goes back to a bitrate.
+    """
+
+    rc: Literal["cbr", "vbr", "constqp"] | None = None
+    multipass: Literal["off", "qres", "fullres"] | None = None
+    bitrate: int | None = None
+    maxbitrate: int | None = None
+    vbvbufsize: int | None = None
+    vbvinit: int | None = None
+    fps: Fraction | int | None = None
+    cq: int | None = None
+
+
 def check_rate(rate: RateControl) -> None:
     """Refuse rates that contradict each other or make no sense, for whatever encoder.
 
@@ -67,21 +95,23 @@ def check_rate(rate: RateControl) -> None:
 class EncoderSettings:
     """One encoder, fully settled.
 
-    ``implementation`` is FFmpeg's encoder name (``libx264``); ``options`` are its AVOptions, sorted by key;
-    ``time_base`` is the tick of the frames' and packets' timestamps; ``format`` is what goes in, after all filters.
-    ``dolby_vision`` asks for the dynamic metadata that the frames carry to be written beside each HEVC picture.
+    ``implementation`` is FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``). A software encoder has
+    ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of the frames' and packets'
+    timestamps; ``format`` is what goes in, after all filters. ``dolby_vision`` asks for the dynamic metadata that the
+    frames carry to be written beside each HEVC picture.
     """
 
     codec: Codec
     implementation: str
-    options: tuple[tuple[str, str], ...]
     format: VideoFormat
     time_base: Fraction
     threads: int
     rate: RateControl
+    options: tuple[tuple[str, str], ...] = ()
+    nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False
 
     @property
     def on_device(self) -> bool:
         """Whether a GPU encodes, and not software."""
-        return self.implementation.endswith("_nvenc")
+        return self.nvenc is not None

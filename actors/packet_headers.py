@@ -21,6 +21,7 @@ __all__ = [
     "PacketHeaders",
     "av1_headers",
     "base_sequence_sets",
+    "leb128",
     "open_bitstream_units",
     "unit_headers",
     "unit_kinds",
@@ -162,12 +163,12 @@ def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
             layers = 1 << (extension >> 5) | 1 << (spatial + 8)
         size_bytes = len(data) - at
         if header >> 1 & 1:
-            size_bytes, at = _leb128(data, at)
+            size_bytes, at = leb128(data, at)
         yield OpenBitstreamUnit(header >> 3 & 0xF, data[at : at + size_bytes], spatial, layers)
         at += size_bytes
 
 
-def _leb128(data: bytes, at: int) -> tuple[int, int]:
+def leb128(data: bytes, at: int) -> tuple[int, int]:
     """Return a number in the form leb128 (section 4.10.5), and where it ends."""
     value = 0
     for place, byte in enumerate(data[at : at + 8]):

@@ -13,10 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .actors.encoder_settings import Codec
+    from .actors.encoder_settings import Codec, RateChange
     from .actors.media import SeiMessage
     from .actors.nvdec_options import NvdecOptions
-    from .actors.nvidia.nvenc_rates import RateChange
     from .actors.surfaces.frames import Frame
     from .errors import (
         Cancelled,
@@ -79,11 +78,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "actors.encoder_settings": ("Codec",),
+    "actors.encoder_settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media": ("SeiMessage",),
     "actors.nvdec_options": ("NvdecOptions",),
-    "actors.nvidia.nvenc_rates": ("RateChange",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.encode_request": ("EncodeFrame", "EncodeReport"),
     "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),

@@ -5,10 +5,9 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from ..actors.encoder_settings import Codec, RateControl
+from ..actors.encoder_settings import Codec, RateChange, RateControl
 from ..actors.location import is_local, local_path
 from ..actors.media import Colour, SeiMessage
-from ..actors.nvidia.nvenc_rates import RateChange
 from ..errors import UsageError
 from .passed_values import check_ratio, check_size, check_text, check_whole, exact
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..actors.describe_encoder import DescribeEncoder, EncoderOffer
+from ..actors.encoder_request import NvencRequest, settle
 from ..actors.filtering import FilterSettings
 from ..actors.media import VideoFormat
-from ..actors.nvidia.nvenc_profiles import settle_nvenc
+from ..actors.settle_nvenc import nvenc_objection
 from ..actors.surfaces.conversion import device_conversion
 from ..actors.surfaces.formats import surface_format
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind
@@ -19,8 +20,8 @@ from ..cluster.placement.prospect import Prospect
 from ..cluster.pool import Pool
 from ..errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from .losses import picture_losses
-from .placing import demand_of, nvenc_refusal, settled_demand
-from .plan import Plan, rate_of
+from .placing import demand_of, settled_demand
+from .plan import Plan
 from .report import Warning_
 
 __all__ = ["NOT_ON_NVENC", "may_restart", "settle_encoder_kind", "with_nvenc"]
@@ -51,11 +52,11 @@ async def settle_encoder_kind(
         FleetUnavailable: nobody can say what there is.
     """
     insists = plan.spec.encoder == "nvenc"
-    if insists and (refusal := nvenc_refusal(plan)):
-        message = f"NVENC cannot encode this: {refusal}"
+    if insists and (objection := nvenc_objection(plan.encoder.codec, plan.encoder.format)):
+        message = f"NVENC cannot encode this: {objection}"
         raise Unsupported(message, _STEP)
-    demand = demand_of(plan, job)
-    if demand.encoder is EncoderChoice.SOFTWARE:
+    demand, request = demand_of(plan, job), plan.nvenc
+    if request is None or demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
     try:
         prospect = await _known_prospect(demand, pool)
@@ -63,7 +64,7 @@ async def settle_encoder_kind(
             pool.expect(settled_demand(replace(plan, kind=kind), job))
             work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
             offer = await retried(lambda: pool.submit(work))
-            return with_nvenc(plan, kind, offer), []
+            return with_nvenc(plan, request, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
         if insists and isinstance(error, EngineUnfit):
             message = f"no NVENC can be had: {error.message}"
@@ -87,7 +88,7 @@ async def _known_prospect(demand: Demand, pool: Pool) -> Prospect:
     return prospect
 
 
-def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:
+def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return a plan whose track is written by the NVENC of one kind of GPU.
 
     Raises:
@@ -95,15 +96,7 @@ def with_nvenc(plan: Plan, kind: EncoderKind, offer: EncoderOffer) -> Plan:
         EngineUnfit: this one does not.
     """
     spec, output = plan.spec, plan.encoder.format
-    encoder = settle_nvenc(
-        plan.encoder.codec,
-        format=output,
-        rate=rate_of(spec),
-        preset=spec.preset,
-        time_base=plan.index.time_base,
-        capabilities=offer.capabilities,
-        extra_options=spec.encoder_options if spec.encoder == "nvenc" else (),
-    )
+    encoder = settle(request, output, plan.index.time_base, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
     on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)

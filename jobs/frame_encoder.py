@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from ..actors.device import PictureMover, WorkerDevice
 from ..actors.encoder_pix_fmt import choose_pix_fmt
+from ..actors.encoder_request import nvenc_request, settle, software_request
 from ..actors.encoder_session import EncodedPacket, EncoderSession
 from ..actors.encoder_settings import Codec, EncoderSettings
-from ..actors.encoder_tables import settle_encoder
 from ..actors.encoding import SoftwareEncoder
 from ..actors.media import VideoFormat
-from ..actors.nvidia.nvenc_options import SETTINGS as NVENC_SETTINGS
-from ..actors.nvidia.nvenc_profiles import settle_nvenc
 from ..actors.surfaces.device_frame import DevicePicture, TimedPicture
 from ..actors.surfaces.device_tensor import DEFAULT_STREAM, DeviceTensor
 from ..errors import DeviceMemory, EngineUnfit, ProofFailed, SessionLimit, Unsupported, UsageError
@@ -42,8 +40,6 @@ _RGB_BECOMES: Final = "yuv420p"
 """What nearly every player takes."""
 _FULL_RANGE: Final = 2
 _NOTHING_ASKED: Final = EncodeFrame(None)
-_SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
-"""Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -274,18 +270,14 @@ class FrameEncoder:
                 if request.encoder == "nvenc":
                     raise
                 fallback = error.message
-        only_nvenc = [key for key, _ in request.encoder_options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
-        if only_nvenc:
-            message = f"{', '.join(only_nvenc)} is NVENC's to set, and software encodes{_because(fallback)}"
-            raise Unsupported(message, 'Use encoder="nvenc", or the options of the software encoder.')
-        settings = settle_encoder(
+        asked = software_request(
             self._codec,
-            format=self._target(source),
             rate=request.rate,
             preset=request.preset,
-            time_base=time_base,
-            extra_options=request.encoder_options,
+            options=request.encoder_options,
+            without_nvenc=fallback,
         )
+        settings = settle(asked, self._target(source), time_base)
         return settings, SoftwareEncoder(settings), fallback
 
     def _on_nvenc(
@@ -296,17 +288,15 @@ class FrameEncoder:
             message = f"frames of {source.pix_fmt} on the device are encoded as they are, not as {request.pix_fmt}"
             raise Unsupported(message, 'Convert them first, or use encoder="software".')
         target = self._shaped(source, source.pix_fmt) if on_device else self._target(source)
-        device = self._device()
-        settings = settle_nvenc(
+        asked = nvenc_request(
             self._codec,
-            format=target,
             rate=request.rate,
             preset=request.preset,
-            time_base=time_base,
-            capabilities=device.encoder_capabilities(self._codec),
-            extra_options=request.encoder_options,
+            options=request.encoder_options,
             single_session=True,
         )
+        device = self._device()
+        settings = settle(asked, target, time_base, device.encoder_capabilities(self._codec))
         return settings, device.open_encoder(settings, from_host=not on_device)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
@@ -327,10 +317,6 @@ class FrameEncoder:
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)
-
-
-def _because(fallback: str) -> str:
-    return f": {fallback}" if fallback else ""
 
 
 def _is_rgb(pix_fmt: str) -> bool:

@@ -19,8 +19,8 @@ from av.video.stream import VideoStream
 
 from ..actors.audio import EncodedTrack
 from ..actors.av_stream import FieldOrder, add_side_data
-from ..actors.encoder_tables import codes_interlaced
 from ..actors.encoding import reorder_depth
+from ..actors.settle_software import codes_interlaced
 from ..errors import ProofFailed, WorkError
 from .output_times import OutputTimes, PacketTimes
 from .plan import Plan

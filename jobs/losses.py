@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from ..actors.describe import StreamExtras
 from ..actors.encoder_settings import Codec, EncoderSettings
-from ..actors.encoder_tables import codes_interlaced
 from ..actors.media import Colour, VideoFormat
+from ..actors.settle_software import codes_interlaced
 from .containers import Container
 from .report import Warning_
 

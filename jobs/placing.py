@@ -9,9 +9,8 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ..actors.decode_path import METADATA_IN_SOFTWARE
-from ..actors.encoder_tables import codes_interlaced
-from ..actors.nvidia.nvenc_profiles import NVENC_PROFILES
-from ..actors.surfaces.formats import surface_format
+from ..actors.settle_nvenc import nvenc_objection
+from ..actors.settle_software import codes_interlaced
 from ..cluster.grouping import counted, equal_groups, number_ranges, short_names
 from ..cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
 from ..cluster.placement.inventory import Device, DeviceState, Inventory
@@ -33,7 +32,6 @@ __all__ = [
     "demand_of",
     "device_objection",
     "media_case",
-    "nvenc_refusal",
     "place_plan",
     "settled_demand",
 ]
@@ -89,27 +87,11 @@ def settled_demand(plan: Plan, job: str) -> Demand:
 
 
 def _encoder_choice(plan: Plan) -> EncoderChoice:
-    """Return which encoders a job leaves open. FFmpeg's own encoder options fit software alone."""
-    spec = plan.spec
-    if spec.encoder == "nvenc":
+    """Return which encoders a job leaves open."""
+    if plan.spec.encoder == "nvenc":
         return EncoderChoice.NVENC
-    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
-        return EncoderChoice.SOFTWARE
-    return EncoderChoice.SOFTWARE if nvenc_refusal(plan) or _nvenc_loss(plan) else EncoderChoice.AUTO
-
-
-def nvenc_refusal(plan: Plan) -> str:
-    """Return why no NVENC can encode a plan's track; "" where one may."""
-    codec, output = plan.encoder.codec, plan.encoder.format
-    profile = NVENC_PROFILES.get(codec)
-    if profile is None:
-        return f"NVENC has no {codec} encoder"
-    if output.pix_fmt not in profile.pix_fmts:
-        return f"NVENC does not encode {codec} in {output.pix_fmt}"
-    surface = surface_format(output.pix_fmt)
-    if surface is None or not surface.holds(output.width, output.height):
-        return f"NVENC takes no {output.pix_fmt} of {output.width}x{output.height}"
-    return ""
+    objection = nvenc_objection(plan.encoder.codec, plan.encoder.format)
+    return EncoderChoice.SOFTWARE if plan.nvenc is None or objection or _nvenc_loss(plan) else EncoderChoice.AUTO
 
 
 def _nvenc_loss(plan: Plan) -> str:

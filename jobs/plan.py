@@ -5,16 +5,22 @@ never of workers, cores or measured rates.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from ..actors.describe import StreamExtras, stretches
+from ..actors.encoder_request import (
+    NvencRequest,
+    SoftwareRequest,
+    encoder_kind,
+    nvenc_request,
+    settle,
+    software_request,
+)
 from ..actors.encoder_settings import Codec, EncoderSettings, RateControl
-from ..actors.encoder_tables import encoder_kind, settle_encoder
 from ..actors.filtering import WARM_UP_FRAMES, FilterSettings
 from ..actors.media import VideoFormat
-from ..actors.nvidia.nvenc_profiles import nvenc_kind
 from ..actors.segment import EncodeSegment
 from ..actors.surfaces.conversion import device_conversion
 from ..actors.surfaces.formats import surface_format
@@ -33,7 +39,7 @@ from .spec import TranscodeSpec
 from .track_ranges import PlannedSegment, TrackRanges
 from .tracks import SourceDescription
 
-__all__ = ["Plan", "plan_transcode", "rate_of"]
+__all__ = ["Plan", "plan_transcode"]
 
 DOVI_WITHOUT_BASE_LAYER = 5
 """Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
@@ -45,8 +51,9 @@ DOVI_OVER_BASE_LAYER = 8
 class Plan:
     """Everything that is settled before any work begins.
 
-    ``kind`` is the NVENC that writes the track and ``package`` the version of what drives it; None: software does.
-    ``expected`` is the NVENC that a placement has chosen, before it was asked for its settings.
+    ``nvenc`` is what an NVENC is asked for, None where the job leaves none to ask. ``kind`` is the NVENC that writes
+    the track and ``package`` the version of what drives it; None: software does. ``expected`` is the NVENC that a
+    placement has chosen, before it was asked for its settings.
     """
 
     spec: TranscodeSpec
@@ -60,6 +67,7 @@ class Plan:
     carry: CarryPlan
     filters: FilterSettings
     encoder: EncoderSettings
+    nvenc: NvencRequest | None
     segments: tuple[PlannedSegment, ...]
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()
@@ -78,7 +86,7 @@ class Plan:
         if self.kind is None:
             return encoder_kind(self.encoder)
         architecture, branch = self.kind.architecture, self.kind.driver_branch
-        kind = nvenc_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
+        kind = encoder_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
         return f"{kind} {filtering}" if (filtering := self._filtering()) else kind
 
     @property
@@ -225,6 +233,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
     """
     container, codec = _target(spec)
+    software, nvenc = _requests(spec, codec)
     reading = read_source(spec.source, spec.video_track)
     index, tracks = reading.index, reading.tracks
     segments = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments
@@ -234,16 +243,8 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
     picture, extras = settle_orientation(source_format, picture, extras, container)
     header = settle_header(picture, extras, container)
     carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
-    encoder = settle_encoder(
-        codec,
-        format=picture,
-        rate=rate_of(spec),
-        preset=spec.preset,
-        # NVENC's are not for software, which the plan is made for first.
-        extra_options=() if spec.encoder == "nvenc" else spec.encoder_options,
-        time_base=index.time_base,
-        dolby_vision=_keeps_dolby_vision(extras, codec, picture, container),
-    )
+    keeps_dolby_vision = _keeps_dolby_vision(extras, codec, picture, container)
+    encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
     losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
     if spec.strict and losses:
         message = "; ".join(loss.message for loss in losses)
@@ -262,6 +263,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         carry=carry,
         filters=FilterSettings(picture, spec.deinterlace),
         encoder=encoder,
+        nvenc=nvenc,
         segments=segments,
         warnings=(*changes, *losses, *_clock_warnings(index)),
         choices=(*picture_choices(source_format, spec, picture), *carry.choices),
@@ -275,16 +277,21 @@ def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
     return container, codec
 
 
-def rate_of(spec: TranscodeSpec) -> RateControl | None:
-    """Return the rates that were asked for; None where none were."""
-    if spec.quality is None and spec.bitrate_bps is None and spec.maxrate_bps is None:
-        return None
-    return RateControl(
+def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
+    """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
+    rate = RateControl(
         quality=spec.quality,
         bitrate_bps=spec.bitrate_bps,
         maxrate_bps=spec.maxrate_bps,
         bufsize_bits=spec.bufsize_bits,
     )
+    if spec.encoder == "nvenc":
+        nvenc = nvenc_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
+        return software_request(codec, rate=rate, preset=spec.preset), nvenc
+    software = software_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
+        return software, None
+    return software, nvenc_request(codec, rate=rate, preset=spec.preset)
 
 
 def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:

@@ -9,7 +9,8 @@ from fractions import Fraction
 from itertools import pairwise
 from math import floor
 
-from ..actors.encoder_tables import INITIAL_FULLNESS, with_initial_fullness
+from ..actors.encoder_profiles import INITIAL_FULLNESS
+from ..actors.encoder_request import with_initial_fullness
 from ..actors.segment import EncodedSegment, EncodeSegment
 from .leaky_bucket import LeakyBucket, Passage
 from .plan import Plan

@@ -18,6 +18,7 @@ from ..decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
 from ..device import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encoder_settings import Codec, EncoderSettings
 from ..nvdec_options import PLAIN, NvdecOptions
+from ..nvenc_capabilities import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
 from .converting import open_converter
@@ -28,7 +29,7 @@ from .nvdec_caps import NvdecCapabilities
 from .nvdec_decoder import NvdecDecoder
 from .nvdec_pool import INSIST, NvdecPool, SessionRequest
 from .nvdec_session import NvdecSession, SessionKey
-from .nvenc_device import EncoderCapabilities, NvencDevice
+from .nvenc_device import NvencDevice
 from .nvenc_session import NvencSession
 from .picture_fetcher import PictureFetcher
 from .pinned_memory import PinnedMemory

@@ -23,6 +23,7 @@ from ...errors import EngineFailed
 from ..bitstream import annex_b, nal_units
 from ..encoder_settings import Codec
 from ..media import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from ..packet_headers import leb128
 
 __all__ = ["BitstreamWriter", "hdr_units", "metadata_filter", "obus"]
 
@@ -247,22 +248,12 @@ def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         head = data[at]
         begin = at + (2 if head & 4 else 1)
-        size, begin = _leb128(data, begin)
+        size, begin = leb128(data, begin)
         if not head & 2 or begin + size > len(data):
             message = f"NVENC gave an AV1 packet that is cut short or has no sizes, at byte {at} of {len(data)}"
             raise EngineFailed(message, "Try again on another device.")
         yield head >> 3 & 15, data[at : begin + size]
         at = begin + size
-
-
-def _leb128(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(8):
-        byte = data[at + place] if at + place < len(data) else 0
-        value |= (byte & 0x7F) << (7 * place)
-        if not byte & 0x80:
-            return value, at + place + 1
-    return value, at + 8
 
 
 def _parameter_sets(codec: Codec, data: bytes) -> Iterator[bytes]:

@@ -1,93 +1,26 @@
 """One device's NVENC: what it can do, asked once, and its encoders, counted."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit
 from ..encoder_settings import Codec
+from ..nvenc_capabilities import SOFTWARE_STEP, EncoderCapabilities
+from ..nvenc_settings import NvencSettings
+from ..nvenc_surfaces import NvencSurface
 from ..watchdog import CallWatch, process_watch
 from .memory_budget import MemoryBudget
+from .nvenc_arguments import create_encoder_arguments
 from .nvenc_errors import Evidence, nvenc_error
-from .nvenc_settings import NvencSettings, RateMode, TuningInfo, create_encoder_arguments
-from .nvenc_surfaces import Chroma, NvencSurface
 
-__all__ = ["EncoderCapabilities", "NvencDevice", "NvencEncoder"]
+__all__ = ["NvencDevice", "NvencEncoder"]
 
-_RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
-"""NV_ENC_PARAMS_RC_MODE, as NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES has them; constqp is 0, and always there."""
 _SESSION_BYTES: Final = 96 << 20
 """A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
-_SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderCapabilities:
-    """What one device's NVENC can do with one codec: NV_ENC_CAPS by the package's names, as the driver answered."""
-
-    codec: Codec
-    values: Mapping[str, int]
-
-    def has(self, name: str) -> bool:
-        """Tell whether a capability is there; one that this build of the package does not name is not."""
-        return bool(self.values.get(f"support_{name}", 0))
-
-    def most(self, name: str, unknown: int) -> int:
-        """Return a limit, or ``unknown`` where the package does not name it."""
-        return int(self.values.get(name, unknown))
-
-    @property
-    def engines(self) -> int:
-        """How many NVENC engines the device has, 0 if it did not say."""
-        return self.most("num_encoder_engines", 0)
-
-    @property
-    def b_frames_max(self) -> int:
-        """How many B pictures may stand between two others."""
-        return self.most("num_max_bframes", 0)
-
-    def check(self, settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> None:
-        """Check that the device can encode such pictures with these settings.
-
-        Raises:
-            EngineUnfit: it cannot; the message says what it lacks.
-        """
-        self._check_size(width, height)
-        lacking = [what for what, there in self._demands(settings, surface) if not there]
-        if lacking:
-            message = f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}"
-            raise EngineUnfit(message, _SOFTWARE_STEP)
-
-    def _check_size(self, width: int, height: int) -> None:
-        least = (self.most("width_min", 1), self.most("height_min", 1))
-        most = (self.most("width_max", width), self.most("height_max", height))
-        if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
-            message = (
-                f"this GPU's {self.codec} encoder takes {least[0]}x{least[1]} to {most[0]}x{most[1]}, "
-                f"not {width}x{height}"
-            )
-            raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
-
-    def _demands(self, settings: NvencSettings, surface: NvencSurface) -> list[tuple[str, bool]]:
-        wanted = settings.bf or 0
-        bit = _RATE_MODE_BITS.get(settings.rc, 0)
-        modes = self.most("supported_ratecontrol_modes", bit)
-        references = max(settings.numrefl0 or 0, settings.numrefl1 or 0)
-        return [
-            ("10-bit samples", surface.bits == 8 or self.has("10bit_encode")),  # noqa: PLR2004 - a byte
-            ("4:2:2 chroma", surface.chroma is not Chroma.YUV422 or self.has("yuv422_encode")),
-            ("4:4:4 chroma", surface.chroma is not Chroma.YUV444 or self.has("yuv444_encode")),
-            (f"{wanted} B pictures in a row", wanted <= self.b_frames_max),
-            (f"rate control {settings.rc}", modes & bit == bit),
-            ("look-ahead", not settings.lookahead or self.has("lookahead")),
-            ("temporal adaptive quantization", not settings.temporalaq or self.has("temporal_aq")),
-            ("several reference pictures", references <= 1 or self.has("multiple_ref_frames")),
-            ("a decoder buffer of chosen size", settings.vbvbufsize is None or self.has("custom_vbv_buf_size")),
-            ("lossless coding", settings.tuning_info is not TuningInfo.LOSSLESS or self.has("lossless_encode")),
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +96,10 @@ class NvencDevice:
             DeviceMemory: the device's memory does not hold one more.
             DeviceError: the driver failed.
         """
-        settings.check_surface(surface, width, height)
+        surface.check_codec(settings.codec)
+        needed_bytes = _session_bytes(settings, surface, width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
-        needed_bytes = _session_bytes(settings, surface, width, height)
 
         def made() -> Any:  # noqa: ANN401 - publishes no types
             try:
@@ -226,7 +159,7 @@ class NvencDevice:
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
             message = f"this GPU has no {codec} encoder"
-            raise EngineUnfit(message, _SOFTWARE_STEP)
+            raise EngineUnfit(message, SOFTWARE_STEP)
         return EncoderCapabilities(codec, answer)
 
 

@@ -12,14 +12,23 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, Unsupported
+from ..nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 from ..surfaces.device_frame import DeviceFrame
-from ..surfaces.formats import surface_format
+from ..surfaces.formats import SurfaceLayout, surface_format
 from ..surfaces.host_pictures import packed_surface
-from .nvenc_surfaces import NvencSurface, PlaneShape, surface_for
 
 __all__ = ["CudaPlane", "CudaPlanes", "device_input", "host_input"]
 
 _CAI_VERSION: Final = 3
+_BY_LAYOUT: Final = {
+    SurfaceLayout.NV12: NvencSurface.NV12,
+    SurfaceLayout.P016: NvencSurface.P010,
+    SurfaceLayout.NV16: NvencSurface.NV16,
+    SurfaceLayout.P216: NvencSurface.P210,
+    SurfaceLayout.YUV444: NvencSurface.YUV444,
+    SurfaceLayout.YUV444_16: NvencSurface.YUV444_16BIT,
+}
+_CODED_BITS: Final = 10
 _ADVICE: Final = "Give a picture of exactly the session's size and surface format."
 
 
@@ -91,12 +100,11 @@ def device_input(frame: object, surface: NvencSurface, width: int, height: int) 
         message = f"the session reads pictures from the device, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)
     shapes = surface.planes(width, height)
-    try:
-        fits = surface_for(frame.layout, bits=frame.bits) is surface
-    except Unsupported as error:
-        raise EncoderFailed(error.message, error.next_step) from None
+    if frame.bits > _CODED_BITS:
+        message = f"NVENC codes {_CODED_BITS} bits at most, not {frame.bits}"
+        raise EncoderFailed(message, "Convert to 10 bits, or use a software encoder.")
     found = tuple((plane.row_bytes, plane.rows) for plane in frame.planes)
-    if not fits or found != tuple((shape.row_bytes, shape.rows) for shape in shapes):
+    if _BY_LAYOUT[frame.layout] is not surface or found != tuple((shape.row_bytes, shape.rows) for shape in shapes):
         message = f"a {frame.layout.value} frame of {frame.width}x{frame.height} is no {surface.value} surface of "
         message += f"{width}x{height}"
         raise EncoderFailed(message, _ADVICE)

@@ -5,11 +5,12 @@ Source: PyNvVideoCodec programming guide, section 2.3, "Reconfigure"; ``cq`` is 
 
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from .nvenc_settings import Multipass, NvencSettings, RateMode
+from ..encoder_settings import RateChange
+from ..nvenc_settings import Multipass, NvencSettings, RateMode
 
-__all__ = ["RateChange", "Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
+__all__ = ["Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
 
 _COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
@@ -27,31 +28,6 @@ class Rates:
     vbvinit: int
     fps: Fraction
     cq: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateChange:
-    """New values of what steers NVENC's bitrate; None leaves a value as it is.
-
-    Args:
-        rc: what steers the bitrate.
-        multipass: the first pass; "off" has none.
-        bitrate: average, in bit/s.
-        maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
-        vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
-        vbvinit: how full it is, in bits; 0 lets the driver choose.
-        fps: nominal rate for rate control; it moves no timestamp.
-        cq: target quality of vbr; 0 goes back to a bitrate.
-    """
-
-    rc: Literal["cbr", "vbr", "constqp"] | None = None
-    multipass: Literal["off", "qres", "fullres"] | None = None
-    bitrate: int | None = None
-    maxbitrate: int | None = None
-    vbvbufsize: int | None = None
-    vbvinit: int | None = None
-    fps: Fraction | int | None = None
-    cq: int | None = None
 
 
 def initial_rates(settings: NvencSettings, native: Any) -> Rates:  # noqa: ANN401 - the package's own structure

@@ -14,17 +14,15 @@ from av.video.frame import VideoFrame
 from ...errors import EncoderFailed, EngineFailed, Unsupported, UsageError
 from ..bitstream import RandomAccess, random_access_kind
 from ..encoder_session import EncodedPacket, EncoderSession, SessionState
-from ..encoder_settings import Codec, EncoderSettings
+from ..encoder_settings import Codec, EncoderSettings, RateChange
 from ..media import SeiMessage
+from ..nvenc_surfaces import surface_for
 from ..parameter_sets import max_reorder_frames
 from ..surfaces.device_frame import TimedPicture
 from .nvenc_bitstream import BitstreamWriter
 from .nvenc_device import NvencDevice
 from .nvenc_inputs import device_input, host_input
-from .nvenc_options import settings_from_options
-from .nvenc_rates import RateChange, changed_rates, check_rates, initial_rates, put_rates
-from .nvenc_settings import NvencSettings
-from .nvenc_surfaces import surface_for
+from .nvenc_rates import changed_rates, check_rates, initial_rates, put_rates
 
 __all__ = ["NvencSession"]
 
@@ -54,7 +52,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
     Args:
         device: whose NVENC.
-        settings: what to encode, how and in which time base; ``options`` are NVENC's (``settings_from_options``).
+        settings: what to encode, how and in which time base; settled for NVENC.
         from_host: where the pictures are: in host memory, or on the device. There they must be complete when they are
             given: the package waits for no stream.
 
@@ -75,7 +73,10 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         picture = settings.format
         self._settings = settings
         self.name = settings.implementation
-        self._nvenc = _native_settings(settings)
+        if settings.nvenc is None:
+            message = f"{settings.implementation} was not settled for NVENC"
+            raise UsageError(message, "Settle the encoder again.")
+        self._nvenc = settings.nvenc
         self._surface = surface_for(picture.pix_fmt)
         self._from_host = from_host
         self._package = device.package
@@ -219,17 +220,3 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._given += 1
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
         return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)
-
-
-def _native_settings(settings: EncoderSettings) -> NvencSettings:
-    """Return the NVENC settings that an encoder's options name.
-
-    Raises:
-        Unsupported: an option is refused.
-        UsageError: the options are another codec's.
-    """
-    found = settings_from_options(dict(settings.options))
-    if found.codec is not settings.codec:
-        message = f"{settings.implementation} encodes {settings.codec}, and its options say {found.codec}"
-        raise UsageError(message, "Settle the encoder again.")
-    return found

@@ -9,14 +9,12 @@ import pytest
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
+from codecfleet.actors.encoder_request import nvenc_request, settle, software_request
 from codecfleet.actors.encoder_session import EncodedPacket, EncoderSession
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.encoder_tables import settle_encoder
+from codecfleet.actors.encoder_settings import Codec, RateChange
 from codecfleet.actors.encoding import SoftwareEncoder
 from codecfleet.actors.media import Colour, SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
-from codecfleet.actors.nvidia.nvenc_rates import RateChange
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
 from codecfleet.errors import EncoderFailed, Unsupported
 from codecfleet.testing.clips import picture
@@ -47,11 +45,11 @@ def open_session(case: tuple[str, Codec, str]) -> Open:
     engine, codec, pix_fmt = case
     shape = VideoFormat(WIDTH, HEIGHT, pix_fmt, Fraction(30), colour=Colour(1, 1, 1, 1, 1))
     if engine == "software":
-        soft = settle_encoder(codec, format=shape, rate=None, preset=2, time_base=TICK)
+        soft = settle(software_request(codec, preset=2), shape, TICK)
         return lambda: SoftwareEncoder(soft)
     device = NvencDevice(FakeNvenc())
     capabilities = device.capabilities(codec)
-    hard = settle_nvenc(codec, format=shape, rate=None, preset=4, time_base=TICK, capabilities=capabilities)
+    hard = settle(nvenc_request(codec), shape, TICK, capabilities)
     return lambda: NvencSession(device, hard)
 
 

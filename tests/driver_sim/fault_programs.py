@@ -30,12 +30,12 @@ from codecfleet.actors.dla.host import open_host
 from codecfleet.actors.dla.layout import pack
 from codecfleet.actors.dla.session import DlaTask
 from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.actors.encoder_request import nvenc_request, settle
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.nvidia.cuda import Cuda
 from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
 from codecfleet.actors.watchdog import process_watch
 from codecfleet.actors.work import Work, WorkContext
@@ -111,7 +111,7 @@ def nvenc_steps(codec: Codec) -> Generator[Step]:
     def opened() -> None:
         shape = VideoFormat(*SIZE, "yuv420p", Fraction(25))
         capabilities = device.capabilities(codec)
-        settings = settle_nvenc(codec, format=shape, rate=None, preset=1, time_base=TICK, capabilities=capabilities)
+        settings = settle(nvenc_request(codec, preset=1), shape, TICK, capabilities)
         sessions.append(NvencSession(device, settings))
 
     def encoded(numbers: range) -> None:

@@ -44,15 +44,15 @@ import base64, json, sys
 from fractions import Fraction
 import numpy as np
 import PyNvVideoCodec
+from codecfleet.actors.encoder_request import nvenc_request, settle
 from codecfleet.actors.encoder_settings import Codec, RateControl
 from codecfleet.actors.media import Colour, ContentLight, HdrStatic, VideoFormat
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
 from codecfleet.actors.nvidia.nvenc_inputs import host_input
-from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
-from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
+from codecfleet.actors.nvenc_surfaces import surface_for
 from codecfleet.testing.clips import picture
 
 TICK = Fraction(1, 1000)
@@ -61,8 +61,8 @@ LAYOUTS = {"yuv420p": SurfaceLayout.NV12, "yuv420p10le": SurfaceLayout.P016, "yu
 def settled(device, codec, pix_fmt, preset=4, rate=None):
     shape = VideoFormat(320, 240, pix_fmt, Fraction(25), colour=Colour(1, 9, 16, 9, 3),
                         hdr=HdrStatic(light=ContentLight(1000, 400)))
-    return settle_nvenc(Codec(codec), format=shape, rate=rate, preset=preset, time_base=TICK,
-                        capabilities=device.capabilities(Codec(codec)))
+    request = nvenc_request(Codec(codec), rate=rate, preset=preset)
+    return settle(request, shape, TICK, device.capabilities(Codec(codec)))
 
 def software(number, pix_fmt, ticks):
     frame = picture(number, 320, 240).reformat(format=pix_fmt)
@@ -125,7 +125,7 @@ print(json.dumps([run(0, 8) == wanted, run(0, 1)[1] == wanted[1], device.counts.
 """
 
 RECONFIGURE = """
-from codecfleet.actors.nvidia.nvenc_rates import RateChange
+from codecfleet.actors.encoder_settings import RateChange
 device = NvencDevice(PyNvVideoCodec)
 with NvencSession(device, settled(device, "h264", "yuv420p", rate=RateControl(bitrate_bps=400_000))) as session:
     packets = [p for n in range(6) for p in session.encode(software(n, "yuv420p", n * 40))]

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.nvidia.nvenc_options import REFUSED, settings_from_options
-from codecfleet.actors.nvidia.nvenc_settings import LEVELS, NvencSettings
-from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface
+from codecfleet.actors.nvenc_options import REFUSED, read_option
+from codecfleet.actors.nvenc_settings import LEVELS, NvencSettings
+from codecfleet.actors.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.errors import Unsupported
 
 from .scenario import Scenario, machine
@@ -59,11 +59,12 @@ TABLE_1 = {
 MAKE = """
 import json, os, sys
 import PyNvVideoCodec
-from codecfleet.actors.nvidia.nvenc_options import settings_from_options
-from codecfleet.actors.nvidia.nvenc_settings import create_encoder_arguments
+from codecfleet.actors.nvenc_options import read_option
+from codecfleet.actors.nvenc_settings import NvencSettings
+from codecfleet.actors.nvidia.nvenc_arguments import create_encoder_arguments
 faults = []
 for surface, options, raw in json.loads(sys.argv[1]):
-    arguments = create_encoder_arguments(settings_from_options(options)) | raw
+    arguments = create_encoder_arguments(NvencSettings(**{k: read_option(k, v) for k, v in options.items()})) | raw
     try:
         PyNvVideoCodec.CreateEncoder(640, 480, surface, True, gpu_id=0, **arguments)
         faults.append("")
@@ -71,6 +72,12 @@ for surface, options, raw in json.loads(sys.argv[1]):
         faults.append(str(error))
 print(json.dumps(faults))
 """
+
+
+def read_settings(options: Options) -> NvencSettings:
+    """Return the settings that pairs of text name."""
+    read: dict[str, Any] = {key: read_option(key, text) for key, text in options.items()}
+    return NvencSettings(**read)
 
 
 def vui(codec: Codec) -> str:
@@ -241,7 +248,7 @@ def test_every_setting_has_a_case(codec: Codec) -> None:
     assert tried <= wanted
     for name in ELSEWHERE[codec]:
         with pytest.raises(Unsupported, match=name):
-            settings_from_options({"codec": codec.value} | BASE | {name: {"tier": "0"}.get(name, "1/50")})
+            read_settings({"codec": codec.value} | BASE | {name: {"tier": "0"}.get(name, "1/50")})
 
 
 @pytest.mark.parametrize("entry", fields(NvencSettings), ids=lambda entry: entry.name)
@@ -265,7 +272,7 @@ def test_every_name_of_the_guide_is_delivered_or_refused_by_name(name: str) -> N
     assert TABLE_1[name] in ("", "matrix") or cases(Codec.HEVC)[TABLE_1[name]]
     for key in (name, name.split("::", maxsplit=1)[0]):
         with pytest.raises(Unsupported, match=f"NVENC setting {key}:") as caught:
-            settings_from_options({"codec": "h264"} | BASE | {key: "1"})
+            read_settings({"codec": "h264"} | BASE | {key: "1"})
         assert TABLE_1[name] in caught.value.next_step
 
 
@@ -288,7 +295,7 @@ def mixed(codec: Codec, chooser: random.Random) -> tuple[Options, Fields]:
         if others or (name in options and name not in BASE) or (name, text) in LEFT_TO_THE_PRESET:
             continue
         try:
-            settings_from_options(tried)
+            read_settings(tried)
         except Unsupported:
             continue
         options, expected = tried, expected | told

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from codecfleet.actors.encoder_request import settle, software_request
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
-from codecfleet.actors.encoder_tables import settle_encoder
 from codecfleet.actors.encoding import EncodedPacket, SoftwareEncoder, reorder_depth
 from codecfleet.actors.media import VideoFormat
 from codecfleet.errors import EncoderFailed
@@ -20,7 +20,7 @@ RATES = {"quality": None, "bitrate": RateControl(bitrate_bps=200_000)}
 
 def settled(codec: Codec, rate: RateControl | None = None) -> EncoderSettings:
     """Return a fast encoder of small pictures."""
-    return settle_encoder(codec, format=PICTURE, rate=rate, preset=1, time_base=Fraction(1, 25))
+    return settle(software_request(codec, rate=rate, preset=1), PICTURE, Fraction(1, 25))
 
 
 def encode(settings: EncoderSettings, frames: int) -> tuple[list[EncodedPacket], bytes]:

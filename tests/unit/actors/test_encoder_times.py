@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codecfleet.actors.encoder_request import settle, software_request
 from codecfleet.actors.encoder_session import EncodedPacket
 from codecfleet.actors.encoder_settings import Codec, RateControl
-from codecfleet.actors.encoder_tables import settle_encoder
 from codecfleet.actors.encoding import SoftwareEncoder, encoder_time_base
 from codecfleet.actors.media import VideoFormat
 from codecfleet.testing.clips import picture
@@ -41,7 +41,7 @@ def encoded(
     """Encode moving bars shown at ``times``, in ticks of ``time_base``."""
     shape = VideoFormat(WIDTH, HEIGHT, "yuv420p", Fraction(25))
     found: list[EncodedPacket] = []
-    with SoftwareEncoder(settle_encoder(codec, format=shape, rate=rate, preset=1, time_base=time_base)) as session:
+    with SoftwareEncoder(settle(software_request(codec, rate=rate, preset=1), shape, time_base)) as session:
         for number, ticks in enumerate(times):
             frame = picture(number, WIDTH, HEIGHT)
             frame.pts, frame.time_base = ticks, time_base

@@ -8,9 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from codecfleet.actors.encoder_pix_fmt import choose_pix_fmt
-from codecfleet.actors.encoder_profiles import PRESETS, PROFILES
+from codecfleet.actors.encoder_profiles import PRESETS, PROFILES, gop_frames
+from codecfleet.actors.encoder_request import encoder_kind, software_request, with_initial_fullness
+from codecfleet.actors.encoder_request import settle as settle_request
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
-from codecfleet.actors.encoder_tables import encoder_kind, gop_frames, settle_encoder, with_initial_fullness
 from codecfleet.actors.hdr_bytes import mastering_display_from_bytes, mastering_display_to_bytes
 from codecfleet.actors.media import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
 from codecfleet.errors import Unsupported, UsageError
@@ -28,8 +29,10 @@ DISPLAY = MasteringDisplay(
 
 def settle(codec: Codec, **options: object) -> EncoderSettings:
     """Settle an encoder for small pictures."""
-    given: dict[str, object] = {"format": PICTURE, "rate": None, "preset": 4, "time_base": Fraction(1, 25), **options}
-    return settle_encoder(codec, **given)  # type: ignore[arg-type]
+    picture = options.pop("picture", PICTURE)
+    dolby_vision = options.pop("dolby_vision", False)
+    request = replace(software_request(codec, **options), dolby_vision=dolby_vision)  # type: ignore[arg-type]
+    return settle_request(request, picture, Fraction(1, 25))  # type: ignore[arg-type]
 
 
 def library_parameters(settings: EncoderSettings) -> dict[str, str]:
@@ -81,12 +84,12 @@ def test_a_quality_off_the_scale_is_refused(codec: Codec) -> None:
 def test_unknown_options_are_refused_by_name(codec: Codec, pair: tuple[str, str]) -> None:
     """A misspelt option is an error that names it, also inside the library's own parameters."""
     with pytest.raises(Unsupported, match="nonsense"):
-        settle(codec, extra_options=(pair,))
+        settle(codec, options=(pair,))
 
 
 def test_options_of_the_user_override_ours() -> None:
     """An extra option wins over the preset's; library parameters are merged with ours."""
-    settled = settle(Codec.H264, extra_options=(("preset", "slow"), ("x264-params", "aq-mode=2")))
+    settled = settle(Codec.H264, options=(("preset", "slow"), ("x264-params", "aq-mode=2")))
     assert dict(settled.options)["preset"] == "slow"
     assert library_parameters(settled) == {"cpu-independent": "1", "open-gop": "0", "aq-mode": "2"}
 
@@ -113,11 +116,11 @@ def test_hdr_values_reach_every_encoder_that_can_state_them() -> None:
     hdr = HdrStatic(DISPLAY, ContentLight(1000, 400))
     picture = replace(PICTURE, pix_fmt="yuv420p10le", hdr=hdr, colour=Colour(1, 9, 16, 9, 3))
     integers = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50)"
-    assert library_parameters(settle(Codec.H264, format=picture))["mastering-display"] == integers
-    assert library_parameters(settle(Codec.HEVC, format=picture))["master-display"] == integers
-    assert library_parameters(settle(Codec.HEVC, format=picture))["max-cll"] == "1000,400"
+    assert library_parameters(settle(Codec.H264, picture=picture))["mastering-display"] == integers
+    assert library_parameters(settle(Codec.HEVC, picture=picture))["master-display"] == integers
+    assert library_parameters(settle(Codec.HEVC, picture=picture))["max-cll"] == "1000,400"
     reals = "G(0.265,0.69)B(0.15,0.06)R(0.68,0.32)WP(0.3127,0.329)L(1000,0.005)"
-    assert library_parameters(settle(Codec.AV1, format=picture))["mastering-display"] == reals
+    assert library_parameters(settle(Codec.AV1, picture=picture))["mastering-display"] == reals
 
 
 @pytest.mark.parametrize(

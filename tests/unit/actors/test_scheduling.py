@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.encoder_request import settle, software_request
 from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.encoder_tables import settle_encoder
 from codecfleet.actors.encoding import SoftwareEncoder
 from codecfleet.actors.media import VideoFormat
 from codecfleet.actors.scheduling import ordinary_scheduling
@@ -43,7 +43,7 @@ def test_an_encoder_leaves_its_threads_as_they_are(codec: Codec) -> None:
     """SVT-AV1 puts root's threads on SCHED_FIFO, 99, where it may."""
     before = rights(), policies()
     size = VideoFormat(128, 96, "yuv420p", Fraction(25))
-    settings = settle_encoder(codec, format=size, rate=None, preset=1, time_base=Fraction(1, 25))
+    settings = settle(software_request(codec, preset=1), size, Fraction(1, 25))
     with SoftwareEncoder(settings):
         assert (rights(), policies()) == before
     assert (rights(), policies()) == before

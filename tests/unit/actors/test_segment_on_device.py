@@ -47,7 +47,8 @@ def planned(source: Path, **changes: object) -> Plan:
     wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
     plan = plan_transcode(TranscodeSpec.model_validate(wanted))
     capabilities = FakeDevice().gpu.encoder_capabilities(plan.encoder.codec)
-    return with_nvenc(plan, ADA, EncoderOffer(capabilities, "2.2.4", converts=True))
+    assert plan.nvenc is not None
+    return with_nvenc(plan, plan.nvenc, ADA, EncoderOffer(capabilities, "2.2.4", converts=True))
 
 
 def works(plan: Plan) -> list[EncodeSegment]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.nvidia.nvenc_surfaces import surface_for
+from codecfleet.actors.nvenc_surfaces import surface_for
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.host_pictures import plane_samples
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter

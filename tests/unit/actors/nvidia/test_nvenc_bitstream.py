@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.bitstream import nal_units
 from codecfleet.actors.describe import frame_side_data
+from codecfleet.actors.encoder_request import settle, software_request
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings
-from codecfleet.actors.encoder_tables import settle_encoder
 from codecfleet.actors.encoding import SoftwareEncoder
 from codecfleet.actors.hdr_bytes import content_light_from_bytes, mastering_display_from_bytes
 from codecfleet.actors.media import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
@@ -34,7 +34,7 @@ COLOUR = Colour(range=2, primaries=9, transfer=16, matrix=9, chroma_location=3)
 
 def plain_stream(codec: Codec) -> tuple[bytes, list[bytes]]:
     """Return parameter sets and packets that say nothing of colour."""
-    settings: EncoderSettings = settle_encoder(codec, format=PLAIN, rate=None, preset=1, time_base=Fraction(1, 25))
+    settings: EncoderSettings = settle(software_request(codec, preset=1), PLAIN, Fraction(1, 25))
     packets = []
     with SoftwareEncoder(settings) as encoder:
         for number in range(3):

@@ -6,10 +6,11 @@ from fractions import Fraction
 import pytest
 
 from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.nvenc_capabilities import EncoderCapabilities
+from codecfleet.actors.nvenc_settings import NvencSettings, Qp, RateMode, TuningInfo
+from codecfleet.actors.nvenc_surfaces import NvencSurface
 from codecfleet.actors.nvidia.memory_budget import MemoryBudget
-from codecfleet.actors.nvidia.nvenc_device import EncoderCapabilities, NvencDevice
-from codecfleet.actors.nvidia.nvenc_settings import NvencSettings, Qp, RateMode, TuningInfo
-from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
+from codecfleet.actors.nvidia.nvenc_device import NvencDevice
 from codecfleet.errors import DeviceLost, DeviceMemory, EngineUnfit, SessionLimit, Unsupported
 from codecfleet.testing.fake_nvenc import FakeNvenc
 

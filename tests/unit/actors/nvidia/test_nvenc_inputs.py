@@ -9,8 +9,8 @@ from av.video.frame import VideoFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.actors.nvenc_surfaces import NvencSurface
 from codecfleet.actors.nvidia.nvenc_inputs import CudaPlanes, device_input, host_input
-from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import EncoderFailed

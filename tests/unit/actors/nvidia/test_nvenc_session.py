@@ -7,15 +7,14 @@ from fractions import Fraction
 import pytest
 from av.video.frame import VideoFrame
 
+from codecfleet.actors.encoder_request import nvenc_request, settle
 from codecfleet.actors.encoder_session import EncodedPacket
-from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateChange, RateControl
 from codecfleet.actors.media import SeiMessage, VideoFormat
+from codecfleet.actors.nvenc_surfaces import NvencSurface
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
 from codecfleet.actors.nvidia.nvenc_inputs import host_input
-from codecfleet.actors.nvidia.nvenc_profiles import settle_nvenc
-from codecfleet.actors.nvidia.nvenc_rates import RateChange
 from codecfleet.actors.nvidia.nvenc_session import NvencSession
-from codecfleet.actors.nvidia.nvenc_surfaces import NvencSurface
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import (
@@ -38,7 +37,7 @@ TICK = Fraction(1, 1000)
 def settled(package: FakeNvenc, codec: Codec = Codec.H264, rate: RateControl | None = None) -> EncoderSettings:
     """Settle NVENC's encoder for small pictures."""
     capabilities = NvencDevice(package).capabilities(codec)
-    return settle_nvenc(codec, format=PICTURE, rate=rate, preset=4, time_base=TICK, capabilities=capabilities)
+    return settle(nvenc_request(codec, rate=rate), PICTURE, TICK, capabilities)
 
 
 def software(number: int, pts: int | None = None) -> VideoFrame:
@@ -248,11 +247,11 @@ def test_a_refused_change_leaves_the_old_rates() -> None:
     assert sent.targetQuality == 23
 
 
-def test_settings_of_another_codec_are_refused() -> None:
-    """An encoder's options and its codec say the same."""
+def test_settings_of_software_are_refused() -> None:
+    """A session opens with what was settled for NVENC alone."""
     package = FakeNvenc()
-    with pytest.raises(UsageError, match="hevc"):
-        NvencSession(NvencDevice(package), replace(settled(package), codec=Codec.HEVC))
+    with pytest.raises(UsageError, match="not settled for NVENC"):
+        NvencSession(NvencDevice(package), replace(settled(package), nvenc=None))
 
 
 def test_the_reorder_bound_is_the_streams_or_the_b_pictures() -> None:

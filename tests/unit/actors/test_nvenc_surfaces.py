@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface, surface_for
-from codecfleet.actors.surfaces.formats import SurfaceLayout
+from codecfleet.actors.nvenc_surfaces import Chroma, NvencSurface, surface_for
 from codecfleet.errors import Unsupported
 
 BITS_A_PIXEL = {
@@ -52,13 +51,6 @@ def test_av1_is_coded_in_420_alone() -> None:
         else:
             with pytest.raises(Unsupported, match="AV1"):
                 surface.check_codec(Codec.AV1)
-
-
-def test_every_decoded_layout_has_a_surface() -> None:
-    """What NVDEC gives NVENC takes, but for samples of 12 bits."""
-    assert {surface_for(layout, bits=10) for layout in SurfaceLayout} >= {NvencSurface.NV12, NvencSurface.P010}
-    with pytest.raises(Unsupported, match="12"):
-        surface_for(SurfaceLayout.P016, bits=12)
 
 
 def test_software_formats_have_a_surface_or_a_refusal() -> None:

@@ -1,4 +1,4 @@
-"""From a request to one fully settled encoder: every option that can change an output byte, written down.
+"""From a request to one fully settled software encoder: every option that can change an output byte, written down.
 
 Segments of a track are encoded on different machines at different times and joined, so an encoder must give the same
 bytes for the same pictures everywhere. What that takes was measured for each encoder (docs/encoders.md): a fixed
@@ -6,102 +6,120 @@ number of threads, x264's ``cpu-independent``, x265's one frame thread and ``con
 every mode that steers a bitrate.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
-from ..errors import EncoderFailed, Unsupported, UsageError
+from ..errors import EncoderFailed, Unsupported
 from .encoder_libraries import check_parameter, library_version
-from .encoder_pix_fmt import choose_pix_fmt
-from .encoder_profiles import PRESETS, PROFILES, EncoderProfile
+from .encoder_profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfile, gop_frames, preset_index
 from .encoder_reserved import check_not_reserved
-from .encoder_settings import Codec, EncoderSettings, RateControl, check_rate
+from .encoder_settings import Codec, EncoderSettings, RateControl
 from .encoding import SoftwareEncoder
 from .media import ContentLight, MasteringDisplay, VideoFormat
+from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 __all__ = [
-    "choose_pix_fmt",
+    "SoftwareRequest",
     "codes_interlaced",
-    "encoder_kind",
-    "gop_frames",
-    "settle_encoder",
-    "with_initial_fullness",
+    "settle_software",
+    "software_fullness",
+    "software_kind",
+    "software_request",
 ]
 
 THREADS = 2
 """Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
-INITIAL_FULLNESS = Fraction(9, 10)
-"""How full the leaky bucket is when a segment starts, where nobody says otherwise."""
 
-_GOP_S = 10
-_LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
+_SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
+"""Settings of NVENC that FFmpeg's software encoders have under the same names."""
 
 _Params = dict[str, str]
 
 
-def settle_encoder(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareRequest:
+    """What a software encoder is asked for; ``software_request`` checks one.
+
+    ``rate`` None is the codec's default quality. ``options`` are FFmpeg's options by name, which override ours; one
+    named ``x264-params``, ``x265-params`` or ``svtav1-params`` holds parameters of the library (``a=1:b=2``) and is
+    merged with ours. ``dolby_vision`` keeps the RPUs that the frames carry: for HEVC in 10 bits, of sources whose base
+    layer is viewable (profile 8).
+    """
+
+    codec: Codec
+    rate: RateControl | None = None
+    preset: int = 4
+    options: Options = ()
+    dolby_vision: bool = False
+
+
+def software_request(
     codec: Codec,
     *,
-    format: VideoFormat,  # noqa: A002 - the settings' own word
-    rate: RateControl | None,
-    preset: int,
-    time_base: Fraction,
-    extra_options: tuple[tuple[str, str], ...] = (),
-    dolby_vision: bool = False,
-) -> EncoderSettings:
-    """Return the settings of the software encoder for ``codec``, having opened it once with them.
+    rate: RateControl | None = None,
+    preset: int = 4,
+    options: Options = (),
+    without_nvenc: str = "",
+) -> SoftwareRequest:
+    """Return a request for a software encoder, its options checked; ``without_nvenc`` is why NVENC does not encode.
 
-    ``format`` is what goes in, in a pixel format of ``choose_pix_fmt``; ``rate`` None is the codec's default quality.
-    ``extra_options`` are FFmpeg's options by name; one named ``x264-params``, ``x265-params`` or ``svtav1-params``
-    holds parameters of the library (``a=1:b=2``) and is merged with ours. They override ours. ``dolby_vision`` keeps
-    the RPUs that the frames carry: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
+    Raises:
+        Unsupported: an option is NVENC's, is not the user's to set, or is a parameter that its library does not know.
+    """
+    nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
+    if nvencs:
+        because = f": {without_nvenc}" if without_nvenc else ""
+        message = f"{', '.join(nvencs)} is NVENC's to set, and software encodes{because}"
+        raise Unsupported(message, "Use --encoder nvenc, or the options of the software encoder.")
+    profile = PROFILES[codec]
+    for key, value in options:
+        if key != profile.params_key:
+            check_not_reserved(profile.implementation, key, parameter=False)
+            continue
+        for name, setting in _split(value).items():
+            check_not_reserved(profile.implementation, name, parameter=True)
+            check_parameter(profile.implementation, name, setting)
+    return SoftwareRequest(codec=codec, rate=rate, preset=preset, options=options)
+
+
+def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
+    """Return the settings of a software encoder, having opened it once with them.
+
+    ``picture`` is what goes in, in a pixel format of ``choose_pix_fmt``.
 
     Raises:
         UsageError: the preset or the quality is out of the encoder's range, or the rates contradict each other.
         Unsupported: the encoder does not take the format, the rate mode or one of the options.
     """
-    profile = PROFILES[codec]
-    if preset not in PRESETS:
-        message = f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}"
-        raise UsageError(message, "1 is fastest, 7 slowest.")
-    if format.pix_fmt not in profile.pix_fmts:
-        message = f"{profile.implementation} does not encode {format.pix_fmt}"
+    codec, profile = request.codec, PROFILES[request.codec]
+    preset = profile.presets[preset_index(request.preset)]
+    if picture.pix_fmt not in profile.pix_fmts:
+        message = f"{profile.implementation} does not encode {picture.pix_fmt}"
         raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
-    if dolby_vision and (codec is not Codec.HEVC or format.pix_fmt != "yuv420p10le"):
-        message = f"Dolby Vision is written to HEVC in yuv420p10le alone, not to {codec} in {format.pix_fmt}"
+    if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
+        message = f"Dolby Vision is written to HEVC in yuv420p10le alone, not to {codec} in {picture.pix_fmt}"
         raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
-    settled_rate = _settled_rate(profile, rate)
-    options = dict(profile.presets[preset - 1]) | {"g": str(gop_frames(format.frame_rate))}
-    options |= _rate_options(codec, settled_rate) | _codec_options(codec, format)
-    params = _params(codec, format, settled_rate)
-    options, params = _with_extra(profile, options, params, extra_options)
-    if profile.params_key is not None:
-        options[profile.params_key] = _joined(params)
+    rate = profile.settled_rate(request.rate)
+    options = dict(preset) | {"g": str(gop_frames(picture.frame_rate))}
+    options |= _rate_options(codec, rate) | _codec_options(codec, picture)
     settings = EncoderSettings(
         codec=codec,
         implementation=profile.implementation,
-        options=tuple(sorted(options.items())),
-        format=format,
+        options=_with_extra(profile, options, _params(codec, picture, rate), request.options),
+        format=picture,
         time_base=time_base,
-        threads=_threads(codec, settled_rate),
-        rate=settled_rate,
-        dolby_vision=dolby_vision,
+        threads=_threads(codec, rate),
+        rate=rate,
+        dolby_vision=request.dolby_vision,
     )
-    _try(settings, extra_options)
+    _try(settings, request.options)
     return settings
 
 
-def gop_frames(frame_rate: Fraction) -> int:
-    """Return the longest distance between keyframes: 10 s, but 250 frames at least and 600 at most.
-
-    250 is what x264 and x265 choose by themselves; segments rarely are longer than 10 s, so most have one GOP and
-    the keyframes that scene changes ask for.
-    """
-    return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
-
-
-def encoder_kind(settings: EncoderSettings) -> str:
+def software_kind(settings: EncoderSettings) -> str:
     """Return what the output's bytes depend on besides the pictures, as one stable line."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
@@ -109,39 +127,17 @@ def encoder_kind(settings: EncoderSettings) -> str:
     return f"{settings.implementation} {version} threads={settings.threads} {options}{dovi}"
 
 
-def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
+def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
     """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
 
-    Only x264, x265 and NVENC with a bucket know an initial fullness; other settings come back as they are.
-
-    Raises:
-        UsageError: ``fullness`` is not a fraction of the bucket.
+    Only x264 and x265 know an initial fullness; other settings come back as they are.
     """
-    if not 0 <= fullness <= 1:
-        message = f"a leaky bucket cannot be {fullness} full"
-        raise UsageError(message, "Give a fraction from 0 to 1.")
-    options = dict(settings.options)
-    if settings.on_device and settings.rate.bufsize_bits is not None:
-        options["vbvinit"] = str(max(1, int(settings.rate.bufsize_bits * fullness)))
-        return replace(settings, options=tuple(sorted(options.items())))
     key = PROFILES[settings.codec].params_key
-    if settings.on_device or settings.rate.bufsize_bits is None or key not in ("x264-params", "x265-params"):
+    if key not in ("x264-params", "x265-params"):
         return settings
+    options = dict(settings.options)
     options[key] = _joined(_split(options[key]) | {"vbv-init": _decimal(fullness)})
     return replace(settings, options=tuple(sorted(options.items())))
-
-
-def _settled_rate(profile: EncoderProfile, rate: RateControl | None) -> RateControl:
-    wanted = rate if rate is not None else RateControl()
-    check_rate(wanted)
-    if wanted.bitrate_bps is None and wanted.quality is None:
-        wanted = replace(wanted, quality=profile.default_quality)
-    if wanted.quality is not None and not 0 <= wanted.quality <= profile.worst_quality:
-        message = (
-            f"quality {wanted.quality} is outside {profile.implementation}'s scale of 0 to {profile.worst_quality}"
-        )
-        raise UsageError(message, "Lower is better.")
-    return wanted
 
 
 def _threads(codec: Codec, rate: RateControl) -> int:
@@ -240,20 +236,16 @@ def _decimal(value: Fraction) -> str:
     return f"{scaled // 10**9}.{scaled % 10**9:09d}".rstrip("0").rstrip(".")
 
 
-def _with_extra(
-    profile: EncoderProfile, options: dict[str, str], params: _Params, extra: tuple[tuple[str, str], ...]
-) -> tuple[dict[str, str], _Params]:
-    """Lay the user's options over ours, refusing those that are not theirs to set or that nobody knows."""
+def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Params, extra: Options) -> Options:
+    """Lay the user's options over ours, sorted by name."""
     for key, value in extra:
-        if key != profile.params_key:
-            check_not_reserved(profile.implementation, key, parameter=False)
-            options = options | {key: value}
-            continue
-        for name, setting in _split(value).items():
-            check_not_reserved(profile.implementation, name, parameter=True)
-            check_parameter(profile.implementation, name, setting)
-            params = params | {name: setting}
-    return options, params
+        if key == profile.params_key:
+            params |= _split(value)
+        else:
+            options[key] = value
+    if profile.params_key is not None:
+        options[profile.params_key] = _joined(params)
+    return tuple(sorted(options.items()))
 
 
 def _split(text: str) -> _Params:
@@ -266,7 +258,7 @@ def _joined(params: _Params) -> str:
     return ":".join(f"{name}={value}" for name, value in params.items())
 
 
-def _try(settings: EncoderSettings, extra: tuple[tuple[str, str], ...]) -> None:
+def _try(settings: EncoderSettings, extra: Options) -> None:
     try:
         SoftwareEncoder(settings)
     except EncoderFailed as error:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.encoder_profiles import NVENC_PROFILES
+from codecfleet.actors.encoder_request import nvenc_request, settle
 from codecfleet.actors.encoder_settings import Codec
 from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.nvenc_options import REFUSED, SETTINGS, settings_to_options
+from codecfleet.actors.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_options import REFUSED, SETTINGS, settings_from_options
-from codecfleet.actors.nvidia.nvenc_profiles import NVENC_PROFILES, settle_nvenc
-from codecfleet.actors.nvidia.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.testing.fake_nvenc import FakeNvenc
 
 GUIDE = {
@@ -26,7 +27,7 @@ _NEWER = "\N{EN DASH}"
 @pytest.fixture(scope="module")
 def page() -> str:
     """The page's text."""
-    return (Path(__file__).resolve().parents[4] / "docs" / "nvenc.md").read_text(encoding="utf-8")
+    return (Path(__file__).resolve().parents[3] / "docs" / "nvenc.md").read_text(encoding="utf-8")
 
 
 def section(page: str, heading: str) -> str:
@@ -68,18 +69,12 @@ def test_every_preset_is_as_shown(page: str, codec: Codec) -> None:
     shown = rows(section(page, "From a request"), 6)[1:]
     assert [row[0] for row in shown] == [str(preset) for preset in range(1, 8)]
     for row in shown:
-        settled = settle_nvenc(
-            codec,
-            format=picture,
-            rate=None,
-            preset=int(row[0]),
-            time_base=Fraction(1, 25),
-            capabilities=capabilities,
-        )
-        options = dict(settled.options)
+        settled = settle(nvenc_request(codec, preset=int(row[0])), picture, Fraction(1, 25), capabilities).nvenc
+        assert settled is not None
+        options = dict(settings_to_options(settled))
         keys = ("preset", "bf", "multipass", "lookahead", "aq")
         assert row[1:] == [options.get(key, "none") for key in keys]
-        assert settings_from_options(options).codec is codec
+        assert settled.codec is codec
 
 
 def test_default_qualities_are_as_shown(page: str) -> None:

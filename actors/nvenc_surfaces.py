@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
-from ...errors import Unsupported
-from ..encoder_settings import Codec
-from ..surfaces.formats import SurfaceLayout
+from ..errors import Unsupported
+from .encoder_settings import Codec
 
 __all__ = ["Chroma", "NvencSurface", "PlaneShape", "surface_for"]
 
@@ -126,30 +125,16 @@ _BY_PIX_FMT: Final = {
     "yuv422p10le": NvencSurface.P210,
     "yuv444p10le": NvencSurface.YUV444_16BIT,
 }
-_BY_LAYOUT: Final = {
-    SurfaceLayout.NV12: NvencSurface.NV12,
-    SurfaceLayout.P016: NvencSurface.P010,
-    SurfaceLayout.NV16: NvencSurface.NV16,
-    SurfaceLayout.P216: NvencSurface.P210,
-    SurfaceLayout.YUV444: NvencSurface.YUV444,
-    SurfaceLayout.YUV444_16: NvencSurface.YUV444_16BIT,
-}
-_CODED_BITS: Final = 10
 
 
-def surface_for(pixels: str | SurfaceLayout, *, bits: int | None = None) -> NvencSurface:
-    """Return the surface that holds these pixels exactly: an FFmpeg pixel format, or the layout of a device frame.
-
-    ``bits`` are those of a device frame's samples; NVENC codes 10 at most.
+def surface_for(pix_fmt: str) -> NvencSurface:
+    """Return the surface that holds pictures of FFmpeg's ``pix_fmt`` exactly.
 
     Raises:
         Unsupported: there is none.
     """
-    found = _BY_LAYOUT[pixels] if isinstance(pixels, SurfaceLayout) else _BY_PIX_FMT.get(pixels)
+    found = _BY_PIX_FMT.get(pix_fmt)
     if found is None:
-        message = f"NVENC has no surface that holds {pixels} exactly"
+        message = f"NVENC has no surface that holds {pix_fmt} exactly"
         raise Unsupported(message, f"Use --pix-fmt {', '.join(_BY_PIX_FMT)}, or a software encoder.")
-    if bits is not None and bits > _CODED_BITS:
-        message = f"NVENC codes {_CODED_BITS} bits at most, not {bits}"
-        raise Unsupported(message, "Convert to 10 bits, or use a software encoder.")
     return found

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.encoder_profiles import PRESETS
+from codecfleet.actors.encoder_profiles import NVENC_PROFILES, PRESETS, gop_frames
+from codecfleet.actors.encoder_request import encoder_kind, nvenc_request
+from codecfleet.actors.encoder_request import settle as settle_request
 from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
-from codecfleet.actors.encoder_tables import gop_frames
 from codecfleet.actors.media import VideoFormat
-from codecfleet.actors.nvidia.nvenc_device import EncoderCapabilities, NvencDevice
-from codecfleet.actors.nvidia.nvenc_options import settings_from_options
-from codecfleet.actors.nvidia.nvenc_profiles import NVENC_PROFILES, nvenc_kind, settle_nvenc
-from codecfleet.actors.nvidia.nvenc_settings import NvencSettings, Preset, Qp, RateMode, TimingInfo
+from codecfleet.actors.nvenc_capabilities import EncoderCapabilities
+from codecfleet.actors.nvenc_settings import NvencSettings, Preset, Qp, RateMode, TimingInfo
+from codecfleet.actors.nvidia.nvenc_device import NvencDevice
 from codecfleet.errors import EngineUnfit, Unsupported, UsageError
 from codecfleet.testing.fake_nvenc import FakeNvenc
 
@@ -23,20 +23,17 @@ PICTURE = VideoFormat(128, 96, "yuv420p", Fraction(30000, 1001))
 
 def settle(codec: Codec = Codec.H264, **changes: object) -> EncoderSettings:
     """Settle an encoder on a capable GPU."""
-    request: dict[str, object] = {
-        "format": PICTURE,
-        "rate": None,
-        "preset": 4,
-        "time_base": Fraction(1, 1000),
-        "capabilities": NvencDevice(FakeNvenc()).capabilities(Codec.HEVC if codec is Codec.VP9 else codec),
-        **changes,
-    }
-    return settle_nvenc(codec, **request)  # type: ignore[arg-type]
+    picture = changes.pop("picture", PICTURE)
+    capable = NvencDevice(FakeNvenc()).capabilities(Codec.HEVC if codec is Codec.VP9 else codec)
+    capabilities = changes.pop("capabilities", capable)
+    request = nvenc_request(codec, **changes)  # type: ignore[arg-type]
+    return settle_request(request, picture, Fraction(1, 1000), capabilities)  # type: ignore[arg-type]
 
 
 def native(settings: EncoderSettings) -> NvencSettings:
-    """Read the settings back, as a worker does."""
-    return settings_from_options(dict(settings.options))
+    """Return what a worker is given."""
+    assert settings.nvenc is not None
+    return settings.nvenc
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -57,7 +54,7 @@ def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
 def test_presets_differ(codec: Codec) -> None:
     """Seven presets are seven encoder kinds."""
     names = {"package": "2.2.4", "architecture": "ada", "driver_branch": "580"}
-    kinds = {nvenc_kind(settle(codec, preset=preset), **names) for preset in PRESETS}
+    kinds = {encoder_kind(settle(codec, preset=preset), **names) for preset in PRESETS}
     assert len(kinds) == len(PRESETS)
     assert all("ada r580" in kind for kind in kinds)
 
@@ -112,7 +109,7 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
     """A plan is not made for an encoder that would not open."""
     with pytest.raises(EngineUnfit, match="10-bit"):
         settle(
-            format=VideoFormat(128, 96, "yuv420p10le", Fraction(25)),
+            picture=VideoFormat(128, 96, "yuv420p10le", Fraction(25)),
             capabilities=NvencDevice(FakeNvenc(capabilities={"h264": {"support_10bit_encode": 0}})).capabilities(
                 Codec.H264
             ),
@@ -126,14 +123,14 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
 def test_extra_options_may_not_break_what_every_output_promises(extra: tuple[str, str], named: str) -> None:
     """Settings that a job settles, and those that never arrive, are refused by name."""
     with pytest.raises(Unsupported, match=named):
-        settle(extra_options=(extra,))
+        settle(options=(extra,))
 
 
 @pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
 def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
     """Segments could not be joined; one session can have it."""
     with pytest.raises(Unsupported, match=f"{name} is not a job's to set") as caught:
-        settle(extra_options=((name, "1"),))
+        settle(options=((name, "1"),))
     assert "Fleet.encode" in caught.value.next_step
 
 
@@ -164,7 +161,7 @@ def test_one_session_has_every_mode(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, expected: dict[str, object]
 ) -> None:
     """What is asked for is set, and what of ours contradicts it is left out."""
-    found = native(settle(extra_options=extra, rate=rate, single_session=True))
+    found = native(settle(options=extra, rate=rate, single_session=True))
     assert {name: getattr(found, name) for name in expected} == expected
 
 
@@ -186,12 +183,12 @@ def test_modes_that_contradict_each_other_are_refused(
 ) -> None:
     """By name, before an encoder is made."""
     with pytest.raises(kind, match=named):
-        settle(extra_options=extra, rate=rate, single_session=True)
+        settle(options=extra, rate=rate, single_session=True)
 
 
 def test_extra_options_override_ours() -> None:
     """A user's setting wins over the preset's."""
-    assert native(settle(extra_options=(("aq", "9"), ("bf", "1")))).aq == 9
+    assert native(settle(options=(("aq", "9"), ("bf", "1")))).aq == 9
 
 
 def test_what_nvenc_does_not_encode_is_refused() -> None:
@@ -199,6 +196,6 @@ def test_what_nvenc_does_not_encode_is_refused() -> None:
     with pytest.raises(Unsupported, match="vp9"):
         settle(Codec.VP9)
     with pytest.raises(Unsupported, match="gray"):
-        settle(format=VideoFormat(128, 96, "gray", Fraction(25)))
+        settle(picture=VideoFormat(128, 96, "gray", Fraction(25)))
     with pytest.raises(UsageError, match="preset 8"):
         settle(preset=8)

@@ -1,20 +1,19 @@
 """Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 delivers to the driver: typed, closed and checked.
 
 The package drops keys it does not know and misreads some it does, without a word (docs/nvenc.md has the whole table),
-so nothing reaches ``CreateEncoder`` but what ``create_encoder_arguments`` makes of an ``NvencSettings``. Fields have
-the package's names. Sources: PyNvVideoCodec programming guide, section 2.5, table 1; what became of each name in 2.2.4
-was seen in the driver's structures, with the package's own code running on a simulated driver; combinations are those
-of the Video Codec SDK's nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
+so nothing reaches ``CreateEncoder`` but what is made of an ``NvencSettings``. Fields have the package's names. Sources:
+PyNvVideoCodec programming guide, section 2.5, table 1; what became of each name in 2.2.4 was seen in the driver's
+structures, with the package's own code running on a simulated driver; combinations are those of the Video Codec SDK's
+nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
 """
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
-from ...errors import Unsupported
-from ..encoder_settings import Codec
-from .nvenc_surfaces import NvencSurface
+from ..errors import Unsupported
+from .encoder_settings import Codec
 
 __all__ = [
     "LEVELS",
@@ -26,7 +25,6 @@ __all__ = [
     "Tier",
     "TimingInfo",
     "TuningInfo",
-    "create_encoder_arguments",
 ]
 
 
@@ -102,31 +100,18 @@ class TimingInfo:
     timescale: int
 
 
-_H264_LEVELS: Final = [
-    "1",
-    "1.1",
-    "1.2",
-    "1.3",
-    "2",
-    "2.1",
-    "2.2",
-    "3",
-    "3.1",
-    "3.2",
-    "4",
-    "4.1",
-    "4.2",
-    "5",
-    "5.1",
-    "5.2",
-    "6",
-    "6.1",
-    "6.2",
-]
-_HEVC_LEVELS: Final = ["1", "2", "2.1", "3", "3.1", "4", "4.1", "5", "5.1", "5.2", "6", "6.1", "6.2"]
+def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
+    """Return levels 1 to 6, each with so many minor ones, as ``unit`` tenths."""
+    return {
+        f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
+        for major, count in enumerate(minors, 1)
+        for minor in range(count)
+    }
+
+
 LEVELS: Final = {
-    Codec.H264: {"1b": 9} | {name: int(10 * Fraction(name)) for name in _H264_LEVELS},
-    Codec.HEVC: {name: int(30 * Fraction(name)) for name in _HEVC_LEVELS},
+    Codec.H264: {"1b": 9} | _levels(1, (4, 3, 3, 3, 3, 3)),
+    Codec.HEVC: _levels(3, (1, 2, 2, 2, 3, 3)),
     Codec.AV1: {f"{number // 4 + 2}.{number % 4}".removesuffix(".0"): number for number in range(24)},
 }
 """Levels by the name that the package takes, and the number that the driver gets for each (NV_ENC_LEVEL)."""
@@ -214,15 +199,6 @@ class NvencSettings:
         self._check_structure()
         self._check_codec()
 
-    def check_surface(self, surface: NvencSurface, width: int, height: int) -> None:
-        """Check that these settings can encode such pictures, on any GPU.
-
-        Raises:
-            Unsupported: they cannot.
-        """
-        surface.check_codec(self.codec)
-        surface.frame_bytes(width, height)
-
     def _check_ranges(self) -> None:
         for name in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"):
             _check_range(name, getattr(self, name), 1, _MOST_UINT32)
@@ -306,49 +282,6 @@ class NvencSettings:
 
     def _has(self, name: str) -> bool:
         return getattr(self, name) is not None
-
-
-def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the keyword arguments of ``CreateEncoder``, spelt and typed as the package reads them.
-
-    Only what differs from "leave it to the preset" is in it: the package switches some things on by the key's mere
-    presence.
-    """
-    arguments: dict[str, Any] = {
-        "codec": settings.codec.value,
-        "preset": settings.preset.value,
-        "tuning_info": settings.tuning_info.value,
-        "rc": settings.rc.value,
-        "fps": f"{settings.fps.numerator}/{settings.fps.denominator}",
-    }
-    plain = ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "gop", "idrperiod", "bf", "numrefl0", "numrefl1")
-    for name in (*plain, "lookahead", "aq", "tier"):
-        value = getattr(settings, name)
-        if value is not None:
-            arguments[name] = int(value)
-    for name in ("constqp", "initqp", "qmax"):
-        quantizers: Qp | None = getattr(settings, name)
-        if quantizers is not None:
-            arguments[name] = list(quantizers.values)
-    for name in ("temporalaq", "ldkfs"):
-        if getattr(settings, name):
-            arguments[name] = 1
-    if settings.multipass is not None:
-        arguments["multipass"] = settings.multipass.value
-    return arguments | _structured(settings)
-
-
-def _structured(settings: NvencSettings) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    if settings.timinginfo is not None:
-        info = settings.timinginfo
-        arguments["timinginfo"] = {"num_unit_in_ticks": info.num_unit_in_ticks, "timescale": info.timescale}
-    if settings.level is not None:
-        arguments["level"] = settings.level
-    if settings.repeatspspps is not None:
-        # The package sets repeatSPSPPS whatever the value of its key; the only key that clears it is another.
-        arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
-    return arguments
 
 
 def _check_range(name: str, value: int | None, least: int, most: int) -> None:

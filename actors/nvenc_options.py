@@ -1,21 +1,22 @@
 """NVENC settings as text and back, and by name every key that is refused, with today's spelling or the reason.
 
-A plan and a journal keep settings as pairs of strings, and a user writes them that way; both come through here.
+A user writes settings as pairs of strings; an encoder kind names them so.
 """
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final, TypeAlias
 
-from ...errors import Unsupported
-from ..encoder_settings import Codec
+from ..errors import Unsupported
+from .encoder_settings import Codec
 from .nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
 
-__all__ = ["REFUSED", "SETTINGS", "settings_from_options", "settings_to_options"]
+__all__ = ["REFUSED", "SETTINGS", "NvencValue", "read_option", "settings_to_options", "write_option"]
 
-Options = tuple[tuple[str, str], ...]
+NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
+"""The value of one setting."""
 
 _AUTOMATIC: Final = "auto"
 _OURS: Final = "codecfleet sets it for each session."
@@ -60,42 +61,17 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 """Keys that are refused by name: why, and what to do instead."""
 
 
-def settings_from_options(options: Mapping[str, str]) -> NvencSettings:
-    """Return the settings that ``options`` name.
+def read_option(key: str, text: str) -> NvencValue:
+    """Return the value that ``text`` gives to the setting ``key``.
 
     Numbers are decimal, in bit/s and bits where they are rates and buffers; three quantizers are ``P,B,I``; ``fps`` may
-    be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``,
-    switches are 0 or 1.
+    be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
 
     Raises:
-        Unsupported: a key is refused or unknown, or a value is not one of the setting's; the message names it.
+        Unsupported: the key is refused or unknown, or the value is not one of the setting's; the message names it.
     """
-    values: dict[str, Any] = {}
-    for key, text in options.items():
-        if key not in SETTINGS:
-            _refuse_key(key)
-        values[key] = _parsed(key, text)
-    return NvencSettings(**values)
-
-
-def settings_to_options(settings: NvencSettings) -> Options:
-    """Return the pairs that read back as ``settings``, sorted; settings left to the preset have none."""
-    found = [(name, getattr(settings, name)) for name in SETTINGS]
-    pairs = [(name, _written(value)) for name, value in found if value is not None]
-    return tuple(sorted((name, _AUTOMATIC if (name, text) == ("aq", "0") else text) for name, text in pairs))
-
-
-def _refuse_key(key: str) -> None:
-    if key in REFUSED:
-        reason, step = REFUSED[key]
-        message = f"NVENC setting {key}: {reason}"
-        raise Unsupported(message, step)
-    near = key.lower() if key.lower() in SETTINGS else next(iter(get_close_matches(key, SETTINGS, n=1)), "")
-    message = f"NVENC has no setting {key}: PyNvVideoCodec would drop it without a word"
-    raise Unsupported(message, f"Write {near}." if near else f"It has {', '.join(SETTINGS)}.")
-
-
-def _parsed(key: str, text: str) -> object:
+    if key not in SETTINGS:
+        raise _refusal(key)
     try:
         return SETTINGS[key](text)
     except (ValueError, ZeroDivisionError) as error:
@@ -103,20 +79,14 @@ def _parsed(key: str, text: str) -> object:
         raise Unsupported(message, _advice(key, text)) from None
 
 
-def _advice(key: str, text: str) -> str:
-    near = next((word for word in (text.upper(), text.lower()) if _is_value(key, word)), None)
-    return f"Write {key}={near}." if near is not None and near != text else "See docs/nvenc.md for what it takes."
+def settings_to_options(settings: NvencSettings) -> tuple[tuple[str, str], ...]:
+    """Return the pairs that read back as ``settings``, sorted; settings left to the preset have none."""
+    found = [(name, getattr(settings, name)) for name in SETTINGS]
+    return tuple(sorted((name, write_option(name, value)) for name, value in found if value is not None))
 
 
-def _is_value(key: str, text: str) -> bool:
-    try:
-        SETTINGS[key](text)
-    except (ValueError, ZeroDivisionError):
-        return False
-    return True
-
-
-def _written(value: object) -> str:
+def write_option(key: str, value: NvencValue) -> str:
+    """Return the text that reads back as ``value``."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, Enum):
@@ -125,7 +95,29 @@ def _written(value: object) -> str:
         return ",".join(map(str, value.values))
     if isinstance(value, TimingInfo):
         return f"{value.num_unit_in_ticks}/{value.timescale}"
-    return str(value)
+    return _AUTOMATIC if (key, value) == ("aq", 0) else str(value)
+
+
+def _refusal(key: str) -> Unsupported:
+    if key in REFUSED:
+        reason, step = REFUSED[key]
+        return Unsupported(f"NVENC setting {key}: {reason}", step)
+    near = key.lower() if key.lower() in SETTINGS else next(iter(get_close_matches(key, SETTINGS, n=1)), "")
+    message = f"NVENC has no setting {key}: PyNvVideoCodec would drop it without a word"
+    return Unsupported(message, f"Write {near}." if near else f"It has {', '.join(SETTINGS)}.")
+
+
+def _advice(key: str, text: str) -> str:
+    near = next((word for word in (text.upper(), text.lower()) if word != text and _is_value(key, word)), None)
+    return "See docs/nvenc.md for what it takes." if near is None else f"Write {key}={near}."
+
+
+def _is_value(key: str, text: str) -> bool:
+    try:
+        SETTINGS[key](text)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
 
 
 def _number(text: str) -> int:
@@ -184,7 +176,7 @@ def _rate(text: str) -> Fraction:
     return Fraction(_number(head), _number(tail) if tail else 1)
 
 
-SETTINGS: Final[Mapping[str, Callable[[str], object]]] = {
+SETTINGS: Final[Mapping[str, Callable[[str], NvencValue]]] = {
     "codec": _choice(Codec),
     "preset": _choice(Preset),
     "tuning_info": _choice(TuningInfo),
