@@ -11,8 +11,6 @@ FOLDERS = ("actors", "cluster", "jobs", "codecfleet")
 NVIDIA = ("PyNvVideoCodec", "cuda", "pynvml", "codecfleet.actors.nvidia")
 """What generic code does without: NVIDIA's packages, and what drives them."""
 ENGINES = ("actors/nvidia/", "actors/dla/")
-NVENC_SETTINGS = ("nvenc_device", "nvenc_options", "nvenc_profiles", "nvenc_rates")
-"""NVENC's tables and settings, which are pure: a plan settles an encoder with them on any machine."""
 
 
 def _modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
@@ -39,9 +37,8 @@ def _imported(path: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _nvidia_imports(path: str, tree: ast.Module) -> list[str]:
-    settings = tuple(f"codecfleet.actors.nvidia.{each}." for each in NVENC_SETTINGS)
-    names = [name for name in _imported(path, tree) if not name.startswith(settings)]
-    return [name for name in names if f"{name}.".startswith(tuple(f"{each}." for each in NVIDIA))]
+    prefixes = tuple(f"{each}." for each in NVIDIA)
+    return [name for name in _imported(path, tree) if f"{name}.".startswith(prefixes)]
 
 
 def test_generic_code_is_free_of_nvidia() -> None:
