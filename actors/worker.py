@@ -1,7 +1,7 @@
 """The core of a worker process: runs work in threads, reports its progress, and stops it when asked.
 
-Pure Python: the Ray actor (cluster/ray_worker.py) and the local fake (codecfleet.testing.LocalPool) put a thin shell
-around the same core, so both treat errors, cancellation and progress alike.
+The Ray actor (cluster/ray_worker.py) and codecfleet.testing.LocalPool put a thin shell around this core, so both
+treat errors, cancellation and progress alike.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Where work runs: the one seam between jobs and the machines.
 
-Jobs know only ``Pool``. ``cluster/leased_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in
-threads of this process and passes the same contract tests.
+Jobs know only ``Pool``. ``cluster/leased_pool.py`` is the real one;
+``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
 """
 
 import asyncio

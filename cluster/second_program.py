@@ -1,4 +1,7 @@
-"""What the second process of a GPU's worker runs: ``python -m codecfleet.cluster.second_program DESCRIPTOR SLOTS``."""
+"""What the second process of a GPU's worker runs.
+
+``python -m codecfleet.cluster.second_program DESCRIPTOR SLOTS``
+"""
 
 import ctypes
 import os

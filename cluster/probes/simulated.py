@@ -1,7 +1,8 @@
 """A machine that does not exist: what a simulated fleet says of each node, resolved to the last number.
 
-``cluster/fleet_file.py`` reads ``configs/fleets/*.toml`` into these values; ``codecfleet.testing.FakeNvml`` answers
-NVML's calls from them, so that the real probes report on machines that nobody has at hand.
+``cluster/fleet_file.py`` reads ``configs/fleets/*.toml`` into these values.
+``codecfleet.testing.FakeNvml`` answers NVML's calls from them, so that the real probes report on machines that nobody
+has at hand.
 """
 
 from dataclasses import dataclass, field
