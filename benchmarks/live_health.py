@@ -23,10 +23,10 @@ from bench.machine import describe_gpus, describe_run, described_lines
 from bench.program import run_in_folder
 from bench.table import save_results
 
-from codecfleet.cluster.fleet_lines import doctor_lines
-from codecfleet.cluster.probes.probe_node import probe_node
-from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.status_lines import STATUS_SCHEMA, status_lines
+from codecfleet.cluster.doctor.fleet_lines import doctor_lines
+from codecfleet.cluster.probes.node.probe import probe_node
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.status.lines import STATUS_SCHEMA, status_lines
 
 SESSIONS = 64
 """More than any GPU takes: how many there are is placement's to say."""

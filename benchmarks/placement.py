@@ -13,15 +13,15 @@ from dataclasses import replace
 from bench.machine import describe_run, described_lines
 from bench.table import Spread, number, save_results, spread, table_lines
 
-from codecfleet.cluster.hardware import load_hardware
-from codecfleet.cluster.placement.demand import Demand, EncoderChoice, Rendition
-from codecfleet.cluster.placement.inventory import Device, Inventory, Node
-from codecfleet.cluster.placement.place import place
-from codecfleet.cluster.placement.placement import Placement
-from codecfleet.cluster.placement.policy import Policy
-from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
+from codecfleet.cluster.placement.model.inventory import Device, Inventory, Node
+from codecfleet.cluster.placement.model.placement import Placement
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.probes.gpus.hardware import load_hardware
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
 
 MODELS = ("H200", "L40S", "L4", "A100 80GB")
 SEGMENT_FRAMES = 3000

@@ -24,10 +24,10 @@ from bench.planning_index import film_index
 from bench.program import run_in_folder
 from bench.table import Spread, number, save_results, spread, table_lines
 
-from codecfleet.jobs.cuts import choose_cuts
-from codecfleet.jobs.plan import Plan, plan_transcode
-from codecfleet.jobs.source import read_source
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.plan.cuts import choose_cuts
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.source import read_source
 
 ResultT = TypeVar("ResultT")
 

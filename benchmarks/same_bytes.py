@@ -18,7 +18,7 @@ from bench.same_bytes import FileCheck, Verdict, earlier_rows, known_gpus, small
 from bench.table import RESULTS, save_results
 
 from codecfleet import Fleet
-from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.encode.settings import Codec
 
 
 def main() -> int:

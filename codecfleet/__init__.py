@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .actors.encoder_settings import Codec, RateChange
-    from .actors.media import SeiMessage
-    from .actors.nvdec_options import NvdecOptions
+    from .actors.decode.nvdec_options import NvdecOptions
+    from .actors.encode.settings import Codec, RateChange
+    from .actors.media.values import SeiMessage
     from .actors.surfaces.frames import Frame
     from .errors import (
         Cancelled,
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
-    from .jobs.encode_request import EncodeFrame, EncodeReport
-    from .jobs.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+    from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, transcode
-    from .jobs.frame_request import FramesReport
-    from .jobs.frame_stream import FrameStream
+    from .jobs.frames.request import FramesReport
+    from .jobs.frames.stream import FrameStream
     from .jobs.job import Job
-    from .jobs.plan import Plan, plan_transcode
-    from .jobs.probe import ProbeReport, probe
-    from .jobs.report import Report
-    from .jobs.spec import TranscodeSpec
-    from .jobs.spec_file import load_spec
-    from .jobs.verify import Verdict, verify
+    from .jobs.plan.plan import Plan, plan_transcode
+    from .jobs.probe.job import ProbeReport, probe
+    from .jobs.report.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+    from .jobs.report.report import Report
+    from .jobs.request.spec import TranscodeSpec
+    from .jobs.request.spec_file import load_spec
+    from .jobs.verify.job import Verdict, verify
 
 __all__ = [
     "Cancelled",
@@ -78,23 +78,32 @@ __all__ = [
 ]
 
 _HOMES = {
-    "actors.encoder_settings": ("Codec", "RateChange"),
+    "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
-    "actors.media": ("SeiMessage",),
-    "actors.nvdec_options": ("NvdecOptions",),
+    "actors.media.values": ("SeiMessage",),
+    "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
-    "jobs.encode_request": ("EncodeFrame", "EncodeReport"),
-    "jobs.events": ("Done", "Event", "Failed", "Planned", "Progress", "SegmentFinished", "SegmentStarted", "Warned"),
+    "jobs.encode.request": ("EncodeFrame", "EncodeReport"),
+    "jobs.report.events": (
+        "Done",
+        "Event",
+        "Failed",
+        "Planned",
+        "Progress",
+        "SegmentFinished",
+        "SegmentStarted",
+        "Warned",
+    ),
     "jobs.fleet": ("Fleet", "transcode"),
-    "jobs.frame_request": ("FramesReport",),
-    "jobs.frame_stream": ("FrameStream",),
+    "jobs.frames.request": ("FramesReport",),
+    "jobs.frames.stream": ("FrameStream",),
     "jobs.job": ("Job",),
-    "jobs.plan": ("Plan", "plan_transcode"),
-    "jobs.probe": ("ProbeReport", "probe"),
-    "jobs.report": ("Report",),
-    "jobs.spec": ("TranscodeSpec",),
-    "jobs.spec_file": ("load_spec",),
-    "jobs.verify": ("Verdict", "verify"),
+    "jobs.plan.plan": ("Plan", "plan_transcode"),
+    "jobs.probe.job": ("ProbeReport", "probe"),
+    "jobs.report.report": ("Report",),
+    "jobs.request.spec": ("TranscodeSpec",),
+    "jobs.request.spec_file": ("load_spec",),
+    "jobs.verify.job": ("Verdict", "verify"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
-from ..actors.device import WorkerDevice
-from ..actors.encoder_settings import Codec
-from ..actors.nvdec_options import PLAIN, NvdecOptions
-from ..cluster.pool import Pool
+from ..actors.decode.nvdec_options import PLAIN, NvdecOptions
+from ..actors.device.interface import WorkerDevice
+from ..actors.encode.settings import Codec
+from ..cluster.client.pool import Pool
 from ..errors import UsageError
-from .channel import EventChannel
-from .encode_request import EncoderChoice, EncodeReport, EncodeRequest, Matrix
-from .frame_request import Decoder, FrameRequest, Place
+from .encode.request import EncoderChoice, EncodeReport, EncodeRequest, Matrix
+from .frames.request import Decoder, FrameRequest, Place
 from .job import Job
-from .job_run import JobRun
-from .passed_values import exact
-from .report import Report
-from .spec import TranscodeSpec, first_objection
+from .report.channel import EventChannel
+from .report.report import Report
+from .request.api_values import exact
+from .request.spec import TranscodeSpec, first_objection
+from .run.job_run import JobRun
 
 if TYPE_CHECKING:
-    from .frame_stream import FrameStream
+    from .frames.stream import FrameStream
 
 __all__ = ["Fleet", "transcode"]
 
@@ -74,7 +74,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray, which plans do without
+            from ..cluster.client.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray, which plans do without
 
             self._pool = ConnectedPool(self._address, slots=self._workers)
         self._open = True
@@ -168,7 +168,7 @@ class Fleet:
             strict=strict,
             nvdec=nvdec,
         )
-        from .frame_stream import FrameStream  # noqa: PLC0415 - decoders, which submitting jobs does without
+        from .frames.stream import FrameStream  # noqa: PLC0415 - decoders, which submitting jobs does without
 
         stream = FrameStream(request, self._device)
         self._streams.add(stream)
@@ -226,7 +226,7 @@ class Fleet:
             DeviceError: the GPU failed, or NVENC is insisted on and cannot do it.
             WorkError: encoding or writing failed.
         """
-        from .encode_frames import encode_frames  # noqa: PLC0415 - encoders, which submitting jobs does without
+        from .encode.job import encode_frames  # noqa: PLC0415 - encoders, which submitting jobs does without
 
         try:
             chosen = None if codec is None else Codec(codec)
@@ -254,7 +254,7 @@ class Fleet:
 
     def _device(self) -> WorkerDevice:
         if self._gpu is None:
-            from ..cluster.own_gpu import own_gpu  # noqa: PLC0415 - what decodes on a GPU, which plans do without
+            from ..cluster.worker.own_gpu import own_gpu  # noqa: PLC0415 - what decodes on a GPU, which plans do without
 
             self._gpu = own_gpu()
         return self._gpu

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 from ..errors import Cancelled
-from .channel import EventChannel
-from .events import Event
-from .report import Report
-from .spec import TranscodeSpec
+from .report.channel import EventChannel
+from .report.events import Event
+from .report.report import Report
+from .request.spec import TranscodeSpec
 
 __all__ = ["Job"]
 

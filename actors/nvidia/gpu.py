@@ -14,31 +14,31 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from av.video.frame import VideoFrame
 
 from ...errors import DeviceError, EngineBusy, EngineUnfit
-from ..decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
-from ..device import SESSIONS_OPENING, SessionCounts, WorkerDevice
-from ..encoder_settings import Codec, EncoderSettings
-from ..nvdec_options import PLAIN, NvdecOptions
-from ..nvenc_capabilities import EncoderCapabilities
+from ..decode.decoding import Decoded, DecodeTally, OpenTrack, PictureDecoder
+from ..decode.nvdec_options import PLAIN, NvdecOptions
+from ..device.interface import SESSIONS_OPENING, SessionCounts, WorkerDevice
+from ..encode.settings import Codec, EncoderSettings
+from ..settle.nvenc_capabilities import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
-from .converting import open_converter
-from .cuda import Cuda
-from .device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
-from .memory_budget import USABLE_PART, MemoryBudget
-from .nvdec_caps import NvdecCapabilities
-from .nvdec_decoder import NvdecDecoder
-from .nvdec_pool import INSIST, NvdecPool, SessionRequest
-from .nvdec_session import NvdecSession, SessionKey
-from .nvenc_device import NvencDevice
-from .nvenc_session import NvencSession
-from .picture_fetcher import PictureFetcher
-from .pinned_memory import PinnedMemory
+from .convert.converting import open_converter
+from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
+from .convert.picture_fetcher import PictureFetcher
+from .convert.surface_converter import SurfaceConverter
+from .convert.unpacking import Unpacker, open_unpacker
+from .cuda.context import Cuda
+from .cuda.memory_budget import USABLE_PART, MemoryBudget
+from .cuda.pinned_memory import PinnedMemory
+from .nvdec.caps import NvdecCapabilities
+from .nvdec.decoder import NvdecDecoder
+from .nvdec.pool import INSIST, NvdecPool, SessionRequest
+from .nvdec.session import NvdecSession, SessionKey
+from .nvenc.device import NvencDevice
+from .nvenc.session import NvencSession
 from .stdout_monitor import StdoutMonitor
-from .surface_converter import SurfaceConverter
-from .unpacking import Unpacker, open_unpacker
 
 if TYPE_CHECKING:
-    from ..decoding import VideoPacket
+    from ..decode.decoding import VideoPacket
 
 __all__ = ["Gpu", "OpenedGpu", "assemble_gpu", "open_beside", "open_gpu"]
 

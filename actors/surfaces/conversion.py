@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import Unsupported
-from ..media import VideoFormat
+from ..media.values import VideoFormat
 from .formats import SurfaceFormat, surface_format
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 

@@ -10,7 +10,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import Unsupported
-from ..media import VideoFormat
+from ..media.values import VideoFormat
 from .device_frame import DevicePicture
 from .frames_dlpack import CPU, DeviceArray
 from .host_pictures import plane_rows

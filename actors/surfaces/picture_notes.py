@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..media import SeiMessage
+from ..media.values import SeiMessage
 
 __all__ = ["DecodeStatistics", "PictureNotes"]
 

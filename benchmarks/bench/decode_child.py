@@ -136,7 +136,7 @@ class _Decoders:
 
 
 def _decode(ranges: Sequence[Any], decoder: Any) -> int:  # noqa: ANN401 - of pictures or of surfaces
-    from codecfleet.actors.decoding import DecodeTally, decode_range  # noqa: PLC0415 - beside what it is used with
+    from codecfleet.actors.decode.decoding import DecodeTally, decode_range  # noqa: PLC0415 - beside what it is used with
 
     return sum(1 for range_ in ranges for _ in decode_range(range_, DecodeTally(), decoder))
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from codecfleet.actors.decoding import DecodeRange
-from codecfleet.cluster.placement.demand import EncoderChoice
-from codecfleet.cluster.pool import Pool
+from codecfleet.actors.decode.decoding import DecodeRange
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import EncoderChoice
 
 from .decode_work import Decoded, DecodeOnly
 from .failures import CommandFailed
@@ -18,9 +18,9 @@ from .narrow_pool import open_narrow_pool
 from .stack_sampler import Profile, add_profiles
 
 if TYPE_CHECKING:
-    from codecfleet.cluster.embedded import Connection
-    from codecfleet.cluster.supervisor.shell import Shell
-    from codecfleet.cluster.supervisor.status import Status
+    from codecfleet.cluster.ray.embedded import Connection
+    from codecfleet.cluster.supervisor.runner.runner import Shell
+    from codecfleet.cluster.supervisor.status.status import Status
 
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from codecfleet.actors.decoding import DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range
+from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
-from codecfleet.actors.work import Work, WorkContext
 from codecfleet.errors import EngineUnfit
 
 from .stack_sampler import Profile, StackSampler

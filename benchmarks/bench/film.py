@@ -9,9 +9,9 @@ import av
 from av.bitstream import BitStreamFilterContext
 
 from codecfleet import TranscodeSpec, plan_transcode
-from codecfleet.actors.decoding import DecodeRange
-from codecfleet.cluster.placement.demand import Demand
-from codecfleet.jobs.placing import demand_of
+from codecfleet.actors.decode.decoding import DecodeRange
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.jobs.plan.placing import demand_of
 
 from .failures import CommandFailed
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.actors.work import Work
-from codecfleet.cluster.connected_pool import ConnectedPool
+from codecfleet.actors.device.work import Work
+from codecfleet.cluster.client.connected_pool import ConnectedPool
 
 from .processes import ProcessTree
 from .same_bytes import decoding_of

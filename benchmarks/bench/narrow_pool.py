@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from codecfleet.cluster.connected_pool import PRIVATE
-from codecfleet.cluster.embedded import Connection, connect
-from codecfleet.cluster.placement.policy import Policy
-from codecfleet.cluster.pool import Pool
+from codecfleet.cluster.client.connected_pool import PRIVATE
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.ray.embedded import Connection, connect
 
 if TYPE_CHECKING:
-    from codecfleet.cluster.supervisor.shell import Shell
+    from codecfleet.cluster.supervisor.runner.runner import Shell
 
 __all__ = ["only_these", "open_narrow_pool"]
 
@@ -42,13 +42,13 @@ async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "S
 
 async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Shell"]:
     # Only now: Ray's settings are read when it is imported.
-    from codecfleet.cluster.known_gpus import known_gpus  # noqa: PLC0415
-    from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.link import LocalLink  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.private_hands import PrivateHands  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.ray_probe import probe_ray_node  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.shell import Shell  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.wiring import make_core  # noqa: PLC0415
+    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.client import LocalLink  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.private_backend import PrivateHands  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.runner import Shell  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.wiring import make_core  # noqa: PLC0415
+    from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
+    from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = make_core(PRIVATE, Policy(), 1, time.monotonic())
     shell = Shell(PrivateHands(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)

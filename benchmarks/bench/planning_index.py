@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from codecfleet.actors.bitstream import RandomAccess
-from codecfleet.jobs.index import TrackIndex
+from codecfleet.actors.bitstream.access_points import RandomAccess
+from codecfleet.jobs.source.index import TrackIndex
 
 __all__ = ["film_index"]
 

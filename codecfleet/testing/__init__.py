@@ -7,8 +7,8 @@ that passes when a test says so.
 """
 
 from .fake_clock import FakeClock
-from .fake_hands import FakeHands
-from .fake_nvml import FakeNvml
-from .local_pool import FaultyPool, LocalPool
+from .fleet.fake_backend import FakeHands
+from .fleet.local_pool import FaultyPool, LocalPool
+from .nvml.fake_nvml import FakeNvml
 
 __all__ = ["FakeClock", "FakeHands", "FakeNvml", "FaultyPool", "LocalPool"]

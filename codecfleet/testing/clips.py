@@ -14,7 +14,7 @@ from av.filter import Graph
 from av.video.frame import PictureType, VideoFrame
 from av.video.stream import VideoStream
 
-from ..actors.scheduling import ordinary_scheduling
+from ..actors.encode.scheduling import ordinary_scheduling
 
 __all__ = ["Clip", "make_clip", "picture", "turned_over"]
 

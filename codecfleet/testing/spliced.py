@@ -11,7 +11,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ..actors.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
+from ..actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
 from ..actors.surfaces.picture_notes import PictureNotes
 from .clips import Clip, make_clip
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..actors.work import Work, WorkContext
+from ..actors.device.work import Work, WorkContext
 from ..errors import CodecfleetError
 
 __all__ = ["Ask", "Count", "Crash", "Dwell", "Fail", "MakeArray", "Raise", "ReturnUnpicklable", "Touch", "Unpicklable"]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from codecfleet import Fleet, Planned, Progress, TranscodeSpec
-from codecfleet.console import RichView
+from codecfleet.console.live import RichView
 from codecfleet.console_output import Output
 
 HERE = Path(__file__).parent

@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from codecfleet.cluster.connected_pool import leased_pool
-from codecfleet.cluster.embedded import Connection, connect
-from codecfleet.cluster.pool import Pool
-from codecfleet.cluster.supervisor.link import LocalLink
-from codecfleet.cluster.supervisor.messages import RayNode
-from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.shell import Shell
-from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+from codecfleet.cluster.client.connected_pool import leased_pool
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.ray.embedded import Connection, connect
+from codecfleet.cluster.supervisor.runner.client import LocalLink
+from codecfleet.cluster.supervisor.runner.runner import Shell
+from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.state.messages import RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.testing import FakeHands, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
@@ -32,7 +32,7 @@ def connection() -> Iterator[Connection]:
 
 def on_fake_workers(slots: int) -> Pool:
     """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
-    from codecfleet.cluster.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray, which tests without it do not
+    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray, which tests without it do not
 
     settings = SupervisorSettings(idle_release_s=None)
     hands = FakeHands((RayNode(node="here", name="here", cores=slots, free_cores=slots),))

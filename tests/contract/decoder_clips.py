@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from codecfleet.actors.decoding import DecodeRange
-from codecfleet.jobs.index import TrackIndex
-from codecfleet.jobs.source import read_source
+from codecfleet.actors.decode.decoding import DecodeRange
+from codecfleet.jobs.source.index import TrackIndex
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
 __all__ = ["CLIPS", "Footage", "footage"]

@@ -8,11 +8,11 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla.cuda_calls import CudaCalls
-from codecfleet.actors.dla.host import open_host
-from codecfleet.actors.dla.hybrid import HybridSession
-from codecfleet.testing.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
-from codecfleet.testing.fake_cudla_modules import FakeModules
+from codecfleet.actors.dla.engine.cuda_calls import CudaCalls
+from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 SHAPE = (2, 3, 4, 5)
 

@@ -8,11 +8,11 @@ import pynvml
 import pytest
 from pydantic import TypeAdapter
 
-from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess, DeviceReport
-from codecfleet.cluster.probes.engines import Engine
-from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
-from codecfleet.cluster.probes.nvml_calls import NvmlLike
-from codecfleet.cluster.probes.simulated import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
+from codecfleet.cluster.probes.nvml.calls import NvmlLike
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess, DeviceReport
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 from codecfleet.testing import FakeNvml
 
 GIB = 1024**3

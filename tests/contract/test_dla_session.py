@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla.hybrid import HybridSession
-from codecfleet.actors.dla.layout import pack, unpack
-from codecfleet.actors.dla.session import (
+from codecfleet.actors.dla.engine.contract import (
     Access,
     DlaModule,
     DlaTask,
@@ -20,8 +18,10 @@ from codecfleet.actors.dla.session import (
     Registration,
     SubmitOption,
 )
-from codecfleet.actors.dla.states import SessionState
-from codecfleet.actors.dla.statuses import Status
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.states import SessionState
+from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 
 from .dla_benches import SHAPE, DlaBench, make_bench

@@ -9,16 +9,16 @@ import pytest
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from codecfleet.actors.encoder_request import nvenc_request, settle, software_request
-from codecfleet.actors.encoder_session import EncodedPacket, EncoderSession
-from codecfleet.actors.encoder_settings import Codec, RateChange
-from codecfleet.actors.encoding import SoftwareEncoder
-from codecfleet.actors.media import Colour, SeiMessage, VideoFormat
-from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_session import NvencSession
+from codecfleet.actors.encode.session import EncodedPacket, EncoderSession
+from codecfleet.actors.encode.settings import Codec, RateChange
+from codecfleet.actors.encode.software import SoftwareEncoder
+from codecfleet.actors.media.values import Colour, SeiMessage, VideoFormat
+from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.nvidia.nvenc.session import NvencSession
+from codecfleet.actors.settle.request import nvenc_request, settle, software_request
 from codecfleet.errors import EncoderFailed, Unsupported
 from codecfleet.testing.clips import picture
-from codecfleet.testing.fake_nvenc import FakeNvenc
+from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 
 Open = Callable[[], EncoderSession[VideoFrame]]
 

@@ -8,13 +8,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.device_report import CodecSession, DeviceKind, DeviceProcess
-from codecfleet.cluster.probes.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.nvml import probe_nvml
-from codecfleet.cluster.probes.nvml_calls import NvmlLike
-from codecfleet.cluster.probes.simulated import SimulatedDevice
-from codecfleet.cluster.probes.vgpu_guest_tables import GUEST_PROPERTIES
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.nvml.calls import NvmlLike
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
+from codecfleet.cluster.probes.vgpu.guest_tables import GUEST_PROPERTIES
+from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing import FakeNvml
 
 from .nvml_nodes import (

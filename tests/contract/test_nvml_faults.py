@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.nvml import probe_nvml
-from codecfleet.cluster.probes.nvml_calls import RETURN_CODES, ask_named
-from codecfleet.cluster.probes.nvml_events import watch_events
-from codecfleet.cluster.probes.simulated import SimulatedNode
-from codecfleet.cluster.probes.xids import XidAction
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.nvml.calls import RETURN_CODES, ask_named
+from codecfleet.cluster.probes.nvml.events import watch_events
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.xids import XidAction
+from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.testing import FakeNvml
 
 from .nvml_nodes import (

@@ -10,13 +10,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.probes.absence import NotApplicable
-from codecfleet.cluster.probes.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.nvml import probe_nvml
-from codecfleet.cluster.probes.nvml_calls import NvmlLike
-from codecfleet.cluster.probes.simulated import SimulatedNode
-from codecfleet.cluster.probes.vgpu_guest import probe_vgpu_guest
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.nvml.calls import NvmlLike
+from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
+from codecfleet.cluster.probes.vgpu.guest import probe_vgpu_guest
+from codecfleet.cluster.simulated.devices import SimulatedNode
+from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
 
 ROOM = 16

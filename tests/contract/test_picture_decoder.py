@@ -12,7 +12,7 @@ import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decoding import (
+from codecfleet.actors.decode.decoding import (
     SOFTWARE,
     DecodeRange,
     DecodeTally,
@@ -24,20 +24,20 @@ from codecfleet.actors.decoding import (
     open_track,
     picture_hash,
 )
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.convert.unpacking import Unpacker
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_gpu
-from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.unpacking import Unpacker
+from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
 from codecfleet.actors.surfaces.host_pictures import apply_colour
 from codecfleet.errors import DeviceError, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
-from codecfleet.testing.fake_device import FakeDevice
-from codecfleet.testing.fake_nvdec import FakeNvdec
-from codecfleet.testing.surface_decoder import SurfaceDecoder
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaCore, FakeCudaDriver
+from codecfleet.testing.nvidia.fake_device import FakeDevice
+from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
+from codecfleet.testing.nvidia.surface_decoder import SurfaceDecoder
 
 if TYPE_CHECKING:
-    from codecfleet.actors.decoding import VideoPacket
+    from codecfleet.actors.decode.decoding import VideoPacket
 
 from .decoder_clips import CLIPS, Footage, footage
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.prospect import Prospect
-from codecfleet.cluster.pool import Pool
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.errors import DeviceError
 
 

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.surface_converter import SurfaceConverter
+from codecfleet.actors.nvidia.convert.surface_converter import SurfaceConverter
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
-from codecfleet.testing.host_converter import converted, source_bytes
+from codecfleet.testing.nvidia.host_converter import converted, source_bytes
 
 GUARD_BYTES = 256
 _GUARD = 0x5A

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from codecfleet.actors.nvidia.converting import open_converter
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.convert.converting import open_converter
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 

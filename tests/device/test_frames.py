@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from codecfleet import Fleet, Frame, FramesReport
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.device_tensor import device_tensor
-from codecfleet.testing.surface_decoder import surface_of
+from codecfleet.testing.nvidia.surface_decoder import surface_of
 
 
 async def _read(source: Path, options: dict[str, Any]) -> tuple[list[tuple[int, int, str]], FramesReport]:

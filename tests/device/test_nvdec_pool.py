@@ -9,10 +9,10 @@ from pathlib import Path
 import av
 import pytest
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu
-from codecfleet.actors.nvidia.nvdec_session import session_bytes
+from codecfleet.actors.nvidia.nvdec.session import session_bytes
 from codecfleet.errors import EngineBusy
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 

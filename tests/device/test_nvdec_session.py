@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decoding import SOFTWARE, picture_hash
-from codecfleet.actors.nvdec_options import Latency, NvdecOptions
-from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
-from codecfleet.actors.nvidia.nvdec_decoder import NvdecDecoder
-from codecfleet.actors.nvidia.nvdec_pool import NvdecPool
-from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey
-from codecfleet.actors.nvidia.picture_fetcher import PictureFetcher
-from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.decode.decoding import SOFTWARE, picture_hash
+from codecfleet.actors.decode.nvdec_options import Latency, NvdecOptions
+from codecfleet.actors.nvidia.convert.picture_fetcher import PictureFetcher
+from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.nvdec.caps import NvdecCapabilities
+from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
+from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
+from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import EngineFailed, EngineUnfit

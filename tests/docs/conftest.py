@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.embedded import connect
+from codecfleet.cluster.ray.embedded import connect
 from codecfleet.testing import LocalPool
 
 

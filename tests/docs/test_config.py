@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Codec, TranscodeSpec, UsageError
-from codecfleet.cli import parse
-from codecfleet.cli_run import Transcode
-from codecfleet.jobs.spec_file import KEYS, load_spec
+from codecfleet.cli.app import parse
+from codecfleet.cli.run import Transcode
+from codecfleet.jobs.request.spec_file import KEYS, load_spec
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = (REPOSITORY / "docs" / "config.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cli import program
+from codecfleet.cli.app import program
 from codecfleet.testing import LocalPool
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.connected_pool import PRIVATE
-from codecfleet.cluster.placement.policy import Policy
-from codecfleet.cluster.supervisor import core
-from codecfleet.cluster.supervisor.actor import SUPERVISOR
-from codecfleet.cluster.supervisor.gpu_bundles import GPU_PREFIX
-from codecfleet.cluster.supervisor.seats import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
-from codecfleet.cluster.supervisor.settings import SupervisorSettings
+from codecfleet.cluster.client.connected_pool import PRIVATE
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.supervisor.core import core
+from codecfleet.cluster.supervisor.runner.actor import SUPERVISOR
+from codecfleet.cluster.supervisor.state.gpu_bundles import GPU_PREFIX
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "supervisor.md").read_text(encoding="utf-8")
 PLAIN = " ".join(PAGE.split())

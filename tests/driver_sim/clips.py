@@ -13,7 +13,7 @@ from av.bitstream import BitStreamFilterContext
 from av.video.plane import VideoPlane
 from numpy.typing import NDArray
 
-from codecfleet.actors.scheduling import ordinary_scheduling
+from codecfleet.actors.encode.scheduling import ordinary_scheduling
 
 __all__ = ["Clip", "Packet", "encoded", "film_packets", "software_frames"]
 

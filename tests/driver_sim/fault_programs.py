@@ -24,27 +24,27 @@ from typing import Any, Final
 import av
 import numpy as np
 
-from codecfleet.actors.decoding import DecodeTally, OpenTrack
-from codecfleet.actors.dla.engine_session import Timing
-from codecfleet.actors.dla.host import open_host
-from codecfleet.actors.dla.layout import pack
-from codecfleet.actors.dla.session import DlaTask
-from codecfleet.actors.dla.watchdog import TimeLimits
-from codecfleet.actors.encoder_request import nvenc_request, settle
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.media import VideoFormat
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
+from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.worker import WorkerCore
+from codecfleet.actors.dla.engine.contract import DlaTask
+from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.inference.layout import pack
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import open_gpu
-from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_session import NvencSession
+from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.nvidia.nvenc.session import NvencSession
+from codecfleet.actors.settle.request import nvenc_request, settle
 from codecfleet.actors.watchdog import process_watch
-from codecfleet.actors.work import Work, WorkContext
-from codecfleet.actors.worker import WorkerCore
-from codecfleet.cluster.probes.absence import NotApplicable
-from codecfleet.cluster.probes.nvml import probe_nvml
-from codecfleet.cluster.probes.nvml_child import probe_nvml_in_child
-from codecfleet.cluster.probes.nvml_events import watch_events
-from codecfleet.cluster.ray_worker import RayWorker
+from codecfleet.cluster.probes.gpus.child import probe_nvml_in_child
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.nvml.events import watch_events
+from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.worker.ray_worker import RayWorker
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from codecfleet.actors.dla.statuses import Status
+from codecfleet.actors.dla.engine.statuses import Status
 from codecfleet.errors import (
     DeviceError,
     DeviceLost,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pynvml
 
-from codecfleet.testing.fake_nvml import _ON_DEVICES
-from codecfleet.testing.fake_nvml_mig import SLICE_ANSWERS
-from codecfleet.testing.fake_nvml_vgpu import INSTANCE_ANSWERS, TYPE_ANSWERS
+from codecfleet.testing.nvml.fake_nvml import _ON_DEVICES
+from codecfleet.testing.nvml.fake_nvml_mig import SLICE_ANSWERS
+from codecfleet.testing.nvml.fake_nvml_vgpu import INSTANCE_ANSWERS, TYPE_ANSWERS
 
 __all__ = ["answers"]
 

@@ -16,16 +16,16 @@ import msgpack
 import PyNvVideoCodec
 from cuda.bindings import driver
 
-from codecfleet.actors.nvdec_options import NvdecOptions
-from codecfleet.actors.nvidia.cuda import Cuda
-from codecfleet.actors.nvidia.device_pictures import CudaMover, PicturePool, SurfaceKeeper
-from codecfleet.actors.nvidia.nvdec_session import NvdecSession, SessionKey, SessionPicture
-from codecfleet.actors.nvidia.pinned_memory import PinnedMemory
+from codecfleet.actors.decode.nvdec_options import NvdecOptions
+from codecfleet.actors.nvidia.convert.device_pictures import CudaMover, PicturePool, SurfaceKeeper
+from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey, SessionPicture
 from codecfleet.actors.surfaces.device_frame import DevicePicture
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.actors.surfaces.picture_notes import PictureNotes
 from codecfleet.errors import DeviceError
-from codecfleet.testing.surface_decoder import surface_of
+from codecfleet.testing.nvidia.surface_decoder import surface_of
 
 
 class Runner:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codecfleet.actors.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
-from codecfleet.actors.work import Work, WorkContext
-from codecfleet.cluster import ray_worker, second_process
+from codecfleet.cluster.worker import ray_worker, second_process
 from codecfleet.errors import EngineUnfit
-from codecfleet.jobs.plan import plan_transcode
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
 
 TICK_S = 0.02
 SEIZED_S = 40

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.engines import Engine
+from codecfleet.cluster.probes.report.engines import Engine
 
 from .loadable import DataFormat, DataType, Loadable, Operation, Tensor
 from .scenario import Action, Fault, Scenario, machine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.probes.engines import Engine
+from codecfleet.cluster.probes.report.engines import Engine
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import Ran, run_simulated
@@ -32,11 +32,11 @@ PRELUDE = """
 import os, sys, warnings
 warnings.simplefilter("error")
 import numpy as np
-from codecfleet.actors.dla.engine_session import Timing
-from codecfleet.actors.dla.host import open_host
-from codecfleet.actors.dla.layout import pack, unpack
-from codecfleet.actors.dla.session import DlaTask
-from codecfleet.actors.dla.watchdog import TimeLimits
+from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.inference.layout import pack, unpack
+from codecfleet.actors.dla.engine.contract import DlaTask
+from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.errors import CodecfleetError
 from tests.driver_sim.loadable import Loadable, Operation, Tensor
 
@@ -227,7 +227,7 @@ print([session.state.value for session in sessions])
 def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
     """A task writes statistics where it has room for them; the library's own module runs; NOOP runs nothing."""
     ran = run("""
-from codecfleet.actors.dla.session import Access, LoadOption, SubmitOption
+from codecfleet.actors.dla.engine.contract import Access, LoadOption, SubmitOption
 host = open_host()
 room = Tensor("s", (1, 1, 1, 8))
 with_statistics = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), statistics=(room,))
@@ -266,11 +266,11 @@ INFER = """
 import asyncio
 from fractions import Fraction
 import av
-from codecfleet.actors.dla.network import warm_networks
-from codecfleet.actors.dla.pictures import PictureScaler, PixelRule
+from codecfleet.actors.dla.inference.network import warm_networks
+from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.actors.dla import tensors as t
-from codecfleet.jobs.infer import infer
-from codecfleet.jobs.infer_plan import InferSpec
+from codecfleet.jobs.infer.job import infer
+from codecfleet.jobs.infer.plan import InferSpec
 from codecfleet.testing import LocalPool
 from tests.driver_sim.loadable import DataType as Kind
 
@@ -335,7 +335,7 @@ def test_infer_fails_with_the_engine_s_error(tmp_path: Path, film: Path) -> None
 @pytest.mark.slow
 def test_the_command_infers_on_a_ray_of_its_own(tmp_path: Path, film: Path) -> None:
     """``codecfleet infer`` as a user calls it: worker processes share the DLAs, one file comes out."""
-    code = PRELUDE + INFER.split("async def main", maxsplit=1)[0] + "\nfrom codecfleet.cli import run as program\n"
+    code = PRELUDE + INFER.split("async def main", maxsplit=1)[0] + "\nfrom codecfleet.cli.app import run as program\n"
     code += "sys.exit(program(['infer', source, '--loadable', loadable, '--output', output, '--end', '4', '--json']))"
     arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
     ran = run_simulated(code, scenario(), arguments=arguments, timeout_s=110)

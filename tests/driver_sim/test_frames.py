@@ -31,9 +31,9 @@ COMMON = """
 import asyncio, gc, hashlib, json, sys
 from fractions import Fraction
 from codecfleet import Fleet
-from codecfleet.jobs.frame_request import FrameRequest
-from codecfleet.jobs.frame_stream import FrameStream
-from codecfleet.cluster.own_gpu import own_gpu
+from codecfleet.jobs.frames.request import FrameRequest
+from codecfleet.jobs.frames.stream import FrameStream
+from codecfleet.cluster.worker.own_gpu import own_gpu
 
 def stream(source, **options):
     return FrameStream(FrameRequest(source=source, segment_s=Fraction(1, 2), threads=3, **options), own_gpu)

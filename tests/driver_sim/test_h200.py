@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from codecfleet.cluster.probes.engines import Codec
+from codecfleet.cluster.probes.report.engines import Codec
 from codecfleet.errors import EngineUnfit
 
 from .clips import encoded
@@ -42,7 +42,7 @@ BESIDE: Final = {
 PROBE = """
 import sys, pynvml
 from pydantic import TypeAdapter
-from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
+from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
 sys.stdout.buffer.write(TypeAdapter(NvmlReport).dump_json(probe_nvml(pynvml, sleep=lambda _: None)))
 """
 CAPABILITIES = """
@@ -59,8 +59,8 @@ WORDS = """
 import json, sys
 import numpy as np
 import PyNvVideoCodec as nvc
-from codecfleet.actors.nvidia.nvenc_errors import Evidence, nvenc_error
-from codecfleet.actors.nvidia.nvdec_session import raise_mapped
+from codecfleet.actors.nvidia.nvenc.errors import Evidence, nvenc_error
+from codecfleet.actors.nvidia.nvdec.session import raise_mapped
 from codecfleet.errors import DeviceError
 
 def decoded():

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla import tensors as dla_tensors
-from codecfleet.actors.dla.pictures import PictureScaler, PixelRule
-from codecfleet.cluster.probes.engines import Engine
+from codecfleet.actors.dla.engine import tensors as dla_tensors
+from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
+from codecfleet.cluster.probes.report.engines import Engine
 
 from ..integration.ray_cluster import ray_cluster
 from .loadable import DataType, Loadable, Operation, Tensor
@@ -176,13 +176,13 @@ CLUSTER = """
 import asyncio, json, sys, time
 from dataclasses import replace
 from fractions import Fraction
-from codecfleet.actors.dla.pictures import PixelRule
-from codecfleet.cluster.embedded import connect
-from codecfleet.cluster.placement.inventory import dlas_of
-from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.wiring import make_core, policy_from
-from codecfleet.jobs.infer import infer
-from codecfleet.jobs.infer_plan import InferSpec
+from codecfleet.actors.dla.inference.pictures import PixelRule
+from codecfleet.cluster.ray.embedded import connect
+from codecfleet.cluster.placement.model.inventory import dlas_of
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.jobs.infer.job import infer
+from codecfleet.jobs.infer.plan import InferSpec
 
 source, loadable, output = sys.argv[1:]
 rule = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
@@ -190,10 +190,10 @@ spec = InferSpec(source=source, loadable=loadable, output=output, rule=rule, seg
 
 async def main():
     connection = await connect()
-    from codecfleet.cluster.leased_pool import LeasedPool
-    from codecfleet.cluster.supervisor.link import LocalLink
-    from codecfleet.cluster.supervisor.ray_hands import ClusterHands, live_nodes
-    from codecfleet.cluster.supervisor.shell import Shell
+    from codecfleet.cluster.client.leased_pool import LeasedPool
+    from codecfleet.cluster.supervisor.runner.client import LocalLink
+    from codecfleet.cluster.supervisor.runner.ray_backend import ClusterHands, live_nodes
+    from codecfleet.cluster.supervisor.runner.runner import Shell
 
     async def probe(node, *, again):
         (ray,) = [each for each in live_nodes() if each.node == node]

@@ -10,13 +10,13 @@ import pynvml
 import pytest
 from pydantic import TypeAdapter
 
-from codecfleet.cluster.probes.absence import NotApplicable
-from codecfleet.cluster.probes.health_poll import HealthPoll
-from codecfleet.cluster.probes.licence import LicenceState
-from codecfleet.cluster.probes.live_health import DeviceHealth
-from codecfleet.cluster.probes.placeable import why_unplaceable
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
+from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
+from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.placeable import why_unplaceable
+from codecfleet.cluster.probes.vgpu.licence import LicenceState
 from codecfleet.testing import FakeNvml
-from codecfleet.testing.fake_nvml_state import FakeDevice
+from codecfleet.testing.nvml.fake_nvml_state import FakeDevice
 
 from .scenario import SIMULATED, Action, Fault, Scenario, machine
 from .simulated_driver import run_simulated
@@ -26,7 +26,7 @@ PROGRAM = """
 import sys
 from datetime import UTC, datetime
 import pynvml
-from codecfleet.cluster.probes.health_poll import HealthPoll
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from tests.driver_sim.test_live_health import POLLS
 poll = HealthPoll(pynvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))
 sys.stdout.buffer.write(POLLS.dump_json(tuple(poll.poll(frozenset()) for _ in range(2))))

@@ -35,8 +35,8 @@ from types import SimpleNamespace
 import numpy as np
 from cuda.bindings import driver
 from codecfleet import EncodeFrame, Fleet, RateChange, SeiMessage
-from codecfleet.cluster.own_gpu import own_gpu
-from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
+from codecfleet.cluster.worker.own_gpu import own_gpu
+from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 320, 240, 6
 folder = sys.argv[1]

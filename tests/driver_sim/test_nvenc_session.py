@@ -44,15 +44,15 @@ import base64, json, sys
 from fractions import Fraction
 import numpy as np
 import PyNvVideoCodec
-from codecfleet.actors.encoder_request import nvenc_request, settle
-from codecfleet.actors.encoder_settings import Codec, RateControl
-from codecfleet.actors.media import Colour, ContentLight, HdrStatic, VideoFormat
+from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.encode.settings import Codec, RateControl
+from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, VideoFormat
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
-from codecfleet.actors.nvidia.nvenc_device import NvencDevice
-from codecfleet.actors.nvidia.nvenc_inputs import host_input
-from codecfleet.actors.nvidia.nvenc_session import NvencSession
-from codecfleet.actors.nvenc_surfaces import surface_for
+from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.nvidia.nvenc.inputs import host_input
+from codecfleet.actors.nvidia.nvenc.session import NvencSession
+from codecfleet.actors.settle.nvenc_surfaces import surface_for
 from codecfleet.testing.clips import picture
 
 TICK = Fraction(1, 1000)
@@ -125,7 +125,7 @@ print(json.dumps([run(0, 8) == wanted, run(0, 1)[1] == wanted[1], device.counts.
 """
 
 RECONFIGURE = """
-from codecfleet.actors.encoder_settings import RateChange
+from codecfleet.actors.encode.settings import RateChange
 device = NvencDevice(PyNvVideoCodec)
 with NvencSession(device, settled(device, "h264", "yuv420p", rate=RateControl(bitrate_bps=400_000))) as session:
     packets = [p for n in range(6) for p in session.encode(software(n, "yuv420p", n * 40))]
@@ -303,7 +303,7 @@ def test_an_av1_packet_that_is_cut_short_is_an_error(call: int) -> None:
 def test_a_lost_device_is_told_by_asking_it() -> None:
     """The package words it like any failed picture, and ends the process with the encoder: our error comes first."""
     asking = """
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from cuda.bindings import driver
 known = Cuda(driver)
 """

@@ -14,10 +14,10 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.actors.nvenc_options import REFUSED, read_option
-from codecfleet.actors.nvenc_settings import LEVELS, NvencSettings
-from codecfleet.actors.nvenc_surfaces import Chroma, NvencSurface
+from codecfleet.actors.encode.nvenc_settings import LEVELS, NvencSettings
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.settle.nvenc_options import REFUSED, read_option
+from codecfleet.actors.settle.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.errors import Unsupported
 
 from .scenario import Scenario, machine
@@ -59,9 +59,9 @@ TABLE_1 = {
 MAKE = """
 import json, os, sys
 import PyNvVideoCodec
-from codecfleet.actors.nvenc_options import read_option
-from codecfleet.actors.nvenc_settings import NvencSettings
-from codecfleet.actors.nvidia.nvenc_arguments import create_encoder_arguments
+from codecfleet.actors.settle.nvenc_options import read_option
+from codecfleet.actors.encode.nvenc_settings import NvencSettings
+from codecfleet.actors.nvidia.nvenc.arguments import create_encoder_arguments
 faults = []
 for surface, options, raw in json.loads(sys.argv[1]):
     arguments = create_encoder_arguments(NvencSettings(**{k: read_option(k, v) for k, v in options.items()})) | raw

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
-from codecfleet.cluster.probes.simulated import SimulatedNode
+from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
+from codecfleet.cluster.simulated.devices import SimulatedNode
+from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
 
 from .nvml_answers import answers
@@ -36,7 +36,7 @@ REPORT = """
 import sys
 import pynvml
 from pydantic import TypeAdapter
-from codecfleet.cluster.probes.nvml import NvmlReport, probe_nvml
+from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
 report = probe_nvml(pynvml, sleep=lambda _: None)
 sys.stdout.buffer.write(TypeAdapter(NvmlReport).dump_json(report))
 """
@@ -97,7 +97,7 @@ def test_an_xid_of_a_cuda_call_arrives_as_an_event() -> None:
     """An Xid that a fault raises in another library of the process reaches who waits for the device's events, once."""
     pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
     program = f"""{CUDA}
-from codecfleet.cluster.probes.nvml_events import watch_events
+from codecfleet.cluster.probes.nvml.events import watch_events
 pynvml.nvmlInit()
 first, second = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
 with watch_events(pynvml, {{"first": first, "second": second}}) as watch:
@@ -174,8 +174,8 @@ print(json.dumps([memory.used - before, memory.used + memory.free - memory.total
 def test_each_engine_of_a_slice_can_be_asked_of() -> None:
     """GPM tells the engines that a GPU has from those that it lacks: seven decoders of an H200, and no encoder."""
     program = """
-from codecfleet.cluster.probes.nvml import probe_nvml
-from codecfleet.cluster.probes.gpm import METRICS
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.nvml.gpm import METRICS
 pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(0)
 samples = [pynvml.nvmlGpmSampleGet(handle, pynvml.nvmlGpmSampleAlloc()) for _ in range(2)]

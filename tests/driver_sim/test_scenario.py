@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.fleet_file import built_in_fleets, load_fleet
-from codecfleet.cluster.probes.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 
 from .build import LIBRARIES, PACKAGES, BuildError, built_libraries
 from .scenario import SIMULATED, Action, Fault, Scenario, machine

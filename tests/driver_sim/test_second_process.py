@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, decode_range, picture_hash
-from codecfleet.cluster.ray_worker import FENCED_CODE
-from codecfleet.jobs.plan import plan_transcode
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range, picture_hash
+from codecfleet.cluster.worker.ray_worker import FENCED_CODE
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import Scenario, machine

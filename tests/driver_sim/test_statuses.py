@@ -8,7 +8,7 @@ from typing import Final
 import pynvml
 import pytest
 
-from codecfleet.actors.dla.statuses import Status
+from codecfleet.actors.dla.engine.statuses import Status
 from codecfleet.errors import (
     DeviceError,
     DeviceLost,

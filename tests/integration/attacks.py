@@ -13,8 +13,8 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from codecfleet import Fleet
-from codecfleet.cli import run
-from codecfleet.cli_services import Services
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Services
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 

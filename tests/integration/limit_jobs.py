@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, Job, Report, TranscodeSpec
-from codecfleet.jobs.events import Event, SegmentFinished
+from codecfleet.jobs.report.events import Event, SegmentFinished
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.audio import EncodeAudio, EncodedTrack
-from codecfleet.actors.work import WorkContext
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.tracks.audio import EncodeAudio, EncodedTrack
 from codecfleet.errors import Cancelled, InputUnreadable, Unsupported
-from codecfleet.jobs.carry import plan_carry
-from codecfleet.jobs.containers import container_for
-from codecfleet.jobs.side_tracks import SideTracks
-from codecfleet.jobs.spec import TranscodeSpec
-from codecfleet.jobs.tracks import describe_tracks
+from codecfleet.jobs.carry.carry import plan_carry
+from codecfleet.jobs.carry.containers import container_for
+from codecfleet.jobs.join.side_tracks import SideTracks
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.tracks import describe_tracks
 
 RATE = 48_000
 CLICKS_S = (Fraction(1, 2), Fraction(3, 2), Fraction(5, 2))

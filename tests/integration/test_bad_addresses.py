@@ -12,8 +12,8 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from codecfleet.actors import opening
-from codecfleet.cli import run
+from codecfleet.actors.media import opening
+from codecfleet.cli.app import run
 
 from .attacks import LIMIT_S, ON_THREADS, QUICK, Attack, attack, clip
 

@@ -11,7 +11,7 @@ import pytest
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 
-from codecfleet.cli import run
+from codecfleet.cli.app import run
 
 from .attacks import (
     ON_THREADS,

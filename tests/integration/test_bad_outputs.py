@@ -67,8 +67,8 @@ PROGRAM = """
 import sys
 from codecfleet import Fleet
 from codecfleet.actors import opening
-from codecfleet.cli import run
-from codecfleet.cli_services import Services
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Services
 from codecfleet.testing import LocalPool
 sys.exit(run(sys.argv[1:], Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))))
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cli import run
+from codecfleet.cli.app import run
 
 from .attacks import ON_THREADS, QUICK, Attack, alias, attack, box, clip, matroska, put, trap, with_box
 

@@ -10,7 +10,7 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.jobs.verify import verify
+from codecfleet.jobs.verify.job import verify
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times
 from codecfleet.testing.spliced import write_spliced

@@ -17,8 +17,8 @@ PROGRAM = """
 import os, signal, sys, threading
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
 from codecfleet import cli
-from codecfleet.cli_services import Answer, Services
-from codecfleet.testing.fake_fleet import FakeFleet, sample_events
+from codecfleet.cli.services import Answer, Services
+from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
 fleet = FakeFleet({script}, {options})
 def open_fleet(address, workers):
     print("opening", file=sys.stderr, flush=True)
@@ -157,7 +157,7 @@ def test_a_reader_who_has_enough_ends_the_program_quietly(arguments: list[str]) 
 
 def test_the_program_starts_without_ray_and_without_a_decoder() -> None:
     """Help imports neither Ray nor PyAV nor NumPy, so that it is there at once."""
-    code = "import sys; from codecfleet.cli import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from codecfleet.cli.app import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert {"ray", "av", "numpy"}.isdisjoint(done.stderr.split())

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.findings import findings
-from codecfleet.cluster.probes.absence import NotApplicable
-from codecfleet.cluster.probes.node_report import NodeReport, from_json, pack, unpack
-from codecfleet.cluster.probes.probe_node import probe_node
+from codecfleet.cluster.doctor.findings import findings
+from codecfleet.cluster.probes.node.probe import probe_node
+from codecfleet.cluster.probes.node.report import NodeReport, from_json, pack, unpack
+from codecfleet.cluster.probes.report.absence import NotApplicable
 
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 without_gpu = pytest.mark.skipif(HAS_DRIVER, reason="this machine has an NVIDIA driver")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ray
 PRELUDE = """
 import asyncio, json, os, signal
 import psutil
-from codecfleet.cluster.embedded import connect
+from codecfleet.cluster.ray.embedded import connect
 from codecfleet.testing import works
 
 def tree():
@@ -45,7 +45,7 @@ def is_running():
     return ray.is_initialized()
 
 async def ask(connection, work):
-    from codecfleet.cluster.connected_pool import leased_pool
+    from codecfleet.cluster.client.connected_pool import leased_pool
     async with leased_pool(connection, None) as pool:
         return await pool.submit(work)
 

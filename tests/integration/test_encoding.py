@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from codecfleet.actors.encoder_request import settle, software_request
-from codecfleet.actors.encoder_settings import Codec, EncoderSettings, RateControl
-from codecfleet.actors.encoding import EncodedPacket, SoftwareEncoder, reorder_depth
-from codecfleet.actors.media import VideoFormat
+from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.encode.software import EncodedPacket, SoftwareEncoder, reorder_depth
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.settle.request import settle, software_request
 from codecfleet.errors import EncoderFailed
 from codecfleet.testing.clips import picture
 

@@ -14,8 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, decode_range, picture_hash
-from codecfleet.jobs.source import read_source
+from codecfleet.actors.decode.decoding import (
+    SOFTWARE,
+    DecodeRange,
+    DecodeTally,
+    PictureHash,
+    decode_range,
+    picture_hash,
+)
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 

@@ -17,8 +17,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from codecfleet.actors import decoding, kept_sources
-from codecfleet.actors.decoding import (
+from codecfleet.actors.decode import decoding
+from codecfleet.actors.decode.decoding import (
     SOFTWARE,
     AccessPoint,
     DecodeRange,
@@ -28,12 +28,13 @@ from codecfleet.actors.decoding import (
     decode_range,
     picture_hash,
 )
-from codecfleet.actors.describe import frame_side_data
-from codecfleet.actors.kept_sources import KeptSources
-from codecfleet.actors.opening import OpeningReads, open_source
+from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.media import kept_sources
+from codecfleet.actors.media.kept_sources import KeptSources
+from codecfleet.actors.media.opening import OpeningReads, open_source
 from codecfleet.errors import InputUnreadable, NoVideoTrack
-from codecfleet.jobs.index import TrackIndex
-from codecfleet.jobs.source import read_source
+from codecfleet.jobs.source.index import TrackIndex
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 TRIES = 24

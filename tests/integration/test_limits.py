@@ -14,11 +14,11 @@ import pytest
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from codecfleet.actors.bitstream import RandomAccess
-from codecfleet.actors.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, picture_hash
-from codecfleet.jobs.cuts import choose_cuts
-from codecfleet.jobs.index import KEY, TrackIndex
-from codecfleet.jobs.source import read_source
+from codecfleet.actors.bitstream.access_points import RandomAccess
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.jobs.plan.cuts import choose_cuts
+from codecfleet.jobs.source.index import KEY, TrackIndex
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .limit_jobs import LIMIT_S, spec_of, transcode
@@ -143,10 +143,10 @@ def test_planning_grows_with_the_film_and_no_faster() -> None:
 PROGRAM = """
 import sys
 from codecfleet import Fleet
-from codecfleet.cli import run
-from codecfleet.cli_services import Services
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Services
 from codecfleet.testing import LocalPool
-from codecfleet.jobs.source import read_source
+from codecfleet.jobs.source.source import read_source
 sys.exit(run(sys.argv[1:], Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))))
 """
 

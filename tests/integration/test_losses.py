@@ -11,11 +11,11 @@ from av.audio.frame import AudioFrame
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.encode.settings import Codec
 from codecfleet.jobs.fleet import Fleet
-from codecfleet.jobs.report import Report
-from codecfleet.jobs.spec import TranscodeSpec
-from codecfleet.jobs.verify import Verdict, verify
+from codecfleet.jobs.report.report import Report
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.verify.job import Verdict, verify
 from codecfleet.testing import LocalPool
 
 pytestmark = pytest.mark.timeout(120)

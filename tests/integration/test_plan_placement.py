@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cli import run
-from codecfleet.cli_plan import PlanOn, place_on
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.placement.build import inventory_of_fleet
-from codecfleet.cluster.placement.demand import EncoderChoice
-from codecfleet.cluster.placement.placement import Route
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction
-from codecfleet.jobs.placing import demand_of
-from codecfleet.jobs.plan import Plan, plan_transcode
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.cli.app import run
+from codecfleet.cli.plan import PlanOn, place_on
+from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.placement.model.placement import Route
+from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.jobs.plan.placing import demand_of
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 Captured = pytest.CaptureFixture[str]

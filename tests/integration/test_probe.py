@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.errors import InputNotFound, InputUnreadable
-from codecfleet.jobs.probe import ProbeReport, probe
+from codecfleet.jobs.probe.job import ProbeReport, probe
 
 NOT_FOOTAGE = {"MANIFEST.json", "reserved.bin"}
 

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 import psutil
 import pytest
 
-from codecfleet.cluster.connected_pool import leased_pool
-from codecfleet.cluster.embedded import Connection, connect
-from codecfleet.cluster.pool import Pool
+from codecfleet.cluster.client.connected_pool import leased_pool
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.ray.embedded import Connection, connect
 from codecfleet.errors import FleetUnavailable, UsageError, WorkerLost, WorkError
 from codecfleet.testing import works
 

@@ -14,12 +14,12 @@ from av.packet import Packet
 from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.actors.demuxing import demux
+from codecfleet.actors.media.demuxing import demux
 from codecfleet.errors import UsageError
-from codecfleet.jobs.plan import plan_transcode
-from codecfleet.jobs.probe import probe
-from codecfleet.jobs.source import read_source
-from codecfleet.jobs.truth import read_timeline
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.probe.job import probe
+from codecfleet.jobs.source.source import read_source
+from codecfleet.jobs.verify.reference_decode import read_timeline
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 

@@ -9,15 +9,15 @@ from typing import Any
 import av
 import pytest
 
-from codecfleet.actors.av_stream import copy_parameters, set_extradata
-from codecfleet.actors.opening import open_source
-from codecfleet.actors.work import WorkContext
-from codecfleet.jobs.carry import CarryPlan, plan_carry
-from codecfleet.jobs.containers import container_for
-from codecfleet.jobs.side_tracks import SideTracks
-from codecfleet.jobs.spec import TranscodeSpec
-from codecfleet.jobs.track_plan import Action
-from codecfleet.jobs.tracks import SourceDescription, Track, TrackKind, describe_tracks
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.media.av_stream import copy_parameters, set_extradata
+from codecfleet.actors.media.opening import open_source
+from codecfleet.jobs.carry.carry import CarryPlan, plan_carry
+from codecfleet.jobs.carry.containers import container_for
+from codecfleet.jobs.carry.track_plan import Action
+from codecfleet.jobs.join.side_tracks import SideTracks
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.tracks import SourceDescription, Track, TrackKind, describe_tracks
 
 MILLISECOND = Fraction(1, 1000)
 SOUND_AND_MORE = (

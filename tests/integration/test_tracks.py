@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.jobs.tracks import TrackKind, describe_tracks
+from codecfleet.jobs.source.tracks import TrackKind, describe_tracks
 
 
 def test_every_file_can_be_described(shared_media: Path) -> None:

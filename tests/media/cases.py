@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.jobs.request.spec import TranscodeSpec
 
 __all__ = ["REFUSALS", "SHORT", "Case", "Refusal", "assigned", "everything", "sample"]
 

@@ -27,10 +27,10 @@ from typing import Final
 import av
 import av.error
 
-from codecfleet.actors.encoder_settings import Codec
+from codecfleet.actors.encode.settings import Codec
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.fleet import Fleet
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 
 REPOSITORY = Path(__file__).resolve().parents[2]

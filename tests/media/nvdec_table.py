@@ -21,11 +21,11 @@ from av.video.frame import VideoFrame
 from rich.console import Console
 from rich.markup import escape
 
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range, picture_hash
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, PictureDecoder, decode_range, picture_hash
 from codecfleet.actors.nvidia.gpu import open_gpu
 from codecfleet.errors import CodecfleetError, DeviceError
-from codecfleet.jobs.plan import Plan, plan_transcode
-from codecfleet.jobs.spec import TranscodeSpec
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
 
 NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 SEGMENT_S = Fraction(1)

@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.fleet import Fleet
-from codecfleet.jobs.verify import verify
+from codecfleet.jobs.verify.job import verify
 from codecfleet.testing import LocalPool
 
 if TYPE_CHECKING or __package__:
@@ -33,8 +33,8 @@ else:
     from cases import SHORT, Case, assigned, everything
 
 if TYPE_CHECKING:
-    from codecfleet.jobs.report import Report
-    from codecfleet.jobs.verify import Verdict
+    from codecfleet.jobs.report.report import Report
+    from codecfleet.jobs.verify.job import Verdict
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOOTAGE = REPOSITORY.parent / "shared" / "media"

@@ -1,7 +1,7 @@
 from itertools import product
 
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.jobs.containers import container_for
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.jobs.carry.containers import container_for
 
 from .cases import FRAGMENTED, REFUSALS, SHORT, assigned
 

@@ -20,13 +20,13 @@ from bench.stack_sampler import StackSampler, add_profiles
 from bench.table import save_results, spread
 from live_health import judge_slots
 
-from codecfleet.actors.work import WorkContext
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.build import inventory_of_fleet
-from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Codec as MediaCodec
-from codecfleet.cluster.probes.engines import CodecCase, Direction
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec as MediaCodec
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction
+from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import EngineUnfit
 
 from .test_benchmarks import record

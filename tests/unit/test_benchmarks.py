@@ -22,9 +22,9 @@ from bench.table import save_results, spread, table_lines
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from codecfleet.actors.encoder_profiles import PROFILES
-from codecfleet.actors.encoder_settings import Codec
-from codecfleet.jobs.cuts import choose_cuts
+from codecfleet.actors.encode.profiles import PROFILES
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.jobs.plan.cuts import choose_cuts
 
 REFERENCE = (RatePoint(1e6, 34.0), RatePoint(2e6, 37.0), RatePoint(4e6, 39.5), RatePoint(8e6, 41.0))
 

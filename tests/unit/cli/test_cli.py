@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.cli import parse, run
-from codecfleet.cli_run import Transcode
-from codecfleet.cli_services import Answer, Services, VerifyRequest
+from codecfleet.cli.app import parse, run
+from codecfleet.cli.run import Transcode
+from codecfleet.cli.services import Answer, Services, VerifyRequest
 from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,
@@ -22,9 +22,9 @@ from codecfleet.errors import (
     UsageError,
     WouldLose,
 )
-from codecfleet.jobs.events import Planned
-from codecfleet.jobs.spec import TranscodeSpec
-from codecfleet.testing.fake_fleet import FakeFleet, sample_events
+from codecfleet.jobs.report.events import Planned
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
 
 Captured = pytest.CaptureFixture[str]
 

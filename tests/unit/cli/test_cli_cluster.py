@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cli import run
-from codecfleet.cli_services import Machines, Services
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.probes.node_report import NodeReport, SilentNode
-from codecfleet.cluster.probes.nvml import NvmlReport
-from codecfleet.testing.simulated_report import simulated_report
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Machines, Services
+from codecfleet.cluster.probes.gpus.devices import NvmlReport
+from codecfleet.cluster.probes.node.report import NodeReport, SilentNode
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.testing.fleet.simulated_report import simulated_report
 
 Captured = pytest.CaptureFixture[str]
 FLEETS = Path(__file__).parents[3] / "configs" / "fleets"

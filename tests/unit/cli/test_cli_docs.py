@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from codecfleet.cli import program
-from codecfleet.jobs import events
+from codecfleet.cli.app import program
+from codecfleet.jobs.report import events
 
 DOCS = Path(__file__).parents[3] / "docs"
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli_interrupts import Act, Happening, Phase, Signalled, State, decide, descendants
+from codecfleet.cli.interrupts import Act, Happening, Phase, Signalled, State, decide, descendants
 
 SIGINT = Signalled(signal.SIGINT)
 SIGTERM = Signalled(signal.SIGTERM)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli_options import (
+from codecfleet.cli.options import (
     parse_choice,
     parse_count,
     parse_counts,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from codecfleet.cli import run
-from codecfleet.cli_plan import PlanOn, plan_on
-from codecfleet.cli_services import Answer, Services
+from codecfleet.cli.app import run
+from codecfleet.cli.plan import PlanOn, plan_on
+from codecfleet.cli.services import Answer, Services
 from codecfleet.errors import UsageError
 
 

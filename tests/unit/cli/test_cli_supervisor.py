@@ -9,9 +9,9 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from codecfleet.cli import parse, run
-from codecfleet.cli_services import Answer, Services
-from codecfleet.cli_supervisor import WATCH_EVERY_S, Watch
+from codecfleet.cli.app import parse, run
+from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.supervisor import WATCH_EVERY_S, Watch
 from codecfleet.errors import FleetUnavailable, UsageError
 
 Captured = pytest.CaptureFixture[str]

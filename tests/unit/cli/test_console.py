@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from codecfleet.console import JsonView, PlainView, RichView
+from codecfleet.console.live import JsonView, PlainView, RichView
+from codecfleet.console.text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
 from codecfleet.console_output import FrameCounter, Output, ReaderGone, json_line
-from codecfleet.console_text import bytes_text, clock_text, one_line, pace_text, planned_text, proof_lines
-from codecfleet.jobs.events import Planned, Progress, Warned
-from codecfleet.jobs.report import Warning_
-from codecfleet.testing.fake_fleet import sample_events, sample_report
+from codecfleet.jobs.report.events import Planned, Progress, Warned
+from codecfleet.jobs.report.report import Warning_
+from codecfleet.testing.fleet.fake_fleet import sample_events, sample_report
 
 PLAN = Planned("job-1", 0.5, 3, 720, Fraction(30), "h264", "libx264", 2)
 PROGRESS = Progress("job-1", 6.0, 410, 720, 45.2, 6.8, ((1, 170, 240), (2, 0, 240)))

@@ -6,17 +6,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from codecfleet.cluster.findings import Finding, findings
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.container import ContainerReport
-from codecfleet.cluster.probes.cuda_report import CudaReport, KernelModule
-from codecfleet.cluster.probes.device_report import DeviceReport
-from codecfleet.cluster.probes.engines import Engine
-from codecfleet.cluster.probes.node_report import NodeReport
-from codecfleet.cluster.probes.nvml import NvmlReport
-from codecfleet.cluster.probes.pynvvideocodec import PyNvVideoCodecReport
-from codecfleet.testing.simulated_report import simulated_report
+from codecfleet.cluster.doctor.findings import Finding, findings
+from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport
+from codecfleet.cluster.probes.cuda.report import CudaReport, KernelModule
+from codecfleet.cluster.probes.gpus.devices import NvmlReport
+from codecfleet.cluster.probes.node.container import ContainerReport
+from codecfleet.cluster.probes.node.report import NodeReport
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.device_report import DeviceReport
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.testing.fleet.simulated_report import simulated_report
 
 FLEETS = Path(__file__).parents[3] / "configs" / "fleets"
 

@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from codecfleet.actors.device import SessionCounts
+from codecfleet.actors.device.interface import SessionCounts
+from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu
-from codecfleet.actors.work import Work, WorkContext
-from codecfleet.actors.worker import WorkerCore
-from codecfleet.cluster.second_process import (
+from codecfleet.cluster.worker.second_process import (
     Child,
     Ready,
     SecondProcess,
 )
-from codecfleet.cluster.second_program import serve
+from codecfleet.cluster.worker.second_program import serve
 from codecfleet.errors import DeviceLost, EngineUnfit
 
 GATES: dict[str, threading.Event] = {}

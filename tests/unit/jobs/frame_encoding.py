@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from codecfleet import EncodeReport, Fleet
 from codecfleet.testing.clips import picture
-from codecfleet.testing.fake_device import FakeDevice
-from codecfleet.testing.fake_nvenc_tensor import FakeDeviceTensor
+from codecfleet.testing.nvidia.fake_device import FakeDevice
+from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 64, 48, 12
 

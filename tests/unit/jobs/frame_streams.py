@@ -11,21 +11,21 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet import Frame
-from codecfleet.actors.decoding import SOFTWARE, DecodeTally, decode_range
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.surfaces.frames import plane_arrays
 from codecfleet.errors import (
     EngineUnfit,
 )
-from codecfleet.jobs.frame_request import FrameRequest
-from codecfleet.jobs.frame_stream import FrameStream
-from codecfleet.jobs.source import read_source
-from codecfleet.jobs.track_ranges import TrackRanges
+from codecfleet.jobs.frames.request import FrameRequest
+from codecfleet.jobs.frames.stream import FrameStream
+from codecfleet.jobs.plan.track_ranges import TrackRanges
+from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
-from codecfleet.testing.fake_device import FakeDevice
+from codecfleet.testing.nvidia.fake_device import FakeDevice
 
 if TYPE_CHECKING:
-    from codecfleet.actors.device import WorkerDevice
+    from codecfleet.actors.device.interface import WorkerDevice
 
 
 GOPS = (("x264-params", "keyint=8:min-keyint=8:scenecut=0:bframes=2"),)

@@ -18,7 +18,7 @@ from codecfleet.errors import (
     Unsupported,
 )
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.surface_decoder import surface_of
+from codecfleet.testing.nvidia.surface_decoder import surface_of
 
 from .frame_streams import source, stream, taken, told
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from codecfleet.actors.dla.engine_session import Timing
-from codecfleet.actors.dla.host import DlaHost, open_host
-from codecfleet.actors.dla.hybrid import HybridSession
-from codecfleet.actors.dla.layout import pack
-from codecfleet.actors.dla.session import DlaTask
-from codecfleet.actors.dla.watchdog import TimeLimits
-from codecfleet.testing.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
-from codecfleet.testing.fake_cudla_modules import FakeModules
+from codecfleet.actors.dla.engine.contract import DlaTask
+from codecfleet.actors.dla.engine.host import DlaHost, open_host
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.inference.layout import pack
+from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 SHAPE = (1, 3, 4, 4)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.testing.fake_cuda import FakeCudaCore, FakeCudaDriver
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaCore, FakeCudaDriver
 
 _SHIM = """
 #include <type_traits>

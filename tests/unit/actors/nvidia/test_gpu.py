@@ -10,18 +10,18 @@ import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
-from codecfleet.actors.device import SessionCounts
-from codecfleet.actors.nvdec_support import CODECS
-from codecfleet.actors.nvidia.cuda import Cuda
+from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
+from codecfleet.actors.decode.nvdec_support import CODECS
+from codecfleet.actors.device.interface import SessionCounts
+from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu, imported, open_gpu
-from codecfleet.actors.nvidia.nvdec_caps import NvdecCapabilities
-from codecfleet.actors.nvidia.nvdec_session import SessionKey, session_bytes
+from codecfleet.actors.nvidia.nvdec.caps import NvdecCapabilities
+from codecfleet.actors.nvidia.nvdec.session import SessionKey, session_bytes
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.fake_cuda import FakeCudaDriver
-from codecfleet.testing.fake_nvdec import FakeNvdec
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
+from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
 
 
 def key(codec: str = "hevc", pix_fmt: str = "yuv420p", width: int = 64, height: int = 64) -> SessionKey:

@@ -7,12 +7,12 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from codecfleet.cluster.hardware import load_hardware
-from codecfleet.cluster.placement.demand import Demand, EncoderChoice, EncoderKind, Rendition
-from codecfleet.cluster.placement.inventory import Device, DeviceState, Inventory, Node
-from codecfleet.cluster.placement.policy import ALL_ENGINES, Policy, PreemptibleUse
-from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, Rendition
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
+from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
+from codecfleet.cluster.probes.gpus.hardware import load_hardware
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
 
 GIB = 1 << 30
 MODELS = ("H200", "L40S", "L4", "T4", "RTX 4090", "A100 40GB", "Thor")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.probes.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.cuda_compat import CompatFacts, Verdict, judge
-from codecfleet.cluster.probes.cuda_report import (
+from codecfleet.cluster.probes.cuda.compat import CompatFacts, Verdict, judge
+from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
+from codecfleet.cluster.probes.cuda.report import (
     CudaDevice,
     CudaLibrary,
     CudaReport,
@@ -12,7 +12,7 @@ from codecfleet.cluster.probes.cuda_report import (
     KernelModule,
     RuntimeInUse,
 )
-from codecfleet.cluster.probes.elf_note import ForwardNote
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
 
 NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
 

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.placement.assumed import plain_demand
-from codecfleet.cluster.placement.demand import EncoderChoice
-from codecfleet.cluster.placement.inventory import Device, Node
-from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.engines import Codec, CodecCase, Direction, Engine, How, Trial
-from codecfleet.cluster.supervisor.events import (
+from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.placement.model.inventory import Device, Node
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.state.events import (
     Abandon,
     Effect,
     Event,
@@ -22,17 +24,15 @@ from codecfleet.cluster.supervisor.events import (
     Stopped,
     Ticked,
 )
-from codecfleet.cluster.supervisor.granting import grants_for
-from codecfleet.cluster.supervisor.messages import (
+from codecfleet.cluster.supervisor.state.messages import (
     ClientReport,
     Grants,
     JobReport,
     RayNode,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.seats import bundle_of
-from codecfleet.cluster.supervisor.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.worker_slots import bundle_of
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
 

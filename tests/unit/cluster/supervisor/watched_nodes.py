@@ -6,26 +6,26 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codecfleet.cluster.fleet_file import load_fleet
-from codecfleet.cluster.placement.build import node_of_report
-from codecfleet.cluster.placement.inventory import Device, DeviceState
-from codecfleet.cluster.probes.absence import NotApplicable
-from codecfleet.cluster.probes.device_report import DeviceKind
-from codecfleet.cluster.probes.health_poll import HealthPoll
-from codecfleet.cluster.supervisor.events import (
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState
+from codecfleet.cluster.placement.nodes.build import node_of_report
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
+from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.supervisor.state.events import (
     HealthSeen,
     HealthUnseen,
     NodesSeen,
     Probed,
 )
-from codecfleet.cluster.supervisor.messages import JobReport, RayNode
-from codecfleet.cluster.supervisor.status import status_of
-from codecfleet.cluster.supervisor.status_lines import status_lines
-from codecfleet.testing.fake_nvml import FakeNvml
-from codecfleet.testing.simulated_report import simulated_report
+from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
+from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.status import status_of
+from codecfleet.testing.fleet.simulated_report import simulated_report
+from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
 from .core_worlds import World
-from .test_gpu_workers import _demand
+from .state.test_gpu_workers import _demand
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -1,0 +1,1 @@
+"""What codecs write: access points, packet headers, parameter sets, picture sizes."""

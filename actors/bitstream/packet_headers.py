@@ -1,0 +1,178 @@
+"""What a packet's own headers say: how many pictures it shows, and what holds for pictures from here on.
+
+A *sequence* is whatever a codec states once for many pictures: their size, their sampling and depth, their colours.
+Two packets whose sequences are equal go on alike; where a packet states another one, everything may be another.
+
+Sources: ITU-T H.264 (08/2021) section 7.4.1.2; ITU-T H.265 (08/2021) section 7.4.2.2; RFC 6386 section 9.1 for VP8; VP9
+Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding Process Specification section 5.3.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from .parameter_sets import hevc_layer, is_sequence_set
+from .vp9 import Vp9Colours, vp9_frames
+
+__all__ = [
+    "CodedSequence",
+    "ObuKind",
+    "OpenBitstreamUnit",
+    "PacketHeaders",
+    "av1_headers",
+    "base_sequence_sets",
+    "leb128",
+    "open_bitstream_units",
+    "unit_headers",
+    "unit_kinds",
+    "vp8_headers",
+    "vp8_size",
+    "vp9_headers",
+    "vp9_sequence",
+]
+
+CodedSequence: TypeAlias = frozenset[object]
+"""Compared, and nothing else: parameter sets as they are, or what was read of a key frame."""
+
+_H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
+_H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
+"""What is looked into: messages, and sequence parameter sets."""
+_CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
+"""How closed captions begin in a message: ATSC's country and provider codes, and the type (ATSC A/53 part 4, 6.2.3)."""
+_H264_IDR: Final = 5
+_HEVC_IDR: Final = (19, 20)
+_SLICES: Final = 32
+_VP8_KEY_BYTES: Final = 10
+_VP8_START: Final = b"\x9d\x01\x2a"
+
+
+class ObuKind(IntEnum):
+    """The types of AV1's open bitstream units that are looked into (AV1 specification section 6.2.2)."""
+
+    SEQUENCE_HEADER = 1
+    FRAME_HEADER = 3
+    FRAME = 6
+
+
+class OpenBitstreamUnit(NamedTuple):
+    """One of AV1's. ``layers`` has the bits by which an operating point names its layers, 0 without layers."""
+
+    kind: int
+    payload: bytes
+    spatial_layer: int = 0
+    layers: int = 0
+
+
+class PacketHeaders(NamedTuple):
+    """What is read of one packet. Damaged headers say what they seem to.
+
+    ``sequence`` is what it states of pictures from here on, None where it states nothing. ``begins`` tells whether
+    nothing after it refers to what lies before. ``resizes`` tells whether pictures change their size within a sequence,
+    which decoders do in more than one way. ``has_captions`` tells whether closed captions come along.
+    """
+
+    shown: int = 1
+    sequence: CodedSequence | None = None
+    begins: bool = False
+    resizes: bool = False
+    has_captions: bool = False
+
+
+def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int]:
+    """Return the ``nal_unit_type`` of each NAL unit of H.264 or HEVC."""
+    return [unit[0] >> 1 & 0x3F for unit in units] if hevc else [unit[0] & 0x1F for unit in units]
+
+
+def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *, hevc: bool) -> PacketHeaders:
+    """Read a packet of H.264 or HEVC, given as NAL units and their kinds. Only what is looked into is copied."""
+    if hevc:
+        begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
+        messages, read = _HEVC_SEI, _HEVC_READ
+    else:
+        begins = _H264_IDR in kinds
+        messages, read = _H264_SEI, _H264_READ
+    if read.isdisjoint(kinds):
+        return PacketHeaders(begins=begins)
+    found = [(kind, bytes(unit)) for kind, unit in zip(kinds, units, strict=True) if kind in read]
+    sets = base_sequence_sets((unit for _, unit in found), hevc=hevc)
+    captions = any(kind in messages and _CAPTIONS in unit for kind, unit in found)
+    return PacketHeaders(sequence=sets or None, begins=begins, has_captions=captions)
+
+
+def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
+    """Return the sequence parameter sets among NAL units; of HEVC's layers, only those of the one that is decoded."""
+    sets = (unit for unit in units if is_sequence_set(unit, hevc=hevc))
+    return frozenset(unit for unit in sets if not hevc or not hevc_layer(unit))
+
+
+def vp8_headers(data: bytes) -> PacketHeaders:
+    """Read a packet of VP8: one frame, shown or not; a key frame states its size."""
+    shown = data[0] >> 4 & 1 if data else 0
+    size = vp8_size(data)
+    return PacketHeaders(shown=shown, sequence=None if size is None else frozenset({size}), begins=size is not None)
+
+
+def vp8_size(data: bytes) -> tuple[int, int] | None:
+    """Return (width, height) of a key frame of VP8; None of any other."""
+    if len(data) < _VP8_KEY_BYTES or data[0] & 1 or data[3:6] != _VP8_START:
+        return None
+    width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    return (width, height) if width and height else None
+
+
+def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
+    """Read a packet of VP9, whose frames follow some of that (width, height)."""
+    frames = list(vp9_frames(data))
+    shown = sum(frame.is_shown for frame in frames)
+    first = frames[0]
+    begins = first.colours is not None and first.size is not None
+    if begins and first.size is not None:
+        size = first.size
+    return PacketHeaders(
+        shown=shown,
+        sequence=vp9_sequence(size, first.colours) if begins else None,
+        begins=begins,
+        resizes=any(frame.size not in (None, size) for frame in frames),
+    )
+
+
+def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequence:
+    """Return what a key frame of that size and with those colours states."""
+    return frozenset({(*size, colours)})
+
+
+def av1_headers(data: bytes) -> PacketHeaders:
+    """Read a packet of AV1: a temporal unit, which shows one picture.
+
+    Frames that override the size of their sequence are not looked for.
+    """
+    units = open_bitstream_units(data)
+    sets = frozenset(unit.payload for unit in units if unit.kind == ObuKind.SEQUENCE_HEADER)
+    return PacketHeaders(sequence=sets or None, begins=bool(sets))
+
+
+def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
+    """Yield each OBU; one without a size is the last (AV1 specification sections 5.3 and 6.2.3)."""
+    at = 0
+    while at < len(data):
+        header, spatial, layers = data[at], 0, 0
+        at += 1
+        if header >> 2 & 1:
+            extension = data[at] if at < len(data) else 0
+            spatial, at = extension >> 3 & 3, at + 1
+            layers = 1 << (extension >> 5) | 1 << (spatial + 8)
+        size_bytes = len(data) - at
+        if header >> 1 & 1:
+            size_bytes, at = leb128(data, at)
+        yield OpenBitstreamUnit(header >> 3 & 0xF, data[at : at + size_bytes], spatial, layers)
+        at += size_bytes
+
+
+def leb128(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number in the form leb128 (section 4.10.5), and where it ends."""
+    value = 0
+    for place, byte in enumerate(data[at : at + 8]):
+        value |= (byte & 0x7F) << 7 * place
+        if not byte & 0x80:
+            return value, at + place + 1
+    return value, at + 8

@@ -1,0 +1,370 @@
+"""What the parameter sets of H.264 and HEVC say of a whole track, read from a container's or an encoder's extradata.
+
+Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) sections 7.3.2.2 and 7.3.3;
+ISO/IEC 14496-15 for avcC and hvcC.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import takewhile
+
+from ..media.values import PictureSize
+from .access_points import BitReader, annex_b, nal_units
+
+__all__ = [
+    "annex_b_headers",
+    "configuration_units",
+    "crops_left_or_top",
+    "has_whole_frames_only",
+    "hevc_layer",
+    "is_sequence_set",
+    "max_reorder_frames",
+    "packet_sequence_sets",
+    "sequence_set_size",
+    "sequence_sets",
+]
+
+_H264_SPS, _HEVC_SPS = 7, 33
+_H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
+_KEPT = 16
+"""How many codec configurations of late are remembered."""
+_READ_BYTES = 4096
+"""More than all that is read of a sequence parameter set can take up: a damaged one may go on for megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _H264Sequence:
+    """What is read of an H.264 sequence parameter set."""
+
+    number: int
+    size: PictureSize
+    whole_frames_only: bool
+    is_cropped: bool
+    reorder_frames: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _HevcSequence:
+    """What is read of an HEVC sequence parameter set."""
+
+    number: int
+    size: PictureSize
+    whole_frames_only: bool
+    is_cropped: bool
+    reorder_frames: int
+
+
+def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
+    """Return by how many frames at most the stream's coding order differs from its presentation order.
+
+    ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
+    """
+    if codec == "hevc":
+        return _first(found.reorder_frames for found in _hevc_sequences(extradata))
+    if codec == "h264":
+        return _first(found.reorder_frames for found in _h264_sequences(extradata))
+    return None
+
+
+def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
+    """Return whether a stream promises that every picture is coded as a whole frame: no fields, no macroblock pairs.
+
+    That is ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1), and ``general_frame_only_constraint_flag`` of HEVC
+    (section 7.4.4), whose encoders need not make that promise. None where no sequence parameter set is there.
+    """
+    sequences = _hevc_sequences(extradata) if hevc else _h264_sequences(extradata)
+    return all(sequence.whole_frames_only for sequence in sequences) if sequences else None
+
+
+def crops_left_or_top(codec: str, extradata: bytes) -> bool:
+    """Return whether H.264 or HEVC pictures are shown without some of their first columns or rows.
+
+    That is the frame cropping of H.264 (section 7.4.2.1.1) and the conformance window of HEVC (section 7.4.3.2.1).
+    """
+    found = _hevc_sequences(extradata) if codec == "hevc" else _h264_sequences(extradata) if codec == "h264" else ()
+    return any(sequence.is_cropped for sequence in found)
+
+
+@lru_cache(_KEPT)
+def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
+    """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
+    return annex_b(configuration_units(extradata, hevc=hevc))
+
+
+def _first(values: Iterator[int | None]) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    """Yield the sequence parameter sets of an encoder's or a container's extradata, each a NAL unit."""
+    for unit in configuration_units(extradata, hevc=hevc):
+        if is_sequence_set(unit, hevc=hevc):
+            yield unit
+
+
+def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
+    """Tell whether a NAL unit is a sequence parameter set."""
+    return _kind(unit, hevc=hevc) == (_HEVC_SPS if hevc else _H264_SPS)
+
+
+def _kind(unit: bytes, *, hevc: bool) -> int:
+    return unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F
+
+
+def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
+    """Return the sequence parameter sets that a packet brings ahead of its picture, in Annex B form; b"" if none.
+
+    ``extradata`` tells how the packet's NAL units are delimited.
+    """
+    slices = _HEVC_SLICES if hevc else _H264_SLICES
+    units = nal_units(packet, extradata, hevc=hevc)
+    ahead = takewhile(lambda unit: _kind(unit, hevc=hevc) not in slices, units)
+    return annex_b(unit for unit in ahead if is_sequence_set(unit, hevc=hevc))
+
+
+def hevc_layer(unit: bytes) -> int:
+    """Return ``nuh_layer_id`` of an HEVC NAL unit (H.265 section 7.3.1.2)."""
+    return (unit[0] & 1) << 5 | unit[1] >> 3 if len(unit) > 1 else 0
+
+
+def configuration_units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
+    """Yield the NAL units of an encoder's or a container's extradata, Annex B or avcC / hvcC."""
+    if not extradata:
+        return
+    units = nal_units(extradata)
+    if extradata[0] == 1:
+        units = _hvcc_units(extradata) if hevc else _avcc_units(extradata)
+    yield from filter(None, units)
+
+
+def _avcc_units(data: bytes) -> Iterator[bytes]:
+    at = 5
+    for mask in (0x1F, 0xFF):  # how many sequence parameter sets, then how many picture parameter sets
+        count = data[at] & mask if len(data) > at else 0
+        at += 1
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 2], "big")
+            yield data[at + 2 : at + 2 + size]
+            at += 2 + size
+
+
+def _hvcc_units(data: bytes) -> Iterator[bytes]:
+    arrays, at = (data[22], 23) if len(data) > 23 else (0, 0)  # noqa: PLR2004 - the fixed head of hvcC
+    for _ in range(arrays):
+        count = int.from_bytes(data[at + 1 : at + 3], "big")
+        at += 3
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 2], "big")
+            yield data[at + 2 : at + 2 + size]
+            at += 2 + size
+
+
+# One segment after another asks the same questions of the same few configurations.
+@lru_cache(_KEPT)
+def _h264_sequences(extradata: bytes) -> tuple[_H264Sequence, ...]:
+    found = []
+    for unit in sequence_sets(extradata, hevc=False):
+        with suppress(EOFError):
+            found.append(_h264_sps(BitReader(unit[1:_READ_BYTES])))
+    return tuple(found)
+
+
+@lru_cache(_KEPT)
+def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
+    found = []
+    # Other layers' sets are written in another form (annex F), and nobody decodes those layers.
+    for unit in (unit for unit in sequence_sets(extradata, hevc=True) if not hevc_layer(unit)):
+        with suppress(EOFError):
+            found.append(_hevc_sps(BitReader(unit[2:_READ_BYTES])))
+    return tuple(found)
+
+
+_H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
+_YUV400, _YUV420, _YUV422, _YUV444 = range(4)
+_CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
+"""Columns and rows of luma to one of chroma, which cropping is counted in; one elsewhere (H.264 table 6-1)."""
+_EXTENDED_SAR = 255
+_SAMPLE_SHAPES = (
+    *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
+    *((64, 33), (160, 99), (4, 3), (3, 2), (2, 1)),
+)
+"""The sample aspect ratios that have a number, from 1 on (H.264 table E-1)."""
+
+
+def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
+    """Return the id of a sequence parameter set, a NAL unit, and the size of its pictures; None where it is cut short.
+
+    The size is what is left after H.264's frame cropping or HEVC's conformance window. Only H.264's sample aspect
+    ratio is read.
+    """
+    try:
+        reader = BitReader(unit[2 if hevc else 1 : _READ_BYTES])
+        found = _hevc_sps(reader) if hevc else _h264_sps(reader)
+    except EOFError:
+        return None
+    return (found.number, found.size) if min(found.size.width, found.size.height) > 0 else None
+
+
+def _h264_sps(reader: BitReader) -> _H264Sequence:
+    """Read a sequence parameter set (H.264 section 7.3.2.1.1) with its VUI."""
+    profile = reader.bits(8)
+    reader.skip(16)  # constraints and level
+    number = reader.ue()
+    chroma = _h264_chroma(reader) if profile in _H264_WITH_CHROMA else _YUV420
+    reader.ue()  # log2_max_frame_num
+    _skip_h264_order_count(reader)
+    reader.ue()  # max_num_ref_frames
+    reader.skip(1)
+    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or pairs of them
+    whole_frames_only = reader.flag()
+    if not whole_frames_only:
+        reader.skip(1)
+    reader.skip(1)
+    lines = 1 if whole_frames_only else 2
+    window = _window(reader, chroma, lines)
+    shape, reorder = _h264_vui(reader) if reader.flag() else (None, None)
+    size = window.shown(columns * 16, rows * 16 * lines, shape)
+    return _H264Sequence(number, size, whole_frames_only, window.is_cropped, reorder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """How many samples of a picture are not shown: on the left and right together, at the top and bottom together."""
+
+    columns: int = 0
+    rows: int = 0
+    is_cropped: bool = False
+    """On the left, or at the top."""
+
+    def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
+        return PictureSize(width - self.columns, height - self.rows, shape)
+
+
+def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
+    """Read what both codecs have alike: how much is cut off on the left and right, at the top and bottom."""
+    if not reader.flag():
+        return _Window()
+    left, right, top, bottom = (reader.ue() for _ in range(4))
+    across, down = _CHROMA_SAMPLES.get(chroma, (1, 1))
+    return _Window((left + right) * across, (top + bottom) * down * lines, left > 0 or top > 0)
+
+
+def _h264_chroma(reader: BitReader) -> int:
+    """Read how chroma is sampled, and pass over how samples are coded; separate planes count as no chroma at all."""
+    chroma = reader.ue()
+    separate = chroma == _YUV444 and reader.flag()
+    reader.ue()
+    reader.ue()  # bit depths
+    reader.skip(1)
+    if reader.flag():
+        for index in range(12 if chroma == _YUV444 else 8):
+            if reader.flag():
+                _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
+    return _YUV400 if separate else chroma
+
+
+def _skip_scaling_list(reader: BitReader, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + reader.se()) % 256
+        last = following or last
+
+
+def _skip_h264_order_count(reader: BitReader) -> None:
+    kind = reader.ue()
+    if kind == 0:
+        reader.ue()
+    elif kind == 1:
+        reader.skip(1)
+        reader.se()
+        reader.se()
+        for _ in range(reader.ue()):
+            reader.se()
+
+
+def _h264_vui(reader: BitReader) -> tuple[Fraction | None, int | None]:
+    """Read the sample aspect ratio and the reorder limit of the video usability information (H.264 annex E.1.1)."""
+    shape = _sample_shape(reader) if reader.flag() else None
+    if reader.flag():  # overscan
+        reader.skip(1)
+    if reader.flag():  # video signal type
+        reader.skip(4)
+        if reader.flag():
+            reader.skip(24)
+    if reader.flag():  # chroma location
+        reader.ue()
+        reader.ue()
+    if reader.flag():  # timing
+        reader.skip(65)
+    nal, vcl = _skip_h264_hrd(reader), _skip_h264_hrd(reader)
+    if nal or vcl:
+        reader.skip(1)
+    reader.skip(1)  # pic_struct_present
+    if not reader.flag():
+        return shape, None
+    reader.skip(1)
+    for _ in range(4):
+        reader.ue()
+    return shape, reader.ue()
+
+
+def _sample_shape(reader: BitReader) -> Fraction | None:
+    number = reader.bits(8)
+    if number == _EXTENDED_SAR:
+        across, down = reader.bits(16), reader.bits(16)
+        return Fraction(across, down) if across and down else None
+    return Fraction(*_SAMPLE_SHAPES[number - 1]) if 0 < number <= len(_SAMPLE_SHAPES) else None
+
+
+def _skip_h264_hrd(reader: BitReader) -> bool:
+    if not reader.flag():
+        return False
+    count = reader.ue() + 1
+    reader.skip(8)
+    for _ in range(count):
+        reader.ue()
+        reader.ue()
+        reader.skip(1)
+    reader.skip(20)
+    return True
+
+
+def _hevc_sps(reader: BitReader) -> _HevcSequence:
+    """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
+    reader.skip(4)
+    sub_layers = reader.bits(3)  # minus 1
+    reader.skip(1)
+    whole_frames_only = _frame_only_constraint(reader, sub_layers)
+    number = reader.ue()
+    chroma = reader.ue()
+    if chroma == _YUV444 and reader.flag():
+        chroma = _YUV400
+    width, height = reader.ue(), reader.ue()
+    window = _window(reader, chroma)
+    reader.ue()
+    reader.ue()  # bit depths
+    reader.ue()  # log2_max_pic_order_cnt
+    all_sub_layers = reader.flag()
+    reorder = 0
+    for _ in range(sub_layers + 1 if all_sub_layers else 1):
+        reader.ue()  # max_dec_pic_buffering
+        reorder = reader.ue()
+        reader.ue()  # max_latency_increase
+    return _HevcSequence(number, window.shown(width, height, None), whole_frames_only, window.is_cropped, reorder)
+
+
+def _frame_only_constraint(reader: BitReader, sub_layers: int) -> bool:
+    """Read H.265 section 7.3.3 (profile, tier and level), and return its ``general_frame_only_constraint_flag``."""
+    reader.skip(43)
+    frame_only = reader.flag()
+    reader.skip(52)
+    present = [(reader.flag(), reader.flag()) for _ in range(sub_layers)]
+    if sub_layers:
+        reader.skip(2 * (8 - sub_layers))
+    for profile, level in present:
+        reader.skip(88 * profile + 8 * level)
+    return frame_only

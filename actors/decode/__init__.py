@@ -1,0 +1,1 @@
+"""Software decoding of a range of packets."""

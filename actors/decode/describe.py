@@ -1,0 +1,210 @@
+"""What a video stream is, read from its container, its codec parameters and, where only they know, its pictures.
+
+A container may be silent about HDR values that every picture carries, and a decoder may know the true pixel format
+and whether pictures are interlaced. So the first decoded picture, where the caller has one, completes what the stream
+says; where both speak, the container's static values win, because players read those first.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import hypot
+from typing import TYPE_CHECKING, cast
+
+from ...errors import InputUnreadable
+from ..media.av_stream import FieldOrder, side_data, video_parameters
+from ..media.hdr import (
+    content_light_from_bytes,
+    content_light_to_bytes,
+    mastering_display_from_bytes,
+    mastering_display_to_bytes,
+)
+from ..media.values import UNSPECIFIED, Colour, HdrStatic, VideoFormat
+from .nvdec_support import track_facts, unsupported_reason
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.sidedata.sidedata import SideData
+    from av.video.stream import VideoStream
+
+__all__ = [
+    "StreamExtras",
+    "axis_scales",
+    "container_side_data",
+    "describe_extras",
+    "describe_video",
+    "frame_side_data",
+    "nominal_frame_rate",
+    "stretches",
+]
+
+_MATRIX = struct.Struct("=9i")
+_STRETCH = 1 / 100
+_IDENTITY = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+_VIEW_ID = "29"  # AV_FRAME_DATA_VIEW_ID
+_FALLBACK_FPS = Fraction(25)
+_SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
+
+_FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamExtras:
+    """What a track has beside its pictures, and an encoder cannot know.
+
+    ``display_matrix`` is ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity.
+    The byte values are FFmpeg's structures, fit for a stream's side data of the same name. ``frame_kinds`` are the
+    kinds of side data seen on the first decoded picture, by FFmpeg's names (``A53_CC``, ``AFD``, ``DYNAMIC_HDR_PLUS``,
+    ``DOVI_RPU_BUFFER`` ...).
+    """
+
+    display_matrix: tuple[int, ...] | None = None
+    dovi_configuration: bytes | None = None
+    spherical: bytes | None = None
+    stereo3d: bytes | None = None
+    field_order: FieldOrder = FieldOrder.UNKNOWN
+    frame_kinds: frozenset[str] = frozenset()
+    device_objection: str = ""
+    """Why no GPU may decode it, whatever GPU that is; "" where one may."""
+
+    @property
+    def captions(self) -> bool:
+        """Whether the first picture carries closed captions (CTA-708 / EIA-608 in A53)."""
+        return "A53_CC" in self.frame_kinds
+
+    @property
+    def dovi_profile(self) -> int | None:
+        """The Dolby Vision profile that the configuration record states, None where there is no record."""
+        # AVDOVIDecoderConfigurationRecord: version major, version minor, profile, level, five flags; a byte each.
+        return self.dovi_configuration[2] if self.dovi_configuration and len(self.dovi_configuration) > 2 else None  # noqa: PLR2004
+
+
+def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
+    """Return the picture's side data by FFmpeg's names.
+
+    PyAV refuses the whole list when it has no name for one kind, as for the views of MV-HEVC: then that kind alone is
+    returned, empty, as ``VIEW_ID`` or ``KIND_`` and its number.
+    """
+    try:
+        # Typed as a mapping, it iterates over its values.
+        entries = list(cast("Iterable[SideData]", frame.side_data))
+    except ValueError as error:
+        number = str(error).partition(" ")[0]
+        return {"VIEW_ID" if number == _VIEW_ID else f"KIND_{number}": b""}
+    return {entry.type.name: bytes(entry) for entry in entries}
+
+
+def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
+    """Return the format of a stream's pictures, completed by the first decoded one where given.
+
+    Raises:
+        InputUnreadable: nothing tells the pictures' size or pixel format.
+    """
+    stated = video_parameters(stream)
+    width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
+    if first_frame is not None:
+        width, height, pix_fmt = first_frame.width, first_frame.height, first_frame.format.name
+    if width <= 0 or height <= 0 or pix_fmt is None:
+        message = f"video track {stream.index} does not tell the size or the pixel format of its pictures"
+        raise InputUnreadable(message, "Check that the file is complete and not encrypted.")
+    return VideoFormat(
+        width=width,
+        height=height,
+        pix_fmt=pix_fmt,
+        frame_rate=nominal_frame_rate(stream.average_rate, stream.guessed_rate, stream.base_rate),
+        sample_aspect_ratio=_shape(stream, stated.sample_aspect_ratio) or Fraction(1),
+        colour=_completed(stated.colour, first_frame),
+        hdr=_static_hdr(side_data(stream), frame_side_data(first_frame) if first_frame is not None else {}),
+        interlaced=stated.field_order in _FIELD_CODED or (first_frame is not None and first_frame.interlaced_frame),
+    )
+
+
+def _shape(stream: "VideoStream", of_bitstream: Fraction | None) -> Fraction | None:
+    """Return the shape of the samples: the bitstream's, except where the container's matrix stretches them."""
+    matrix = _display_matrix(side_data(stream).get("display_matrix"))
+    return stream.sample_aspect_ratio if matrix is not None and stretches(matrix) else of_bitstream
+
+
+def stretches(matrix: tuple[int, ...]) -> bool:
+    """Tell whether a display matrix scales its two axes so differently that FFmpeg takes it for the samples' shape."""
+    across, down = axis_scales(matrix)
+    return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
+
+
+def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
+    """Return by how much a display matrix scales what is across and what is down, in 1/65536."""
+    a, b, _, c, d, *_ = matrix
+    return hypot(a, c), hypot(b, d)
+
+
+def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
+    """Return the first candidate that is a plausible rate, else the slowest positive one, else 25.
+
+    The order of the candidates is their trust: the average over the file before FFmpeg's guesses.
+    """
+    positive = [rate for rate in candidates if rate is not None and rate > 0]
+    for rate in positive:
+        if _SLOWEST_FPS <= rate <= _FASTEST_FPS:
+            return rate
+    return min(positive, default=_FALLBACK_FPS)
+
+
+def _completed(colour: Colour, frame: "VideoFrame | None") -> Colour:
+    if frame is None:
+        return colour
+    return Colour(
+        range=colour.range or int(frame.color_range),
+        primaries=_known(colour.primaries, int(frame.color_primaries)),
+        transfer=_known(colour.transfer, int(frame.color_trc)),
+        matrix=_known(colour.matrix, int(frame.colorspace)),
+        chroma_location=colour.chroma_location,
+    )
+
+
+def _known(first: int, second: int) -> int:
+    return first if first != UNSPECIFIED else second
+
+
+def _static_hdr(of_stream: Mapping[str, bytes], of_frame: Mapping[str, bytes]) -> HdrStatic:
+    mastering = of_stream.get("mastering_display_metadata") or of_frame.get("MASTERING_DISPLAY_METADATA")
+    light = of_stream.get("content_light_level") or of_frame.get("CONTENT_LIGHT_LEVEL")
+    return HdrStatic(
+        mastering=mastering_display_from_bytes(mastering) if mastering else None,
+        light=content_light_from_bytes(light) if light else None,
+    )
+
+
+def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> StreamExtras:
+    """Return what a stream has beside its pictures, completed by the first decoded one where given."""
+    of_stream = side_data(stream)
+    of_frame = frame_side_data(first_frame) if first_frame is not None else {}
+    return StreamExtras(
+        display_matrix=_display_matrix(of_stream.get("display_matrix") or of_frame.get("DISPLAYMATRIX")),
+        dovi_configuration=of_stream.get("dovi_conf"),
+        spherical=of_stream.get("spherical") or of_frame.get("SPHERICAL"),
+        stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
+        field_order=video_parameters(stream).field_order,
+        frame_kinds=frozenset(of_frame),
+        device_objection=unsupported_reason(track_facts(stream)),
+    )
+
+
+def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
+    if data is None or len(data) < _MATRIX.size:
+        return None
+    matrix = _MATRIX.unpack_from(data)
+    return None if matrix == _IDENTITY else matrix
+
+
+def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
+    """Return the side data, by kind, that an output stream needs so that its container tells what the source told."""
+    found: dict[str, bytes | None] = {
+        "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
+        "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,
+        "display_matrix": _MATRIX.pack(*extras.display_matrix) if extras.display_matrix else None,
+        "dovi_conf": extras.dovi_configuration,
+        "spherical": extras.spherical,
+        "stereo_3d": extras.stereo3d,
+    }
+    return {kind: data for kind, data in found.items() if data is not None}

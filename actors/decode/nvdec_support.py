@@ -1,0 +1,66 @@
+"""Whether NVDEC may decode a track: what it gives must be what software gives, picture by picture.
+
+Pure: facts in, a reason out. What the device itself can is asked elsewhere (``nvdec_caps``).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..bitstream.parameter_sets import has_whole_frames_only
+from ..media.av_stream import FieldOrder, extradata, video_parameters
+from ..surfaces.formats import surface_format
+
+if TYPE_CHECKING:
+    from av.video.stream import VideoStream
+
+__all__ = ["CODECS", "TrackFacts", "track_facts", "unsupported_reason"]
+
+CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
+"""FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackFacts:
+    """What is known of a track before any of it is decoded. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
+
+    codec: str
+    pix_fmt: str | None
+    width: int
+    height: int
+    field_order: FieldOrder
+    extradata: bytes
+
+
+def track_facts(stream: "VideoStream") -> TrackFacts:
+    """Read the facts of an opened track."""
+    parameters = video_parameters(stream)
+    return TrackFacts(
+        codec=stream.codec_context.codec.canonical_name,
+        pix_fmt=parameters.pix_fmt,
+        width=parameters.width,
+        height=parameters.height,
+        field_order=parameters.field_order,
+        extradata=extradata(stream),
+    )
+
+
+def unsupported_reason(track: TrackFacts) -> str:
+    """Return why NVDEC may not decode a track exactly as software does; "" where it may."""
+    if track.codec == "mpeg2video":
+        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's is not software's"
+    if track.codec not in CODECS:
+        return f"NVDEC decodes no {track.codec}"
+    surface = surface_format(track.pix_fmt)
+    if surface is None:
+        return f"NVDEC has no surface for {track.pix_fmt or 'an unknown pixel format'}"
+    if not surface.holds(track.width, track.height):
+        return f"NVDEC's surfaces have even sides, and the pictures are {track.width}x{track.height}"
+    if _may_have_fields(track):
+        return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces whatever is"
+    return ""
+
+
+def _may_have_fields(track: TrackFacts) -> bool:
+    if track.codec == "h264":
+        return has_whole_frames_only(track.extradata) is not True
+    return track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)

@@ -1,0 +1,183 @@
+"""What a decoder's pictures hold before it writes them: black, never what an earlier picture left there.
+
+FFmpeg's buffers are used again and again, and the decoders of HEVC, VVC, VP8, MPEG-2 and others give out pictures of
+which slices, tiles or a field were lost, most of them without a word (docs/timeline.md). What such a part shows would
+depend on which pictures the caller still holds and on where decoding began. So every buffer is overwritten first, and
+a lost part is black.
+
+The black carries a mark that no eye sees: the two lowest bits of the first plane follow a fixed pattern. A block that
+still has it was never decoded, and the picture is known to be incomplete, whatever its decoder says.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from ctypes import c_uint8
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from ..media.av_abi import BufferReference, FrameHead, GetBuffer, ffmpeg, frame_structure, set_get_buffer
+
+if TYPE_CHECKING:
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.format import VideoFormat
+    from av.video.frame import VideoFrame
+
+__all__ = ["begin_black", "is_incomplete"]
+
+BLOCK: Final = 8
+"""Rows and columns of a block that is looked at: the smallest that HEVC codes, half of a macroblock."""
+_PERIOD_COLUMNS: Final = 64
+_MARK_BITS: Final = 3
+_FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
+"""The rows of a block that are compared, field by field; those above them may be deblocked with a decoded neighbour."""
+_BLACK_8BIT: Final = 16
+_BYTE_BITS: Final = 8
+_DEEPEST_BITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Blank:
+    """What a plane holds before it is decoded: one value, with or without the mark; None is a plane of zero bytes."""
+
+    value: int
+    sample: str
+    marked: bool
+
+
+def begin_black(context: "VideoCodecContext") -> None:
+    """Have a decoder that is not open yet begin every picture as black, with the mark.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    set_get_buffer(context, _BLACK_BUFFERS)
+
+
+def is_incomplete(frame: "VideoFrame") -> bool:
+    """Tell whether a picture of a decoder that began black has blocks that were never decoded.
+
+    A block predicted from such a block of another picture, unmoved, counts too: it shows the same.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    head = frame_structure(frame)
+    blank = _blanks(head.format)[0]
+    pitch_bytes, origin = head.line_size[0], head.buffers[0]
+    if blank is None or not blank.marked or pitch_bytes <= 0 or not origin:
+        return False
+    # Cropping moves the picture's first sample away from that of its buffer.
+    top, left_bytes = divmod(head.data[0] - origin.contents.data, pitch_bytes)
+    sample_bytes = np.dtype(blank.sample).itemsize
+    block_bytes = BLOCK * sample_bytes
+    first_byte = -left_bytes % block_bytes
+    blocks = (head.width * sample_bytes - first_byte) // block_bytes
+    if blocks <= 0:
+        return False
+    columns = slice(first_byte, first_byte + blocks * block_bytes)
+    rows = _bytes_at(head.data[0], head.height * pitch_bytes).reshape(head.height, pitch_bytes)[:, columns]
+    mark = np.roll(_marked_rows(blank, pitch_bytes + left_bytes)[:, left_bytes:][:, columns], -top, axis=0)
+    return any(_has_marked_field(rows, mark, [line - top for line in lines], sample_bytes) for lines in _FIELD_LINES)
+
+
+def _has_marked_field(
+    rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
+) -> bool:
+    """Tell whether a block of ``rows`` has the mark in all of these lines that can be seen; nearly all lack the first.
+
+    ``mark`` is that of the picture's first rows.
+    """
+    first = lines[0] % BLOCK
+    compared = rows[first::BLOCK]
+    if not len(compared):
+        return False
+    words = np.ascontiguousarray(compared).view(np.uint64).reshape(len(compared), -1, sample_bytes)
+    expected = np.ascontiguousarray(mark[first]).view(np.uint64).reshape(-1, sample_bytes)
+    blocks = np.argwhere((words == expected).all(axis=-1))
+    columns = blocks[:, 1:] * BLOCK * sample_bytes + np.arange(BLOCK * sample_bytes)
+    whole = np.ones(len(blocks), dtype=bool)
+    for line in lines[1:]:
+        places = first + blocks[:, :1] * BLOCK + (line - lines[0])
+        seen = np.minimum(places, len(rows) - 1)
+        whole &= ((rows[seen, columns] == mark[line % BLOCK, columns]) | (seen != places)).all(axis=1)
+    return bool(whole.any())
+
+
+def _give_black_buffer(context: int, frame: Any, flags: int) -> int:  # noqa: ANN401 - ctypes has no type for a pointer
+    given: int = ffmpeg().avcodec_default_get_buffer2(context, frame, flags)
+    if given >= 0:
+        _blacken(frame.contents)
+    return given
+
+
+_BLACK_BUFFERS = GetBuffer(_give_black_buffer)
+
+
+def _blacken(frame: FrameHead) -> None:
+    blanks = _blanks(frame.format)
+    for plane, reference in enumerate(frame.buffers):
+        if reference:
+            blank = blanks[plane] if plane < len(blanks) else None
+            _fill(reference.contents, frame.line_size[plane], blank)
+
+
+def _fill(buffer: BufferReference, pitch_bytes: int, blank: _Blank | None) -> None:
+    memory = _bytes_at(buffer.data, buffer.size)
+    if blank is None or pitch_bytes <= 0:
+        memory.fill(0)
+    elif blank.marked:
+        band = _marked_rows(blank, pitch_bytes).reshape(-1)
+        whole = len(memory) // len(band) * len(band)
+        memory[:whole].reshape(-1, len(band))[:] = band
+        memory[whole:] = band[: len(memory) - whole]
+    else:
+        sample = np.dtype(blank.sample)
+        memory[: len(memory) // sample.itemsize * sample.itemsize].view(sample).fill(blank.value)
+
+
+def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((c_uint8 * size_bytes).from_address(address))
+
+
+@lru_cache(maxsize=64)
+def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
+    """Return a block's rows as they are before decoding, by column and not by place in memory: pitches differ."""
+    noise = np.frombuffer(hashlib.shake_128(b"never decoded").digest(BLOCK * _PERIOD_COLUMNS), np.uint8) & _MARK_BITS
+    sample = np.dtype(blank.sample)
+    columns = -(-width_bytes // sample.itemsize)
+    tiled = np.tile(noise.reshape(BLOCK, _PERIOD_COLUMNS), -(-columns // _PERIOD_COLUMNS))[:, :columns]
+    rows = (blank.value + tiled.astype(np.uint16)).astype(sample)
+    return np.ascontiguousarray(np.ascontiguousarray(rows).view(np.uint8)[:, :width_bytes])
+
+
+@lru_cache(maxsize=64)
+def _blanks(number: int) -> tuple[_Blank | None, ...]:
+    """Return what each plane of a pixel format holds before decoding."""
+    name = ffmpeg().av_get_pix_fmt_name(number)
+    pix_fmt = av.VideoFormat(name.decode()) if name else None
+    return (None,) if pix_fmt is None else _blanks_of(pix_fmt)
+
+
+def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
+    components = pix_fmt.components
+    planes = [component.plane for component in components]
+    bits = components[0].bits
+    is_planar = len(set(planes)) == len(planes) and not pix_fmt.has_palette and not pix_fmt.is_bit_stream
+    if not is_planar or not _BYTE_BITS <= bits <= _DEEPEST_BITS:
+        return (None,)  # FFmpeg begins with zero bytes too, where a buffer is new
+    sample = "u1" if bits == _BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
+    return tuple(
+        _Blank(_black(component, bits, is_rgb=pix_fmt.is_rgb), sample, component.plane == 0)
+        for component in sorted(components, key=lambda component: component.plane)
+    )
+
+
+def _black(component: Any, bits: int, *, is_rgb: bool) -> int:  # noqa: ANN401 - PyAV does not export its type
+    if is_rgb or component.is_alpha:
+        return 0
+    return 1 << (bits - 1) if component.is_chroma else _BLACK_8BIT << (bits - _BYTE_BITS)

@@ -1,0 +1,189 @@
+"""The core of a worker process: runs work in threads, reports its progress, and stops it when asked.
+
+The Ray actor (cluster/worker/ray_worker.py) and codecfleet.testing.LocalPool put a thin shell around this core, so both
+treat errors, cancellation and progress alike.
+"""
+
+import threading
+import traceback
+import weakref
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkError
+from .interface import WorkerDevice
+from .work import Work, WorkContext
+
+__all__ = ["WorkerCore"]
+
+ResultT = TypeVar("ResultT")
+
+_EARLY_CANCELS_KEPT = 1024
+
+
+class WorkerCore:
+    """Runs up to ``slots`` pieces of work at once, one thread each; every method may be called from any thread.
+
+    A piece of work is named by its *run*, a name the caller never uses twice: the (job, label) of work that was
+    cancelled may come back while the cancelled run is still on its way out.
+
+    Args:
+        slots: pieces of work at once.
+        device: the GPU that work may use; None where there is none.
+    """
+
+    def __init__(self, slots: int, device: WorkerDevice | None = None) -> None:
+        self._device = device
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
+        self._lock = threading.Lock()
+        self._coming: dict[str, None] = {}
+        self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
+        self._awaited: set[Future[Any]] = set()
+        self._given_up: CodecfleetError | None = None
+        self._cancelled_early: dict[str, None] = {}
+        self._frames_finished = 0
+
+    def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
+        """Start ``work`` in the next free thread.
+
+        The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
+        ``WorkError`` with the type and message of what was raised; ``WorkerLost`` where no thread can be started.
+        """
+        awaited: Future[ResultT] = Future()
+        with self._lock:
+            if self._given_up is not None:
+                awaited.set_exception(self._given_up)
+                return awaited
+            self._awaited.add(awaited)
+            self._coming[run] = None
+        try:
+            # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
+            ran = self._threads.submit(self._run, run, work)
+        except RuntimeError as error:
+            self._refuse(run, work, awaited, error)
+            return awaited
+        ran.add_done_callback(partial(self._hand_on, run, awaited))
+        # Weakly: a circle of the two would keep the result in memory until somebody looks for circles.
+        awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
+        return awaited
+
+    def give_up(self, error: CodecfleetError) -> None:
+        """End all work with ``error``, now and from now on: a thread of this process does not come back."""
+        with self._lock:
+            self._given_up = self._given_up or error
+            awaited, self._awaited = self._awaited, set()
+        for each in awaited:
+            with suppress(InvalidStateError):  # it has ended, or was cancelled, in this moment
+                each.set_exception(error)
+
+    def cancel(self, run: str) -> None:
+        """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
+        with self._lock:
+            if run in self._running:
+                self._running[run][1].cancel()
+                return
+            # The request to run may be overtaken by this one. A run that is over leaves its name here: keep few.
+            self._cancelled_early[run] = None
+            while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
+                del self._cancelled_early[next(iter(self._cancelled_early))]
+
+    def was_cancelled(self, run: str) -> bool:
+        """Tell whether a run was cancelled before it came."""
+        with self._lock:
+            return run in self._cancelled_early
+
+    def cancel_all(self, beginning: str) -> None:
+        """Make every run whose name begins so raise ``Cancelled`` at its next report of progress, or as it begins."""
+        with self._lock:
+            self._cancelled_early |= {run: None for run in self._coming if run.startswith(beginning)}
+            for run, (_, context) in self._running.items():
+                if run.startswith(beginning):
+                    context.cancel()
+
+    def progress(self, job: str) -> dict[str, int]:
+        """Return the frames done by each running piece of work of ``job``, by label."""
+        with self._lock:
+            # In order of start: a new run of a label hides the cancelled one that has not ended yet.
+            return {work.label: context.frames_done for work, context in self._running.values() if work.job == job}
+
+    def running(self) -> tuple[tuple[str, str], ...]:
+        """Return (job, label) of each running piece of work, in order of start."""
+        with self._lock:
+            return tuple((work.job, work.label) for work, _ in self._running.values())
+
+    @property
+    def frames_done(self) -> int:
+        """All frames worked on so far, by work that has ended and by work that runs; only grows."""
+        with self._lock:
+            return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
+
+    def close(self) -> None:
+        """Cancel everything and take no more; does not wait for the threads."""
+        with self._lock:
+            for _, context in self._running.values():
+                context.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _refuse(self, run: str, work: Work[Any], awaited: Future[Any], error: RuntimeError) -> None:
+        """Tell that no thread can be started. The executor keeps the work, which must not begin for nobody."""
+        self.cancel(run)
+        with self._lock:
+            self._awaited.discard(awaited)
+        message = f"the worker has no thread for {work.label}: {error}"
+        awaited.set_exception(
+            WorkerLost(message, "Give the worker's machine more threads, or fewer segments at a time.")
+        )
+
+    def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
+        """Give how the work ended to whoever waits for it."""
+        with self._lock:
+            self._awaited.discard(awaited)
+            self._coming.pop(run, None)  # it may have been cancelled before a thread was free
+        with suppress(InvalidStateError):  # it was given up, or whoever waited has stopped doing so
+            if ran.cancelled():
+                awaited.cancel()
+            elif (error := ran.exception()) is not None:
+                awaited.set_exception(error)
+            else:
+                awaited.set_result(ran.result())
+
+    def _run(self, run: str, work: Work[ResultT]) -> ResultT:
+        context = self._enter(run, work)
+        try:
+            return work.run(context)
+        except CodecfleetError:
+            raise
+        except BaseException as error:
+            raise _as_work_error(work, error) from error
+        finally:
+            with self._lock:
+                self._frames_finished += context.frames_worked
+                del self._running[run]
+
+    def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
+        context = WorkContext(device=self._device)
+        with self._lock:
+            self._coming.pop(run, None)
+            if run in self._cancelled_early:
+                del self._cancelled_early[run]
+                message = "the work was cancelled before it began"
+                raise Cancelled(message)
+            self._running[run] = (work, context)
+        return context
+
+
+def _cancel(ran: "weakref.ref[Future[Any]]", _: Future[Any]) -> None:
+    """Cancel what runs for somebody who does not wait for it any more; what has ended stays as it is."""
+    future = ran()
+    if future is not None:
+        future.cancel()
+
+
+def _as_work_error(work: Work[ResultT], error: BaseException) -> WorkError:
+    message = f"{work.label} failed with {type(error).__name__}: {error}"
+    mapped = WorkError(message, "This is a defect of codecfleet or of a codec: please report it with the input.")
+    # The cause does not survive pickling, a note does.
+    mapped.add_note("".join(traceback.format_exception(error)))
+    return mapped

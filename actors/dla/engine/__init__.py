@@ -1,0 +1,1 @@
+"""cuDLA: sessions, tasks, tensors and the watchdog."""

@@ -1,0 +1,208 @@
+"""The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
+
+A process has one host. It settles the environment before CUDA starts, knows every handle (each one is asked when CUDA
+says that an engine failed), and ends things in their order: tasks, handles, then the context.
+"""
+
+import importlib
+import os
+import threading
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+from ....errors import CodecfleetError, DeviceLost, Unsupported
+from .cuda_calls import CudaCalls, CudaFailure, lost
+from .hybrid import HybridSession
+from .library import CudlaBinding
+from .session import EngineSession, Timing
+from .states import LIVE
+from .statuses import CudlaFailure, Status, error_of
+
+__all__ = ["EXECUTION_MODE", "ISOLATED_ERRORS", "DlaHost", "isolate_errors", "open_host", "require_dlas"]
+
+EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
+ISOLATED_ERRORS: Final = "2"
+"""An accelerator's errors do not spoil the CUDA context. Its other bit, 1, would take tasks out of their stream's
+order, on which hybrid sessions rely: it is never set here."""
+
+_ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
+
+Importer = Callable[[str], Any]
+
+
+def isolate_errors(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Have CUDA keep errors of the DLA to the DLA. Works only before CUDA has started in this process."""
+    environment[EXECUTION_MODE] = ISOLATED_ERRORS
+
+
+def require_dlas(import_module: Importer = importlib.import_module) -> tuple[CudlaBinding, int]:
+    """Return the library, and how many DLAs this machine has: at least one.
+
+    The library alone proves nothing: NVIDIA ships it for machines without a DLA too.
+
+    Raises:
+        Unsupported: there is no binding, no library, or no DLA.
+    """
+    try:
+        library = CudlaBinding(import_module("cuda.bindings.cudla"))
+    except ImportError:
+        message = "this machine cannot reach a DLA: cuda.bindings is not installed"
+        raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
+    try:
+        count = library.device_count()
+    except CudlaFailure as failure:
+        if failure.status is Status.DRIVER_NOT_FOUND:
+            message = "this machine has no DLA: there is no libcudla.so.1"
+        else:
+            message = (
+                f"this machine's DLAs do not answer: {failure.status.meaning} (cuDLA status {failure.status.name})"
+            )
+        raise Unsupported(message, _ELSEWHERE) from None
+    if count == 0:
+        message = "this machine has no DLA: libcudla counts none"
+        raise Unsupported(message, _ELSEWHERE)
+    return library, count
+
+
+def open_host(
+    timing: Timing | None = None,
+    *,
+    environment: MutableMapping[str, str] = os.environ,
+    import_module: Importer = importlib.import_module,
+) -> "DlaHost":
+    """Open this process's host.
+
+    Args:
+        timing: time limits of its sessions.
+        environment: the process's environment; error isolation is set in it.
+        import_module: where ``cuda.bindings.cudla`` and ``cuda.bindings.driver`` come from.
+
+    Raises:
+        Unsupported: there is no DLA.
+        DeviceLost: CUDA does not start.
+    """
+    isolate_errors(environment)
+    library, count = require_dlas(import_module)
+    try:
+        cuda = CudaCalls(import_module("cuda.bindings.driver"))
+    except CudaFailure as failure:
+        raise lost(failure, 0) from None
+    except (ImportError, RuntimeError) as error:  # the binding looks for libcuda when it is first called
+        message = f"the DLAs need CUDA, which does not load: {error}"
+        raise DeviceLost(message, "codecfleet doctor shows what this machine's driver can do.") from None
+    return DlaHost(library, cuda, count, timing or Timing())
+
+
+class DlaHost:
+    """Opens sessions, and keeps them together.
+
+    Args:
+        library: the way to cuDLA in hybrid mode.
+        cuda: the context that handles are coupled with.
+        count: how many DLAs there are.
+        timing: time limits of the sessions.
+    """
+
+    def __init__(self, library: CudlaBinding, cuda: CudaCalls, count: int, timing: Timing) -> None:
+        self._library = library
+        self._cuda = cuda
+        self._count = count
+        self._timing = timing
+        self._sessions: list[HybridSession] = []
+        self._lock = threading.Lock()
+        self._failure = ""
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """How many DLAs there are."""
+        return self._count
+
+    @property
+    def failure(self) -> str:
+        """What broke in this process; "" while all is well. Nothing but a new process mends it."""
+        return self._failure
+
+    def version(self) -> tuple[int, int, int]:
+        """Return the version of cuDLA: major, minor, patch."""
+        try:
+            number = self._library.version()
+        except CudlaFailure as failure:
+            raise error_of(failure.call, failure.status, 0) from None
+        return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
+
+    def open(self, device: int) -> HybridSession:
+        """Open a session on a DLA; several may be open on one.
+
+        Raises:
+            Unsupported: there is no such DLA.
+            DeviceLost: it does not open, or something failed before in this process.
+        """
+        self._refuse_if_broken()
+        if not 0 <= device < self._count:
+            message = f"there is no DLA {device}: this machine has {self._count}, counted from 0"
+            raise Unsupported(message, "Choose one of them.")
+        session = HybridSession(self._library, self._cuda, device, self._timing, self)
+        with self._lock:
+            self._sessions.append(session)
+        return session
+
+    def guilty(self, library: CudlaBinding) -> dict[int, Status]:
+        """Ask every open handle for its latest error; return what is not success, by the number of the DLA.
+
+        To be called where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
+        """
+        with self._lock:
+            handles = [(session.device, session.handle) for session in self._sessions if session.state in LIVE]
+        found: dict[int, Status] = {}
+        for device, handle in handles:
+            status = library.last_error(handle)
+            if status is not Status.SUCCESS:
+                found.setdefault(device, status)
+        return found
+
+    def condemn(self, error: CodecfleetError) -> None:
+        """Take note that nothing in this process can be relied upon any more."""
+        with self._lock:
+            self._failure = self._failure or error.message
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.condemn(error.message)
+
+    def forget(self, session: EngineSession) -> None:
+        """Take note that a session's handle is destroyed."""
+        with self._lock:
+            self._sessions = [other for other in self._sessions if other is not session]
+
+    def close(self) -> None:
+        """Close every session, then give the context back. Idempotent; a host that broke is only given up.
+
+        Raises:
+            DeviceError: a session failed while it was closed; all others are given up then.
+        """
+        with self._lock:
+            sessions, closed, self._closed = list(self._sessions), self._closed, True
+        errors = [error for session in sessions if (error := _closing(session)) is not None]
+        if errors:
+            raise errors[0]
+        if not closed and not self._failure:
+            try:
+                self._cuda.release()
+            except CudaFailure as failure:
+                raise lost(failure, 0) from None
+
+    def _refuse_if_broken(self) -> None:
+        if self._failure:
+            message = f"the DLAs of this process are lost: {self._failure}"
+            raise DeviceLost(message, "Nothing but a new process helps it.")
+        if self._closed:
+            message = "the DLAs of this process were closed"
+            raise DeviceLost(message, "Open a new host.")
+
+
+def _closing(session: HybridSession) -> CodecfleetError | None:
+    try:
+        session.close()
+    except CodecfleetError as error:
+        return error
+    return None

@@ -1,0 +1,330 @@
+"""A session apart from CUDA: its state, its checks, its calling thread, and what becomes of errors."""
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import NoReturn, TypeVar
+
+from ....errors import CodecfleetError, DeviceLost, EngineHung, UsageError
+from ...watchdog import CallThread, Patience, wait_for
+from .contract import (
+    Access,
+    DeviceAttributes,
+    DlaModule,
+    DlaSession,
+    DlaTask,
+    LoadOption,
+    Registration,
+    SubmitOption,
+)
+from .library import CudlaBinding, ModuleAttribute
+from .states import LIVE, Happening, SessionState, next_state
+from .statuses import CudlaFailure, FunctionMissing, Status, error_of, is_final
+from .task_memory import TaskMemory
+from .tensors import TensorDescriptor
+from .watchdog import Deadlines, TimeLimits
+
+__all__ = ["EngineSession", "Timing"]
+
+ResultT = TypeVar("ResultT")
+
+TASK_LIMIT_MAX_S = 1000.0
+_SEE_DOCS = "docs/dla.md says how sessions are used."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Time limits, and how time passes: tests give a clock and a patience of their own."""
+
+    limits: TimeLimits = field(default_factory=TimeLimits)
+    clock: Callable[[], float] = monotonic
+    patience: Patience = wait_for
+
+
+class EngineSession(DlaSession):
+    """A handle and everything that hangs on it. Subclasses add what they are coupled with.
+
+    Args:
+        library: the way to cuDLA.
+        device: the number of the DLA.
+        timing: time limits and clock.
+    """
+
+    def __init__(self, library: CudlaBinding, device: int, timing: Timing) -> None:
+        self._library = library
+        self._device = device
+        self._timing = timing
+        self._thread = CallThread(f"DLA {device}", timing.patience)
+        self._deadlines = Deadlines(timing.limits)
+        self._state = SessionState.IDLE
+        self._turn = threading.RLock()
+        self._moving = threading.Lock()
+        self._handle = 0
+        self._has_loaded = False
+        self._diagnoses = False
+        self._module: DlaModule | None = None
+        self._registrations: dict[int, Registration] = {}
+        self._in_flight: list[TaskMemory] = []
+        self._failure = ""
+
+    @property
+    def device(self) -> int:
+        """The number of the DLA."""
+        return self._device
+
+    @property
+    def state(self) -> SessionState:
+        """Where the session stands."""
+        return self._state
+
+    def attributes(self) -> DeviceAttributes:
+        """Return what the device says of itself."""
+        with self._turn:
+            return self._ask("cudlaDeviceGetAttribute", lambda: self._library.attributes(self._handle))
+
+    def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
+        """Load a loadable; see ``DlaSession.load``."""
+        with self._turn:
+            self._refuse_unless(not self._has_loaded, "a handle takes one loadable in its life: open another session")
+            diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
+            self._refuse_unless(diagnostics is not bool(loadable), "there is no loadable, or it is the library's own")
+            self._has_loaded = True
+            handle = self._ask("cudlaModuleLoadFromMemory", lambda: self._library.load(self._handle, loadable, options))
+            self._diagnoses = diagnostics
+            self._module = DlaModule(
+                handle,
+                self._described(handle, ModuleAttribute.INPUT_TENSOR_DESCRIPTORS),
+                self._described(handle, ModuleAttribute.OUTPUT_TENSOR_DESCRIPTORS),
+                self._described(handle, ModuleAttribute.OUTPUT_TASK_STATISTICS_DESCRIPTORS),
+            )
+            return self._module
+
+    def unload(self, module: DlaModule) -> None:
+        """Unload it."""
+        with self._turn:
+            self._refuse_unless(module is self._module, "the module is not loaded in this session")
+            self._refuse_unless(self._state is not SessionState.BUSY, "tasks may still run the module: synchronize")
+            self._ask("cudlaModuleUnload", lambda: self._library.unload(module.handle))
+            self._module = None
+
+    def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
+        """Register memory; see ``DlaSession.register``."""
+        with self._turn:
+            self._refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
+            dla_address = self._ask("registering memory", lambda: self._registered(memory, size_bytes, access))
+            return self._keep(Registration(memory, size_bytes, dla_address, access))
+
+    def unregister(self, registration: Registration) -> None:
+        """Unregister it."""
+        with self._turn:
+            self._refuse_unless(self._holds(registration), "the memory is not registered in this session")
+            self._refuse_unless(self._state is not SessionState.BUSY, "tasks may still use the memory: synchronize")
+            self._ask("cudlaMemUnregister", lambda: self._library.unregister(self._handle, registration.dla_address))
+            del self._registrations[registration.dla_address]
+
+    def submit(
+        self, tasks: Sequence[DlaTask], *, stream: int | None = None, options: SubmitOption = SubmitOption.NONE
+    ) -> None:
+        """Queue tasks; see ``DlaSession.submit``."""
+        with self._turn:
+            self._refuse_unless(bool(tasks), "there is no task to submit")
+            for task in tasks:
+                self._check_task(task)
+            diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
+            self._refuse_unless(
+                diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
+            )
+            where = self._stream_of(stream)
+            memory = TaskMemory(tasks)
+            # cuDLA may wait in here for room in its queue: as long as what is queued may take.
+            self._deadlines.submitted(self._timing.clock(), len(tasks))
+            self._in_flight.append(memory)
+            self._ask(
+                "cudlaSubmitTask",
+                lambda: self._library.submit(self._handle, memory, where, options),
+                self._deadlines.patience_s(self._timing.clock()),
+            )
+            self._move(Happening.SUBMIT)
+            self._submitted(where)
+
+    def synchronize(self) -> None:
+        """Wait until everything is done."""
+        with self._turn:
+            self._refuse_if_over()
+            self._settle()
+            self._move(Happening.ENDED)
+
+    def last_error(self) -> Status:
+        """Return the latest asynchronous error."""
+        with self._turn:
+            self._refuse_if_over()
+            return self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
+
+    def set_task_limit(self, seconds: float) -> None:
+        """Limit the time of a task."""
+        limits = replace(self._deadlines.limits, task_s=seconds)
+        with self._turn:
+            self._refuse_unless(seconds <= TASK_LIMIT_MAX_S, f"a task may take {TASK_LIMIT_MAX_S:.0f} s at most")
+            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(limits))
+            self._deadlines.limits = limits
+
+    def close(self) -> None:
+        """Drain, release, destroy; or give up."""
+        with self._turn:
+            if self._state in LIVE:
+                self._drain_and_release()
+            elif self._state is not SessionState.CLOSED:
+                self._move(Happening.CLOSE)
+            self._thread.close()
+
+    def condemn(self, why: str) -> None:
+        """Make the session FAILED because another one of the same process failed: cuDLA knows no half failure."""
+        if self._state in LIVE:
+            self._failure = self._failure or why
+            self._move(Happening.FAIL)
+
+    def _open(self) -> None:
+        """Create the handle; the last thing a constructor does."""
+        try:
+            self._ask("starting CUDA", self._enter)
+            self._handle = self._ask("cudlaCreateDevice", lambda: self._library.create_device(self._device))
+            self._ask("cudlaSetTaskTimeoutInMs", lambda: self._limit_tasks(self._timing.limits))
+        except CodecfleetError:
+            self._thread.close()
+            raise
+
+    def _limit_tasks(self, limits: TimeLimits) -> None:
+        # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
+        with suppress(FunctionMissing):
+            self._library.set_task_timeout(self._handle, limits.task_ms)
+
+    def _settle(self) -> None:
+        """Wait for every task, and make a late error ours: with isolation on, nobody else tells of it."""
+        self._wait_for_tasks()
+        status = self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
+        if status is not Status.SUCCESS:
+            self._fail(error_of("cudlaSubmitTask", status, self._device))
+        self._deadlines.ended()
+        self._in_flight.clear()
+
+    def _drain_and_release(self) -> None:
+        if self._state is SessionState.BUSY:
+            self._move(Happening.CLOSE)
+        try:
+            if self._state is SessionState.DRAINING:
+                self._settle()
+            self._ask("releasing the handle", self._release)
+        except CodecfleetError:
+            if self._state in LIVE:
+                self._move(Happening.FAIL)
+            self._move(Happening.CLOSE)
+            raise
+        self._move(Happening.ENDED if self._state is SessionState.DRAINING else Happening.CLOSE)
+
+    def _release(self) -> None:
+        for registration in reversed(self._registrations.values()):
+            self._library.unregister(self._handle, registration.dla_address)
+        self._registrations.clear()
+        if self._module is not None:
+            self._library.unload(self._module.handle)
+            self._module = None
+        self._library.destroy_device(self._handle)
+        self._leave()
+
+    def _described(self, handle: int, attribute: ModuleAttribute) -> tuple[TensorDescriptor, ...]:
+        return self._ask("cudlaModuleGetAttributes", lambda: self._library.descriptors(handle, attribute))
+
+    def _check_task(self, task: DlaTask) -> None:
+        module = task.module
+        self._refuse_unless(module is self._module, "the task's module is not loaded in this session")
+        self._check_tensors("input", module.inputs, task.inputs)
+        self._check_tensors("output", module.outputs, task.outputs)
+        if task.statistics:
+            self._check_tensors("statistics buffer", module.statistics, task.statistics)
+
+    def _check_tensors(self, kind: str, wanted: tuple[TensorDescriptor, ...], given: tuple[Registration, ...]) -> None:
+        self._refuse_unless(
+            len(wanted) == len(given), f"a task needs one {kind} for each of {len(wanted)}, and has {len(given)}"
+        )
+        for descriptor, registration in zip(wanted, given, strict=True):
+            self._refuse_unless(self._holds(registration), f"the {kind} for {descriptor.name} is not registered here")
+            self._refuse_unless(
+                registration.size_bytes >= descriptor.size_bytes,
+                f"the {kind} for {descriptor.name} needs {descriptor.size_bytes} bytes: {registration.size_bytes}",
+            )
+
+    def _holds(self, registration: Registration) -> bool:
+        return self._registrations.get(registration.dla_address) is registration
+
+    def _keep(self, registration: Registration) -> Registration:
+        self._registrations[registration.dla_address] = registration
+        return registration
+
+    def _ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
+        """Have the session's thread do something with the library; make its errors ours, and final where they are."""
+        self._refuse_if_over()
+        try:
+            return self._thread.call(what, call, limit_s or self._timing.limits.call_s)
+        except CudlaFailure as failure:
+            error = error_of(failure.call, failure.status, self._device)
+            if is_final(failure.status):
+                self._fail(error)
+            raise error from None
+        except EngineHung as error:
+            self._give_up(Happening.HANG, error)
+
+    def _fail(self, error: CodecfleetError) -> NoReturn:
+        self._give_up(Happening.FAIL, error)
+
+    def _give_up(self, happening: Happening, error: CodecfleetError) -> NoReturn:
+        self._failure = error.message
+        self._move(happening)
+        self._failed_finally(error)
+        raise error
+
+    def _move(self, happening: Happening) -> None:
+        with self._moving:  # another session may condemn this one at any time
+            self._state = next_state(self._state, happening)
+
+    def _refuse_if_over(self) -> None:
+        if self._state is SessionState.CLOSED:
+            self._refuse_unless(sound=False, message="the session is closed")
+        if self._state not in LIVE:
+            message = f"DLA {self._device} failed before in this process ({self._failure})"
+            raise DeviceLost(message, "Nothing but a new process helps it.")
+
+    def _refuse_unless(self, sound: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
+        if not sound:
+            complaint = f"DLA {self._device}: {message}"
+            raise UsageError(complaint, _SEE_DOCS)
+
+    @abstractmethod
+    def _enter(self) -> None:
+        """Prepare the session's thread, in that thread."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Release what ``_enter`` and the session's life took, in that thread, the handle being destroyed."""
+
+    @abstractmethod
+    def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
+        """Register memory and return its DLA address, in that thread."""
+
+    @abstractmethod
+    def _stream_of(self, stream: int | None) -> int:
+        """Return the stream to submit to."""
+
+    @abstractmethod
+    def _submitted(self, stream: int) -> None:
+        """Remember which stream to wait for."""
+
+    @abstractmethod
+    def _wait_for_tasks(self) -> None:
+        """Wait until every task is done, within the deadlines."""
+
+    @abstractmethod
+    def _failed_finally(self, error: CodecfleetError) -> None:
+        """Tell whoever shares the process with this session."""

@@ -1,0 +1,144 @@
+"""What cuDLA answers: its status codes, what each means, and the error of ours it becomes.
+
+cuDLA documents that every error but one is final for the process: whoever meets it starts anew (CUDA for Tegra 5.4).
+So every status becomes an error that sends the work elsewhere, except ``MEMORY_REGISTERED``, which is a caller's
+mistake and harms nothing, and those that would be the same on every machine.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Unsupported, UsageError
+
+__all__ = ["CudlaFailure", "FunctionMissing", "Status", "error_of", "is_final"]
+
+
+class Status(IntEnum):
+    """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""
+
+    SUCCESS = 0
+    INVALID_PARAM = 1
+    OUT_OF_RESOURCES = 2
+    CREATION_FAILED = 3
+    INVALID_ADDRESS = 4
+    OS = 5
+    CUDA = 6
+    UMD = 7
+    INVALID_DEVICE = 8
+    INVALID_ATTRIBUTE = 9
+    INCOMPATIBLE_DLA_SW_VERSION = 10
+    MEMORY_REGISTERED = 11
+    INVALID_MODULE = 12
+    UNSUPPORTED_OPERATION = 13
+    NV_SCI = 14
+    DRIVER_NOT_FOUND = 15
+    DLA_INVALID_INPUT = 0x40000001
+    DLA_INVALID_PRE_ACTION = 0x40000002
+    DLA_NO_MEM = 0x40000003
+    DLA_PROCESSOR_BUSY = 0x40000004
+    DLA_TASK_STATUS_MISMATCH = 0x40000005
+    DLA_ENGINE_TIMEOUT = 0x40000006
+    DLA_DATA_MISMATCH = 0x40000007
+    UNKNOWN = 0x7FFFFFFF
+
+    @classmethod
+    def of(cls, code: int) -> "Status":
+        """Return the status of a code; one that this version does not know is ``UNKNOWN``."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.UNKNOWN
+
+    @property
+    def meaning(self) -> str:
+        """What it says, in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final = {
+    Status.SUCCESS: "no error",
+    Status.INVALID_PARAM: "a parameter is wrong",
+    Status.OUT_OF_RESOURCES: "the resources for it are missing",
+    Status.CREATION_FAILED: "the device handle could not be created",
+    Status.INVALID_ADDRESS: "the memory is not registered, or not valid",
+    Status.OS: "the operating system failed",
+    Status.CUDA: "a CUDA operation failed inside cuDLA",
+    Status.UMD: "the DLA runtime failed",
+    Status.INVALID_DEVICE: "the device handle is not valid",
+    Status.INVALID_ATTRIBUTE: "there is no such attribute",
+    Status.INCOMPATIBLE_DLA_SW_VERSION: "the DLA runtime and cuDLA do not fit together",
+    Status.MEMORY_REGISTERED: "the memory is registered already",
+    Status.INVALID_MODULE: "it is no loadable of this DLA",
+    Status.UNSUPPORTED_OPERATION: "this operation is not supported",
+    Status.NV_SCI: "an NvSci operation failed",
+    Status.DRIVER_NOT_FOUND: "the DLA driver is missing",
+    Status.DLA_INVALID_INPUT: "the engine refused the task's input",
+    Status.DLA_INVALID_PRE_ACTION: "the engine refused what was to happen before the task",
+    Status.DLA_NO_MEM: "the engine had no memory",
+    Status.DLA_PROCESSOR_BUSY: "the engine's processor was busy",
+    Status.DLA_TASK_STATUS_MISMATCH: "the engine's task ended in another state than expected",
+    Status.DLA_ENGINE_TIMEOUT: "the engine did not end the task in time",
+    Status.DLA_DATA_MISMATCH: "the engine's data does not match",
+    Status.UNKNOWN: "an unknown error",
+}
+
+_ENGINE_FIRST: Final = Status.DLA_INVALID_INPUT
+_SAME_EVERYWHERE: Final = frozenset(
+    {Status.INCOMPATIBLE_DLA_SW_VERSION, Status.INVALID_MODULE, Status.UNSUPPORTED_OPERATION}
+)
+_LOADS: Final = "cudlaModuleLoadFromMemory"
+_UNSUPPORTED: Final = {
+    _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
+    "cudlaCreateDevice": "DLAs go with Tegra's own GPU alone, and hybrid mode with CUDA: docs/dla.md.",
+}
+_LOADING: Final = "Build the loadable again, for this DLA and its software: a damaged one fails like this, too."
+_RESTART: Final = "Nothing but a new process helps it; codecfleet doctor shows what the machine can do."
+
+
+class CudlaFailure(Exception):
+    """A call of the library that did not return success: raised by the libraries, mapped by the sessions.
+
+    Args:
+        call: the C function's name.
+        status: what it returned.
+    """
+
+    def __init__(self, call: str, status: Status) -> None:
+        super().__init__(call, status)
+        self.call = call
+        self.status = status
+
+
+class FunctionMissing(CudlaFailure):
+    """A function that this version of libcudla does not have."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(call, Status.UNSUPPORTED_OPERATION)
+
+    def __reduce__(self) -> tuple[type["FunctionMissing"], tuple[str]]:
+        return type(self), (self.call,)
+
+
+def is_final(status: Status) -> bool:
+    """Tell whether nothing more can be done with cuDLA in this process after ``status``."""
+    return status not in (Status.SUCCESS, Status.MEMORY_REGISTERED)
+
+
+def error_of(call: str, status: Status, device: int) -> CodecfleetError:
+    """Return the error that ``status`` becomes.
+
+    Args:
+        call: the C function that returned it, or that it was asked for with.
+        status: any but ``SUCCESS``.
+        device: the number of the DLA.
+    """
+    message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
+    if status is Status.MEMORY_REGISTERED:
+        return UsageError(message, "Unregister it first, or use the registration there is.")
+    if status in _SAME_EVERYWHERE:
+        return Unsupported(message, _UNSUPPORTED.get(call, "docs/dla.md says what cuDLA can do."))
+    if status is Status.DLA_ENGINE_TIMEOUT:
+        return EngineHung(message, _RESTART)
+    if _ENGINE_FIRST <= status < Status.UNKNOWN:
+        return EngineFailed(message, _RESTART)
+    return DeviceLost(message, _LOADING if call == _LOADS else _RESTART)

@@ -1,0 +1,1 @@
+"""Networks run over a segment's pictures."""

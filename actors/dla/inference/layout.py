@@ -1,0 +1,92 @@
+"""Where a tensor's elements lie in its memory: from arrays of (pictures, channels, rows, columns), and back.
+
+The strides are the loadable's own. NVIDIA's documents give their number and not their meaning; as in the open source of
+NVDLA's runtime they go outwards: pixel, row, channel plane, picture. Where one is 0, the tightest packing is taken.
+Documented so, not measured on hardware.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import Unsupported
+from ..engine.tensors import DataFormat, PixelMapping, TensorDescriptor
+
+__all__ = ["pack", "unpack"]
+
+GROUP_BYTES: Final = 32
+"""How many bytes of channels lie side by side in NCxHWx: 16 of FP16, 32 of INT8."""
+_REBUILD: Final = "Build the loadable with linear inputs and outputs, for example DLA_LINEAR or CHW16."
+
+
+def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a tensor's memory with ``values`` in it; what lies between them is 0.
+
+    Args:
+        descriptor: the tensor.
+        values: of the tensor's shape and type.
+
+    Raises:
+        Unsupported: the tensor lies in memory in a way that is not known here.
+    """
+    memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
+    view = _view(descriptor, memory)
+    n, groups, width, h, w = view.shape
+    channels = values
+    if groups * width != descriptor.c:
+        channels = np.zeros((n, groups * width, h, w), dtype=values.dtype)
+        channels[:, : descriptor.c] = values
+    view[...] = channels.reshape(view.shape)
+    return memory
+
+
+def unpack(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return the values that lie in a tensor's memory, in an array of their own.
+
+    Raises:
+        Unsupported: the tensor lies in memory in a way that is not known here.
+    """
+    view = _view(descriptor, memory)
+    n, groups, width, h, w = view.shape
+    return np.array(view).reshape(n, groups * width, h, w)[:, : descriptor.c]
+
+
+def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return the memory as pictures, groups of channels, channels of a group, rows, columns."""
+    if descriptor.pixel_mapping is not PixelMapping.PITCH_LINEAR:
+        message = f"the tensor {descriptor.name} is block-linear, which cuDLA does not support"
+        raise Unsupported(message, _REBUILD)
+    dtype = descriptor.data_type.dtype
+    shape, strides = _steps(descriptor, dtype.itemsize)
+    last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
+    if min(shape) < 1 or last + dtype.itemsize > descriptor.size_bytes:
+        message = (
+            f"the tensor {descriptor.name} of shape {descriptor.shape} does not fit its {descriptor.size_bytes} bytes"
+        )
+        raise Unsupported(message, _REBUILD)
+    return np.ndarray(shape, dtype, memory.data, 0, strides)
+
+
+def _steps(
+    descriptor: TensorDescriptor, element: int
+) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
+    n, c, h, w = descriptor.shape
+    pixel, row, plane, picture, *_ = descriptor.strides_bytes
+    if descriptor.data_format is DataFormat.NCHW:
+        pixel = pixel or element
+        row = row or w * pixel
+        plane = plane or h * row
+        return (n, c, 1, h, w), (picture or c * plane, plane, element, row, pixel)
+    if descriptor.data_format is DataFormat.NHWC:
+        pixel = max(pixel, c * element)
+        row = row or w * pixel
+        return (n, c, 1, h, w), (picture or h * row, element, element, row, pixel)
+    if descriptor.data_format is DataFormat.NCxHWx:
+        width = GROUP_BYTES // element
+        groups = -(-c // width)
+        row = row or w * GROUP_BYTES
+        plane = plane or h * row
+        return (n, groups, width, h, w), (picture or groups * plane, plane, element, row, GROUP_BYTES)
+    message = f"the tensor {descriptor.name} does not say in which order its elements lie"
+    raise Unsupported(message, _REBUILD)

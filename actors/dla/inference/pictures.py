@@ -1,0 +1,149 @@
+"""From decoded pictures to the numbers of an input tensor: size, colour, and the arithmetic of normalisation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import av.error
+import av.filter
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ....errors import Unsupported, UsageError
+from ...segment.filtering import SCALE_FLAGS
+from ..engine.tensors import DataCategory, PixelFormat, TensorDescriptor
+from .layout import pack
+
+__all__ = ["PictureScaler", "PixelRule", "check_input", "input_memory"]
+
+GRAY, COLOUR, COLOUR_AND_SPARE = 1, 3, 4
+_UNSPECIFIED: Final = 2
+_HD_HEIGHT: Final = 720
+_REBUILD: Final = "Build the loadable with an input of 1, 3 or 4 linear channels."
+_YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) | frozenset(
+    number for number in PixelFormat if "10" in number.name
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PixelRule:
+    """What becomes of a sample of 0 to 255: (sample - mean) x scale.
+
+    ``mean`` and ``scale`` have one number, or one for each channel, in the network's order of channels. Where the
+    tensor's type is no floating point, the result is rounded half to even and kept within the type's limits.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    order: Literal["rgb", "bgr"] = "rgb"
+
+    def applied(self, pictures: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return pictures (n, h, w, c) of samples as numbers (n, c, h, w) of a type.
+
+        Raises:
+            UsageError: there are more or fewer means or scales than channels.
+        """
+        channels = pictures.shape[3]
+        if self.order == "bgr" and channels == COLOUR:
+            pictures = pictures[..., ::-1]
+        mean, scale = (self._per_channel(numbers, channels) for numbers in (self.mean, self.scale))
+        values = (pictures.astype(np.float32) - mean) * scale
+        if dtype.kind != "f":
+            limits = np.iinfo(dtype)
+            values = np.clip(np.rint(values), limits.min, limits.max)
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2)).astype(dtype)
+
+    @staticmethod
+    def _per_channel(numbers: tuple[float, ...], channels: int) -> NDArray[np.float32]:
+        if len(numbers) not in (1, channels):
+            message = f"{len(numbers)} numbers were given for the {channels} channels of the input"
+            raise UsageError(message, "Give one for all, or one for each.")
+        return np.array(numbers, dtype=np.float32)
+
+
+def check_input(descriptor: TensorDescriptor) -> None:
+    """Refuse an input that pictures cannot fill.
+
+    Raises:
+        Unsupported: it has other than 1, 3 or 4 channels, or wants samples that are not made here.
+    """
+    packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
+    if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
+        wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"
+        message = f"the loadable's input {descriptor.name} takes {wanted}: no picture is that"
+        raise Unsupported(message, _REBUILD)
+
+
+def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
+    """Return the input tensor's memory with these pictures in it; the last one fills what is left of the batch.
+
+    Args:
+        descriptor: the input.
+        pictures: 1 to ``descriptor.n`` of them, (h, w, c) as ``PictureScaler`` gives them.
+        rule: how samples become numbers.
+    """
+    batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
+    values = rule.applied(batch, descriptor.data_type.dtype)
+    if descriptor.c == COLOUR_AND_SPARE:
+        values = np.concatenate([values, np.zeros_like(values[:, :1])], axis=1)
+    return pack(descriptor, values)
+
+
+class PictureScaler:
+    """Makes every picture one of the tensor's size, in 8-bit RGB or grey of full range, stretched to fill it.
+
+    Colour is converted by the picture's own matrix and range; where it names none, by BT.709 from 720 lines on, by
+    BT.601 below. The same scaling, bit for bit, on every processor.
+
+    Args:
+        descriptor: the input tensor.
+    """
+
+    def __init__(self, descriptor: TensorDescriptor) -> None:
+        self._width, self._height = descriptor.w, descriptor.h
+        self._pix_fmt = "gray" if descriptor.c == GRAY else "rgb24"
+        self._key: tuple[object, ...] | None = None
+        self._graph = av.filter.Graph()
+
+    def scaled(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return a picture's samples: (h, w, 1) or (h, w, 3).
+
+        Raises:
+            Unsupported: FFmpeg cannot convert it.
+        """
+        key = (frame.width, frame.height, frame.format.name, frame.colorspace, frame.color_range)
+        try:
+            if key != self._key:
+                self._graph, self._key = self._build(frame), key
+            self._graph.push(frame)
+            scaled = self._graph.pull()
+        except (av.error.FFmpegError, ValueError, NotImplementedError) as error:
+            message = f"a picture of {frame.width}x{frame.height} {frame.format.name} cannot be converted: {error}"
+            raise Unsupported(message, "Transcode the source first: codecfleet transcode.") from error
+        if not isinstance(scaled, VideoFrame):
+            message = f"the conversion gave a {type(scaled).__name__}"
+            raise Unsupported(message)
+        return np.asarray(scaled.to_ndarray(), dtype=np.uint8).reshape(self._height, self._width, -1)
+
+    def _build(self, frame: VideoFrame) -> av.filter.Graph:
+        graph = av.filter.Graph()
+        graph.threads = 1  # other segments have the other cores
+        source = graph.add("buffer", self._described(frame))
+        size = f"w={self._width}:h={self._height}:flags={SCALE_FLAGS}:out_range=full"
+        scale = graph.add("scale", size + self._matrix(frame))
+        graph.link_nodes(source, scale, graph.add("format", self._pix_fmt), graph.add("buffersink")).configure()
+        return graph
+
+    @staticmethod
+    def _described(frame: VideoFrame) -> str:
+        return (
+            f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
+            f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"
+        )
+
+    @staticmethod
+    def _matrix(frame: VideoFrame) -> str:
+        if int(frame.colorspace) != _UNSPECIFIED or frame.format.is_rgb:
+            return ""
+        return f":in_color_matrix={'bt709' if frame.height >= _HD_HEIGHT else 'bt601'}"

@@ -1,0 +1,1 @@
+"""Software encoding: settings, libraries, options, sessions."""

@@ -1,0 +1,134 @@
+"""Choosing the pixel format to encode: the source's own where the encoder has it, else the one that loses least."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ...errors import Unsupported
+from .profiles import PROFILES, SoftwareProfile
+from .settings import Codec
+
+__all__ = ["choose_pix_fmt", "is_rgb"]
+
+_USUAL: Final = "yuv420p is what nearly every player takes."
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a pixel format can hold. Chroma shifts are log2 of the subsampling, None without chroma."""
+
+    depth_bits: int
+    chroma_shifts: tuple[int, int] | None
+    rgb: bool
+    alpha: bool
+
+
+def choose_pix_fmt(
+    codec: Codec, wanted: str, *, width: int, height: int, asked: bool = False
+) -> tuple[str, str | None]:
+    """Return the pixel format to encode pictures of format ``wanted`` in, and why it is another one.
+
+    The reason is None where the pictures stay what they are: the same format, or the same samples under another
+    name (``yuvj420p`` is ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` says that
+    somebody asked for exactly this format: then there is no substitute.
+
+    Raises:
+        Unsupported: there is no such pixel format, the encoder has none for this size, or not the one asked for.
+    """
+    profile = PROFILES[codec]
+    source = _shape(wanted)
+    _check_size(profile, width, height)
+    fitting = [name for name in profile.pix_fmts if _fits(profile, _shape(name), width, height)]
+    if wanted in fitting:
+        return wanted, None
+    chosen = min(fitting, key=lambda name: _losses(source, _shape(name)))
+    reason = _reason(
+        profile, wanted, chosen, odd=chosen != min(profile.pix_fmts, key=lambda n: _losses(source, _shape(n)))
+    )
+    if asked and reason is not None:
+        raise Unsupported(reason, f"Ask for {chosen}, or change the size with --scale.")
+    return chosen, reason
+
+
+def is_rgb(name: str) -> bool:
+    """Tell whether a pixel format holds red, green and blue, or a palette of them.
+
+    Raises:
+        Unsupported: there is no such pixel format.
+    """
+    return _shape(name).rgb
+
+
+def _shape(name: str) -> _Shape:
+    try:
+        known = PixelFormat(name)
+    except ValueError:
+        message = f"FFmpeg knows no pixel format {name!r}"
+        raise Unsupported(message, _USUAL) from None
+    components = known.components
+    if not components:
+        message = f"{name} stands for a device's memory, not for a layout of samples"
+        raise Unsupported(message, _USUAL)
+    rgb = known.is_rgb or known.has_palette
+    colours = sum(not component.is_alpha for component in components)
+    # Shifts show on a width that every subsampling divides.
+    shifts = (_log2(known.chroma_width(64)), _log2(known.chroma_height(64))) if colours > 1 else None
+    return _Shape(
+        depth_bits=max((component.bits for component in components), default=8),
+        chroma_shifts=(0, 0) if rgb else shifts,
+        rgb=rgb,
+        alpha=any(component.is_alpha for component in components),
+    )
+
+
+def _log2(subsampled: int) -> int:
+    return (64 // subsampled).bit_length() - 1
+
+
+def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
+    if min(width, height) < profile.shortest_side:
+        least = profile.shortest_side
+        message = f"{profile.implementation} takes no pictures of {width}x{height}: the shortest side is {least}"
+        raise Unsupported(message, "Scale it up with --scale, or choose another --codec.")
+
+
+def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> bool:
+    if not profile.whole_chroma or shape.chroma_shifts is None:
+        return True
+    across, down = shape.chroma_shifts
+    return width % (1 << across) == 0 and height % (1 << down) == 0
+
+
+def _losses(source: _Shape, target: _Shape) -> tuple[int, int, int, int, int]:
+    """Order formats by what a conversion loses, worst first, then by what it wastes."""
+    depth = target.depth_bits - source.depth_bits
+    wanted, given = source.chroma_shifts, target.chroma_shifts
+    if wanted is None:
+        lost, wasted = 0, 0 if given is None else 4 - sum(given)
+    elif given is None:
+        lost, wasted = 9, 0
+    else:
+        lost = max(0, given[0] - wanted[0]) + max(0, given[1] - wanted[1])
+        wasted = max(0, wanted[0] - given[0]) + max(0, wanted[1] - given[1])
+    return max(0, -depth), lost, int(source.rgb != target.rgb), wasted, max(0, depth)
+
+
+def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool) -> str | None:
+    source, target = _shape(wanted), _shape(chosen)
+    depth, chroma, rgb, *_ = _losses(source, target)
+    lost = [
+        text
+        for happened, text in (
+            (depth > 0, f"{source.depth_bits} bits become {target.depth_bits}"),
+            (chroma > 0, "chroma loses resolution"),
+            (rgb > 0, "RGB becomes YUV" if source.rgb else "YUV becomes RGB"),
+            (source.alpha, "alpha is lost"),
+        )
+        if happened
+    ]
+    head = f"{wanted} is encoded as {chosen}"
+    if odd:
+        why = f"{profile.codec} cannot state an odd size with subsampled chroma"
+        return f"{head}: {'; '.join([why, *lost])}"
+    return f"{head}, as {profile.implementation} has no {wanted}: {'; '.join(lost)}" if lost else None

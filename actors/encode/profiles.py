@@ -1,0 +1,187 @@
+"""What each encoder offers: presets, quality scale, pixel formats. docs/encoders.md shows the same tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ...errors import UsageError
+from .settings import Codec, RateControl, check_rate
+
+__all__ = [
+    "INITIAL_FULLNESS",
+    "NVENC_PROFILES",
+    "PRESETS",
+    "PROFILES",
+    "EncoderProfile",
+    "Options",
+    "SoftwareProfile",
+    "gop_frames",
+    "preset_index",
+]
+
+Options = tuple[tuple[str, str], ...]
+
+PRESETS = range(1, 8)
+"""1 is fastest, 7 slowest."""
+INITIAL_FULLNESS: Final = Fraction(9, 10)
+"""How full the leaky bucket is when a segment starts, unless a request says otherwise."""
+_GOP_S: Final = 10
+_LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderProfile:
+    """One encoder.
+
+    ``implementation`` is the encoder's name, FFmpeg's for a software encoder. Quality is a number from
+    ``best_quality`` to ``worst_quality``. ``pix_fmts`` are the formats whose decoded output has the same format again.
+    """
+
+    codec: Codec
+    implementation: str
+    best_quality: int = 0
+    default_quality: int
+    worst_quality: int
+    pix_fmts: tuple[str, ...]
+
+    def settled_rate(self, rate: RateControl | None) -> RateControl:
+        """Return a request's rates, with the default quality where it has neither quality nor bitrate.
+
+        Raises:
+            UsageError: the rates contradict each other, or the quality is out of the encoder's range.
+        """
+        wanted = RateControl() if rate is None else rate
+        check_rate(wanted)
+        if wanted.bitrate_bps is not None:
+            return wanted
+        quality = self.default_quality if wanted.quality is None else wanted.quality
+        if not self.best_quality <= quality <= self.worst_quality:
+            scale = f"{self.best_quality} to {self.worst_quality}"
+            message = f"quality {quality} is outside {self.implementation}'s scale of {scale}"
+            raise UsageError(message, "Lower is better.")
+        return replace(wanted, quality=quality)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareProfile(EncoderProfile):
+    """One software encoder.
+
+    ``presets`` holds the options of the presets 1 to 7, in order. ``params_key`` is the option that carries the
+    library's own parameters, None where there is none. ``whole_chroma`` says that the coding format has no way to state
+    sizes that are not multiples of the chroma subsampling. ``shortest_side`` is the least width and height the encoder
+    opens with.
+    """
+
+    presets: tuple[Options, ...]
+    params_key: str | None
+    whole_chroma: bool
+    shortest_side: int
+
+
+def preset_index(preset: int) -> int:
+    """Return where a preset stands in a table of them.
+
+    Raises:
+        UsageError: it is not one of ``PRESETS``.
+    """
+    if preset not in PRESETS:
+        message = f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}"
+        raise UsageError(message, "1 is fastest, 7 slowest.")
+    return preset - PRESETS[0]
+
+
+def gop_frames(frame_rate: Fraction) -> int:
+    """Return the longest distance between keyframes: 10 s, but 250 frames at least and 600 at most.
+
+    250 is what x264 and x265 choose by themselves; segments rarely are longer than 10 s, so most have one GOP and
+    the keyframes that scene changes ask for.
+    """
+    return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
+
+
+def _named(*names: str) -> tuple[Options, ...]:
+    return tuple((("preset", name),) for name in names)
+
+
+def _vp9(*rows: tuple[str, int]) -> tuple[Options, ...]:
+    return tuple((("deadline", deadline), ("cpu-used", str(speed))) for deadline, speed in rows)
+
+
+_X26X_PRESETS = _named("ultrafast", "veryfast", "fast", "medium", "slow", "slower", "veryslow")
+
+PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
+    Codec.H264: SoftwareProfile(
+        codec=Codec.H264,
+        implementation="libx264",
+        presets=_X26X_PRESETS,
+        default_quality=23,
+        worst_quality=51,
+        params_key="x264-params",
+        pix_fmts=(
+            *("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
+            *("gray", "gray10le"),
+        ),
+        whole_chroma=True,
+        shortest_side=2,
+    ),
+    Codec.HEVC: SoftwareProfile(
+        codec=Codec.HEVC,
+        implementation="libx265",
+        presets=_X26X_PRESETS,
+        default_quality=28,
+        worst_quality=51,
+        params_key="x265-params",
+        pix_fmts=(
+            *("yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
+            *("yuv420p12le", "yuv422p12le", "yuv444p12le"),
+            *("gbrp", "gbrp10le", "gbrp12le", "gray", "gray10le", "gray12le"),
+        ),
+        whole_chroma=True,
+        shortest_side=16,
+    ),
+    Codec.AV1: SoftwareProfile(
+        codec=Codec.AV1,
+        implementation="libsvtav1",
+        presets=_named("10", "9", "8", "7", "6", "4", "2"),
+        default_quality=35,
+        worst_quality=63,
+        params_key="svtav1-params",
+        pix_fmts=("yuv420p", "yuv420p10le"),
+        whole_chroma=False,
+        shortest_side=4,
+    ),
+    Codec.VP9: SoftwareProfile(
+        codec=Codec.VP9,
+        implementation="libvpx-vp9",
+        presets=_vp9(("realtime", 8), ("realtime", 5), ("good", 5), ("good", 4), ("good", 2), ("good", 1), ("good", 0)),
+        default_quality=33,
+        worst_quality=63,
+        params_key=None,
+        pix_fmts=("yuv420p", "yuv422p", "yuv440p", "yuv444p", "gbrp"),
+        whole_chroma=False,
+        shortest_side=1,
+    ),
+}
+"""Every software encoder, by the format it writes."""
+
+_NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
+
+
+def _nvenc(codec: Codec, default_quality: int, worst_quality: int, pix_fmts: tuple[str, ...]) -> EncoderProfile:
+    return EncoderProfile(
+        codec=codec,
+        implementation=f"{codec}_nvenc",
+        best_quality=1,
+        default_quality=default_quality,
+        worst_quality=worst_quality,
+        pix_fmts=pix_fmts,
+    )
+
+
+NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
+    Codec.H264: _nvenc(Codec.H264, 23, 51, _NVENC_PIX_FMTS),
+    Codec.HEVC: _nvenc(Codec.HEVC, 26, 51, _NVENC_PIX_FMTS),
+    Codec.AV1: _nvenc(Codec.AV1, 32, 63, _NVENC_PIX_FMTS[:2]),
+}
+"""NVENC, by the format it writes; it has no VP9."""

@@ -1,0 +1,117 @@
+"""The settled settings of one encoder: a frozen value, equal in every segment of a track.
+
+Everything that can change an output byte is in it, so that "same settings, same pictures, same bytes" holds; it is
+what the proof calls the *encoder kind*.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, Literal
+
+from ...errors import UsageError
+from ..media.values import VideoFormat
+
+if TYPE_CHECKING:
+    from .nvenc_settings import NvencSettings
+
+__all__ = ["Codec", "EncoderSettings", "RateChange", "RateControl", "check_rate"]
+
+LEAST_RATE_BPS: Final = 1000
+"""Encoders count in kilobits."""
+
+
+class Codec(StrEnum):
+    """A video coding format, by the name users write."""
+
+    H264 = "h264"
+    HEVC = "hevc"
+    AV1 = "av1"
+    VP9 = "vp9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateControl:
+    """What steers the bitrate: a constant quality, or an average bitrate, with an optional leaky bucket.
+
+    ``quality`` is the encoder's own CRF scale (lower is better). Rates are in bit/s, the buffer in bits.
+    Exactly one of ``quality`` and ``bitrate_bps`` is set; ``maxrate_bps`` and ``bufsize_bits`` are both set or neither.
+    """
+
+    quality: int | None = None
+    bitrate_bps: int | None = None
+    maxrate_bps: int | None = None
+    bufsize_bits: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateChange:
+    """New values of what steers NVENC's bitrate; None leaves a value as it is.
+
+    Args:
+        rc: what steers the bitrate.
+        multipass: the first pass; "off" has none.
+        bitrate: average, in bit/s.
+        maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
+        vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
+        vbvinit: how full it is, in bits; 0 lets the driver choose.
+        fps: nominal rate for rate control; it moves no timestamp.
+        cq: target quality of vbr; 0 goes back to a bitrate.
+    """
+
+    rc: Literal["cbr", "vbr", "constqp"] | None = None
+    multipass: Literal["off", "qres", "fullres"] | None = None
+    bitrate: int | None = None
+    maxbitrate: int | None = None
+    vbvbufsize: int | None = None
+    vbvinit: int | None = None
+    fps: Fraction | int | None = None
+    cq: int | None = None
+
+
+def check_rate(rate: RateControl) -> None:
+    """Refuse rates that contradict each other or make no sense, for whatever encoder.
+
+    Raises:
+        UsageError: see above.
+    """
+    if rate.quality is not None and rate.bitrate_bps is not None:
+        message = "quality and bitrate exclude each other"
+        raise UsageError(message, "Give one of them.")
+    if (rate.maxrate_bps is None) != (rate.bufsize_bits is None):
+        message = "maxrate and bufsize belong together"
+        raise UsageError(message, "Give both or neither.")
+    for name in ("bitrate_bps", "maxrate_bps", "bufsize_bits"):
+        value = getattr(rate, name)
+        if value is not None and value < LEAST_RATE_BPS:
+            message = f"{name.split('_')[0]} must be at least {LEAST_RATE_BPS} bit/s: {value}"
+            raise UsageError(message, "Rates are in bit/s; 4M is 4,000,000.")
+    if rate.bitrate_bps is not None and rate.maxrate_bps is not None and rate.maxrate_bps < rate.bitrate_bps:
+        message = f"the maximal rate {rate.maxrate_bps} is below the average rate {rate.bitrate_bps}"
+        raise UsageError(message, "Raise --maxrate or lower --bitrate.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSettings:
+    """One encoder, fully settled.
+
+    ``implementation`` is FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``). A software encoder has
+    ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of the frames' and packets'
+    timestamps; ``format`` is what goes in, after all filters. ``dolby_vision`` asks for the dynamic metadata that the
+    frames carry to be written beside each HEVC picture.
+    """
+
+    codec: Codec
+    implementation: str
+    format: VideoFormat
+    time_base: Fraction
+    threads: int
+    rate: RateControl
+    options: tuple[tuple[str, str], ...] = ()
+    nvenc: "NvencSettings | None" = None
+    dolby_vision: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a GPU encodes, and not software."""
+        return self.nvenc is not None

@@ -1,0 +1,337 @@
+"""FFmpeg's public structures, as ctypes, behind guards.
+
+The public ABI of libavformat, libavcodec and libavutil is fixed for a major version, so these structures hold for the
+majors named here and no others; where PyAV keeps its pointers to them was tested with the PyAV versions named here.
+Before anything is read through a pointer that a PyAV object holds, this is proven: PyAV and its FFmpeg are of those
+versions, the object is large enough to hold the pointer, the pointer leads to memory of this process (which the kernel
+copies, so that a wrong pointer is an error and no crash), and what lies there begins with FFmpeg's own ``AVClass`` and
+says what PyAV's public attributes say. Where a proof fails, nothing is read or written: ``WorkError`` says which PyAV
+to install. There is no other way to carry HDR values, or to know pictures of which parts were lost, so nothing is
+done without them in silence.
+"""
+
+import ctypes
+from contextlib import suppress
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import av
+import av.stream
+
+from ...errors import WorkError
+
+if TYPE_CHECKING:
+    from av.stream import Stream
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.frame import VideoFrame
+
+__all__ = [
+    "BufferReference",
+    "FrameHead",
+    "GetBuffer",
+    "Parameters",
+    "Rational",
+    "SideData",
+    "StreamHead",
+    "configure_decoder",
+    "ffmpeg",
+    "frame_structure",
+    "set_get_buffer",
+    "structures",
+]
+
+_PYAV_MINORS: Final = ("18.1",)
+"""As ``pyproject.toml`` asks for: each was tested, here and by tests/unit/actors."""
+_MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
+_FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
+_GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
+_ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
+_NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
+_MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
+"""Names of ``AVMediaType``, in its order."""
+
+StructureT = TypeVar("StructureT", bound=Structure)
+
+
+class Rational(Structure):
+    """``AVRational``."""
+
+    _fields_: ClassVar = [("num", c_int), ("den", c_int)]
+
+
+class SideData(Structure):
+    """``AVPacketSideData``."""
+
+    _fields_: ClassVar = [("data", c_void_p), ("size", c_size_t), ("type", c_int)]
+
+
+class ChannelLayout(Structure):
+    """``AVChannelLayout``."""
+
+    _fields_: ClassVar = [("order", c_int), ("channels", c_int), ("mask", c_uint64), ("opaque", c_void_p)]
+
+
+class Parameters(Structure):
+    """``AVCodecParameters``."""
+
+    _fields_: ClassVar = [
+        ("codec_type", c_int),
+        ("codec_id", c_int),
+        ("codec_tag", c_uint32),
+        ("extradata", c_void_p),
+        ("extradata_size", c_int),
+        ("side_data", POINTER(SideData)),
+        ("side_data_count", c_int),
+        ("format", c_int),
+        ("bit_rate", c_int64),
+        ("bits_per_coded_sample", c_int),
+        ("bits_per_raw_sample", c_int),
+        ("profile", c_int),
+        ("level", c_int),
+        ("width", c_int),
+        ("height", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("frame_rate", Rational),
+        ("field_order", c_int),
+        ("range", c_int),
+        ("primaries", c_int),
+        ("transfer", c_int),
+        ("matrix", c_int),
+        ("chroma_location", c_int),
+        ("video_delay", c_int),
+        ("channel_layout", ChannelLayout),
+        ("sample_rate", c_int),
+        ("block_align", c_int),
+        ("frame_size", c_int),
+        ("initial_padding", c_int),
+        ("trailing_padding", c_int),
+        ("seek_preroll", c_int),
+    ]
+
+
+class StreamHead(Structure):
+    """The head of ``AVStream``, up to the last field used here."""
+
+    _fields_: ClassVar = [
+        ("av_class", c_void_p),
+        ("index", c_int),
+        ("id", c_int),
+        ("parameters", POINTER(Parameters)),
+        ("private", c_void_p),
+        ("time_base", Rational),
+        ("start_time", c_int64),
+        ("duration", c_int64),
+        ("frame_count", c_int64),
+        ("disposition", c_int),
+        ("discard", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("metadata", c_void_p),
+        ("average_frame_rate", Rational),
+    ]
+
+
+class BufferReference(Structure):
+    """``AVBufferRef``."""
+
+    _fields_: ClassVar = [("buffer", c_void_p), ("data", c_void_p), ("size", c_size_t)]
+
+
+class FrameHead(Structure):
+    """The head of ``AVFrame``, up to the last field used here."""
+
+    _fields_: ClassVar = [
+        ("data", c_void_p * 8),
+        ("line_size", c_int * 8),
+        ("extended_data", c_void_p),
+        ("width", c_int),
+        ("height", c_int),
+        ("samples", c_int),
+        ("format", c_int),
+        ("picture_type", c_int),
+        ("sample_aspect_ratio", Rational),
+        ("pts", c_int64),
+        ("packet_dts", c_int64),
+        ("time_base", Rational),
+        ("quality", c_int),
+        ("opaque", c_void_p),
+        ("repeat_picture", c_int),
+        ("sample_rate", c_int),
+        ("buffers", POINTER(BufferReference) * 8),
+    ]
+
+
+GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
+"""``AVCodecContext.get_buffer2``: context, frame, flags; what gives a decoder the memory of a picture."""
+
+
+@cache
+def ffmpeg() -> ctypes.CDLL:
+    """Return a handle through which every function of the FFmpeg that PyAV itself uses can be called.
+
+    Raises:
+        WorkError: it is another PyAV, or PyAV brings other majors of FFmpeg's libraries.
+    """
+    if ".".join(av.__version__.split(".")[:2]) not in _PYAV_MINORS:
+        raise _unknown(av.CodecContext)
+    for name, major in _MAJORS.items():
+        found = av.library_versions[name][0]
+        if found != major:
+            message = f"PyAV {av.__version__} brings {name} {found}, codecfleet knows the structures of {major}"
+            raise WorkError(message, _ADVICE)
+    # A symbol is searched in the extension module and then in its dependencies: exactly PyAV's own libraries.
+    library = ctypes.CDLL(av.stream.__file__)
+    side_data_list = POINTER(POINTER(SideData))
+    layout = POINTER(ChannelLayout)
+    for name, result, arguments in (
+        ("av_stream_get_class", c_void_p, []),
+        ("av_mallocz", c_void_p, [c_size_t]),
+        ("av_freep", None, [c_void_p]),
+        ("av_get_pix_fmt", c_int, [c_char_p]),
+        ("av_get_pix_fmt_name", c_char_p, [c_int]),
+        ("av_get_sample_fmt", c_int, [c_char_p]),
+        ("av_channel_layout_from_string", c_int, [layout, c_char_p]),
+        ("av_channel_layout_uninit", None, [layout]),
+        ("av_packet_side_data_new", POINTER(SideData), [side_data_list, POINTER(c_int), c_int, c_size_t, c_int]),
+        ("avcodec_get_class", c_void_p, []),
+        ("avcodec_default_get_buffer2", c_int, [c_void_p, POINTER(FrameHead), c_int]),
+        ("avcodec_parameters_copy", c_int, [POINTER(Parameters), POINTER(Parameters)]),
+        ("avcodec_parameters_to_context", c_int, [c_void_p, POINTER(Parameters)]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
+    """Return the C structures behind a PyAV stream; they live as long as its container.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    library = ffmpeg()
+    address = _pointer_in(stream, av.stream.Stream)
+    copy = _copy_of(StreamHead, address)
+    if copy is None or (copy.av_class, copy.index, copy.id) != (library.av_stream_get_class(), stream.index, stream.id):
+        raise _unknown(av.stream.Stream)
+    parameters = _copy_of(Parameters, ctypes.cast(copy.parameters, c_void_p).value)
+    kinds = dict(enumerate(_MEDIA_TYPES))
+    if parameters is None or kinds.get(parameters.codec_type, "unknown") != stream.type:
+        raise _unknown(av.stream.Stream)
+    found = StreamHead.from_address(address)
+    return found, found.parameters.contents
+
+
+def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
+    """Have a decoder that is not open yet take the memory of its pictures from ``function``, which must outlive it.
+
+    ``function`` is called with pictures that no PyAV object holds, so their structure is proven here, by one of ours.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    _prove_pictures()
+    place = _context_address(context) + _GET_BUFFER_OFFSET_BYTES
+    new = ctypes.cast(function, c_void_p).value
+    if _pointer_at(place) not in (ctypes.cast(ffmpeg().avcodec_default_get_buffer2, c_void_p).value, new):
+        raise _unknown(av.CodecContext)
+    c_void_p.from_address(place).value = new
+
+
+def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
+    """Tell a decoder that is not open yet everything that a container says of a stream, as FFmpeg's own are told.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+        MemoryError: there is no memory for it.
+    """
+    if ffmpeg().avcodec_parameters_to_context(_context_address(context), structures(stream)[1]) < 0:
+        raise MemoryError
+
+
+def frame_structure(frame: "VideoFrame") -> FrameHead:
+    """Return the C structure behind a decoded picture; it lives as long as the picture.
+
+    Raises:
+        WorkError: PyAV's structures are not the known ones.
+    """
+    _prove_pictures()
+    address = _pointer_in(frame, av.VideoFrame)
+    if not address or not _says_the_same(FrameHead.from_address(address), frame):
+        raise _unknown(av.VideoFrame)
+    return FrameHead.from_address(address)
+
+
+@cache
+def _prove_pictures() -> None:
+    """Prove how PyAV keeps pictures by one of our own, whose values and buffer are known."""
+    ours = av.VideoFrame(64, 48, "yuv420p")
+    number = ffmpeg().av_get_pix_fmt(b"yuv420p")
+    found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))
+    if found is None or not _says_the_same(found, ours) or (found.format, found.pts) != (number, _NO_PTS):
+        raise _unknown(av.VideoFrame)
+    buffer = _copy_of(BufferReference, ctypes.cast(found.buffers[0], c_void_p).value)
+    if buffer is None or not buffer.data <= found.data[0] < buffer.data + buffer.size or any(found.buffers[1:]):
+        raise _unknown(av.VideoFrame)
+
+
+def _says_the_same(found: FrameHead, frame: "VideoFrame") -> bool:
+    plane = frame.planes[0]
+    return (found.data[0], found.line_size[0], found.width, found.height) == (
+        plane.buffer_ptr,
+        plane.line_size,
+        frame.width,
+        frame.height,
+    )
+
+
+def _context_address(context: "VideoCodecContext") -> int:
+    known = ffmpeg().avcodec_get_class()
+    address = _pointer_in(context, av.CodecContext)
+    if _pointer_at(address) != known:
+        raise _unknown(av.CodecContext)
+    return address
+
+
+def _pointer_in(held_by: object, kind: type) -> int:
+    """Return the first C field of a PyAV object; 0 if it is none of ``kind``, or too small to have one."""
+    size_bytes: int = kind.__basicsize__
+    if not isinstance(held_by, kind) or size_bytes < _FIRST_FIELD_OFFSET_BYTES + ctypes.sizeof(c_void_p):
+        return 0
+    return c_void_p.from_address(id(held_by) + _FIRST_FIELD_OFFSET_BYTES).value or 0
+
+
+def _pointer_at(address: int) -> int | None:
+    found = _memory(address, ctypes.sizeof(c_void_p))
+    return None if found is None else c_void_p.from_buffer_copy(found).value
+
+
+def _copy_of(structure: type[StructureT], address: int | None) -> StructureT | None:
+    found = _memory(address or 0, ctypes.sizeof(structure))
+    return None if found is None else structure.from_buffer_copy(found)
+
+
+def _memory(address: int, size_bytes: int) -> bytes | None:
+    """Return a copy of this process's memory; None where it has none."""
+    with suppress(OSError, OverflowError), Path("/proc/self/mem").open("rb", buffering=0) as memory:
+        memory.seek(address)
+        found = memory.read(size_bytes)
+        return found if address and len(found) == size_bytes else None
+    return None
+
+
+def _unknown(kind: type) -> WorkError:
+    message = f"PyAV {av.__version__} keeps its {kind.__name__} in a way codecfleet does not know"
+    return WorkError(message, _ADVICE)

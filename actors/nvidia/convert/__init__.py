@@ -1,0 +1,1 @@
+"""Scaling and pixel conversion on the GPU, and copies to the host."""

@@ -1,0 +1,297 @@
+"""Scaling and converting surfaces on the device, so that pictures go from NVDEC to NVENC without leaving it.
+
+The kernels follow ``conversion``'s plan in whole numbers, so their results are the same on every GPU. They are
+compiled when they are wanted first, by NVRTC through ``cuda.core``.
+"""
+
+import ctypes
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlan, padding_bits
+from ...surfaces.scaling import WEIGHT_BITS, Taps
+from ..cuda.context import Cuda, Stream
+from ..cuda.kernels import Kernels, Launch
+from .surface_converter import SurfaceConversion, SurfaceConverter
+
+__all__ = ["KERNEL_NAMES", "SOURCE", "Conversion", "Converter", "Converting", "open_converter"]
+
+SOURCE: Final = """
+struct Plane
+{
+    long long source, between, target;
+    int source_step, source_pitch, source_rows;
+    int target_step, target_pitch, target_columns, target_rows;
+    int across, across_count, down, down_count;
+};
+
+struct Job
+{
+    Plane planes[3];
+    int count, source_shift, across_shift, down_shift, raised, lowered, largest, target_shift;
+};
+
+/* The planes' rows follow each other. Returns this thread's plane, and its column and row there; 0: it has none. */
+__device__ const Plane *here(const Job &job, bool in_source, int &x, int &row)
+{
+    x = blockIdx.x * blockDim.x + threadIdx.x;
+    row = blockIdx.y * blockDim.y + threadIdx.y;
+    for (const Plane *plane = job.planes; plane < job.planes + job.count; ++plane) {
+        const int rows = in_source ? plane->source_rows : plane->target_rows;
+        if (row < rows)
+            return x < plane->target_columns ? plane : 0;
+        row -= rows;
+    }
+    return 0;
+}
+
+template <typename Sample>
+__device__ void put(Sample *target, const Job &job, const Plane &plane, int x, int row, int value)
+{
+    const int clipped = value < 0 ? 0 : value > job.largest ? job.largest : value;
+    target[plane.target + (long long)row * plane.target_pitch + (long long)x * plane.target_step] =
+        (Sample)(clipped << job.target_shift);
+}
+
+template <typename Sample>
+__global__ void across(const Sample *surface, short *between, const int *tables, const __grid_constant__ Job job)
+{
+    int x, row;
+    const Plane *plane = here(job, true, x, row);
+    if (!plane)
+        return;
+    const int *table = tables + plane->across + x;
+    const Sample *sample =
+        surface + plane->source + (long long)row * plane->source_pitch + (long long)*table * plane->source_step;
+    int sum = 1 << (job.across_shift - 1);
+    for (int tap = 0; tap < plane->across_count; ++tap) {
+        table += plane->target_columns;
+        sum += *table * (*sample >> job.source_shift);
+        sample += plane->source_step;
+    }
+    between[plane->between + (long long)row * plane->target_columns + x] = (short)(sum >> job.across_shift);
+}
+
+template <typename Sample>
+__global__ void down(const short *between, Sample *target, const int *tables, const __grid_constant__ Job job)
+{
+    int x, row;
+    const Plane *plane = here(job, false, x, row);
+    if (!plane)
+        return;
+    const int *table = tables + plane->down + row;
+    const short *value = between + plane->between + (long long)*table * plane->target_columns + x;
+    int sum = 1 << (job.down_shift - 1);
+    for (int tap = 0; tap < plane->down_count; ++tap) {
+        table += plane->target_rows;
+        sum += *table * *value;
+        value += plane->target_columns;
+    }
+    put(target, job, *plane, x, row, sum >> job.down_shift);
+}
+
+template <typename From, typename To>
+__global__ void repack(const From *surface, To *target, const __grid_constant__ Job job)
+{
+    int x, row;
+    const Plane *plane = here(job, false, x, row);
+    if (!plane)
+        return;
+    const int sample = surface[plane->source + (long long)row * plane->source_pitch + (long long)x * plane->source_step]
+                       >> job.source_shift;
+    const int half = (1 << job.lowered) >> 1;
+    put(target, job, *plane, x, row, ((sample << job.raised) + half) >> job.lowered);
+}
+"""
+_SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
+"""By the bytes of a sample."""
+KERNEL_NAMES: Final = (
+    *(f"{kernel}<{sample}>" for kernel in ("across", "down") for sample in _SAMPLES.values()),
+    *(f"repack<{source}, {target}>" for source in _SAMPLES.values() for target in _SAMPLES.values()),
+)
+
+
+class _Plane(ctypes.Structure):
+    """``Plane`` of the kernels: places and tables are counted in what they hold."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("source", "between", "target")),
+        *((name, ctypes.c_int) for name in ("source_step", "source_pitch", "source_rows")),
+        *((name, ctypes.c_int) for name in ("target_step", "target_pitch", "target_columns", "target_rows")),
+        *((name, ctypes.c_int) for name in ("across", "across_count", "down", "down_count")),
+    )
+
+
+class _Job(ctypes.Structure):
+    """``Job`` of the kernels, which they get by value."""
+
+    _fields_ = (
+        ("planes", _Plane * 3),
+        *((name, ctypes.c_int) for name in ("count", "source_shift", "across_shift", "down_shift")),
+        *((name, ctypes.c_int) for name in ("raised", "lowered", "largest", "target_shift")),
+    )
+
+
+class Converter(SurfaceConverter):
+    """The kernels, compiled for the device at hand.
+
+    Args:
+        core: ``cuda.core``, or what answers like it.
+        cuda: the device.
+
+    Raises:
+        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
+    """
+
+    def __init__(self, core: Any, cuda: Cuda) -> None:  # noqa: ANN401 - publishes no types
+        self._cuda = cuda
+        self._kernels = Kernels(core, SOURCE, KERNEL_NAMES)
+
+    def prepare(self, conversion: Conversion, target_address: int) -> "Converting":
+        """Return what does a conversion; its weights are on the device when this returns.
+
+        Raises:
+            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
+            DeviceError: the driver refused otherwise.
+        """
+        return Converting(self._cuda, self._kernels, conversion, target_address)
+
+
+class Converting(SurfaceConversion):
+    """A conversion with its memory on the device. Used by one thread at a time; ``Converter.prepare`` makes it."""
+
+    def __init__(self, cuda: Cuda, kernels: Kernels, conversion: Conversion, target_address: int) -> None:
+        self._cuda = cuda
+        self._target_address = target_address
+        self._copied_bytes = conversion.target_bytes if conversion.is_identity else 0
+        self._surface, self._target = ctypes.c_uint64(0), ctypes.c_uint64(target_address)
+        size_bytes = conversion.scratch_bytes
+        self._scratch = cuda.allocate(size_bytes) if size_bytes else 0
+        try:
+            self._launches = () if self._copied_bytes else tuple(self._made(kernels, conversion))
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
+        """Begin to convert the surface at this device address; done when the stream is.
+
+        Raises:
+            DeviceError: the driver refused.
+        """
+        self._surface.value = surface_address
+        self._target.value = self._target_address if target_address is None else target_address
+        if self._copied_bytes:
+            self._cuda.copy_on_device(self._target.value, surface_address, self._copied_bytes, stream)
+        for launch in self._launches:
+            launch.begin(stream)
+
+    def close(self) -> None:
+        """Give its memory back, when nothing that it began is under way. Idempotent."""
+        if self._scratch:
+            self._cuda.free(self._scratch)
+            self._scratch = 0
+
+    def _made(self, kernels: Kernels, conversion: Conversion) -> Iterator[Launch]:
+        plans = conversion.plans()
+        scaled = [plan for plan in plans if plan.is_scaled]
+        repacked = [plan for plan in plans if not plan.is_scaled]
+        source, target = (_SAMPLES[each.sample_bytes] for each in (conversion.source, conversion.target))
+        if repacked:
+            job = _job(conversion, [_plane(plan) for plan in repacked])
+            kernel = kernels[f"repack<{source}, {target}>"]
+            yield Launch(self._cuda, kernel, _size(repacked), (self._surface, self._target, job))
+        if scaled:
+            job = _job(conversion, self._with_tables(scaled))
+            tables = ctypes.c_uint64(self._scratch)
+            between = ctypes.c_uint64(self._scratch + conversion.tables_bytes)
+            first, second = kernels[f"across<{source}>"], kernels[f"down<{target}>"]
+            rows = sum(plan.source.rows for plan in scaled)
+            yield Launch(self._cuda, first, (_size(scaled)[0], rows), (self._surface, between, tables, job))
+            yield Launch(self._cuda, second, _size(scaled), (between, self._target, tables, job))
+
+    def _with_tables(self, plans: Sequence[PlanePlan]) -> list[_Plane]:
+        """Put the weights onto the device; return the planes with the places of theirs."""
+        places: dict[Taps, int] = {}
+        tables: list[NDArray[np.int32]] = []
+        planes, end, between = [], 0, 0
+        for plan in plans:
+            for each in (plan.across, plan.down):
+                if each not in places:
+                    places[each] = end
+                    tables.append(_table(each))
+                    end += tables[-1].size
+            plane = _plane(plan)
+            plane.between = between
+            plane.across, plane.across_count = places[plan.across], plan.across.count
+            plane.down, plane.down_count = places[plan.down], plan.down.count
+            between += plan.target.columns * plan.source.rows
+            planes.append(plane)
+        self._upload(np.concatenate(tables))
+        return planes
+
+    def _upload(self, tables: NDArray[np.int32]) -> None:
+        stream, pinned = self._cuda.stream(), 0
+        try:
+            pinned = self._cuda.pin(tables.nbytes)
+            ctypes.memmove(pinned, tables.ctypes.data, tables.nbytes)
+            with self._cuda.watch.calling("CUDA", "copying weights to the device"):
+                self._cuda.copy_to_device(self._scratch, pinned, tables.nbytes, stream)
+                stream.wait()
+        finally:
+            stream.close()
+            if pinned:
+                self._cuda.unpin(pinned)
+
+
+def _table(each: Taps) -> NDArray[np.int32]:
+    """Return the first sources of all targets, then their first weights, then their second ones ..."""
+    return np.array([each.firsts, *zip(*each.weights, strict=True)], dtype=np.int32).reshape(-1)
+
+
+def _size(plans: Sequence[PlanePlan]) -> tuple[int, int]:
+    """Return how many columns and rows the planes' targets have below each other."""
+    return max(plan.target.columns for plan in plans), sum(plan.target.rows for plan in plans)
+
+
+def _plane(plan: PlanePlan) -> _Plane:
+    source, target = plan.source, plan.target
+    return _Plane(
+        source=source.offset,
+        source_step=source.step,
+        source_pitch=source.pitch,
+        source_rows=source.rows,
+        target=target.offset,
+        target_step=target.step,
+        target_pitch=target.pitch,
+        target_columns=target.columns,
+        target_rows=target.rows,
+    )
+
+
+def _job(conversion: Conversion, planes: Sequence[_Plane]) -> _Job:
+    source, target = conversion.source, conversion.target
+    return _Job(
+        planes=(_Plane * 3)(*planes),
+        count=len(planes),
+        source_shift=padding_bits(source),
+        across_shift=WEIGHT_BITS + source.bits - BETWEEN_BITS,
+        down_shift=WEIGHT_BITS + BETWEEN_BITS - target.bits,
+        raised=max(target.bits - source.bits, 0),
+        lowered=max(source.bits - target.bits, 0),
+        largest=(1 << target.bits) - 1,
+        target_shift=padding_bits(target),
+    )
+
+
+def open_converter(cuda: Cuda) -> tuple[Converter | None, str]:
+    """Return the kernels for the device that this process sees; or None, and why they cannot be compiled here."""
+    try:
+        return Converter(importlib.import_module("cuda.core"), cuda), ""
+    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return None, f"kernels cannot be compiled here: {reason}"

@@ -1,0 +1,1 @@
+"""CUDA contexts, streams, memory and kernels."""

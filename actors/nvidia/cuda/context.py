@@ -1,0 +1,183 @@
+"""The little of CUDA's driver API that sessions need, with its errors mapped once.
+
+Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. Only one device is
+visible to a worker process, so it is always ordinal 0.
+"""
+
+import threading
+from typing import Any, Final, NoReturn
+
+from ....errors import DeviceError, DeviceMemory, EngineUnfit
+from ...watchdog import CallWatch, WatchedCall, process_watch
+from .results import FATAL_RESULTS, kind_of_result, name_of_result
+
+__all__ = ["Cuda", "Stream", "cuda_error", "raise_cuda"]
+
+_MEND: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
+_FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
+
+
+def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
+    """Return the error of our tree for a CUresult, whose message begins so."""
+    fatal = FATAL_RESULTS.get(code)
+    name = name or name_of_result(code)
+    message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
+    kind = kind_of_result(code, DeviceError)
+    return kind(message, _FREE_MEMORY if kind is DeviceMemory else _MEND)
+
+
+def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
+    """Raise the error of our tree for a CUresult.
+
+    Raises:
+        DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError: by what the code means for whoever goes on.
+    """
+    raise cuda_error(code, f"{what} failed with", name)
+
+
+class Cuda:
+    """The primary context of the one visible device. Safe from any thread.
+
+    Args:
+        driver: ``cuda.bindings.driver``.
+        watch: notices calls that do not return; None is the process's.
+
+    Raises:
+        EngineUnfit: there is no driver.
+        DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
+    """
+
+    def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:  # noqa: ANN401 - publishes no types
+        self._driver = driver
+        self.watch = process_watch() if watch is None else watch
+        self._lock = threading.Lock()
+        self._begin()
+        self._device = self._call("cuDeviceGet", 0)
+        self._context = self._opened("cuDevicePrimaryCtxRetain", self._device)
+
+    @property
+    def context(self) -> int:
+        """The context's handle."""
+        return int(self._context)
+
+    def enter(self) -> None:
+        """Make the context the calling thread's."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def free_bytes(self) -> int:
+        """Return how much of the device's memory is free."""
+        self.enter()
+        free, _ = self._call("cuMemGetInfo")
+        return int(free)
+
+    def stream(self) -> "Stream":
+        """Open a stream."""
+        self.enter()
+        return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def allocate(self, size_bytes: int) -> int:
+        """Allocate memory of the device; return its address."""
+        self.enter()
+        return int(self._call("cuMemAlloc", size_bytes))
+
+    def free(self, address: int) -> None:
+        """Give such memory back."""
+        self.enter()
+        self._call("cuMemFree", address)
+
+    def pin(self, size_bytes: int) -> int:
+        """Allocate page-locked host memory, which copies run into at full speed; return its address."""
+        self.enter()
+        return int(self._call("cuMemHostAlloc", size_bytes, 0))
+
+    def unpin(self, address: int) -> None:
+        """Give such memory back."""
+        self.enter()
+        self._call("cuMemFreeHost", address)
+
+    def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy from the device; done when the stream is."""
+        self._begun("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
+
+    def copy_to_device(self, device: int, host: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy to the device; done when the stream is."""
+        self._begun("cuMemcpyHtoDAsync", device, host, size_bytes, stream.handle)
+
+    def copy_on_device(self, target: int, source: int, size_bytes: int, stream: "Stream") -> None:
+        """Begin to copy within the device; done when the stream is."""
+        self._begun("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
+
+    def launch(
+        self,
+        kernel: Any,  # noqa: ANN401 - the binding's own type
+        grid: tuple[int, int],
+        block: tuple[int, int],
+        arguments: int,
+        stream: "Stream",
+    ) -> None:
+        """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
+        self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
+
+    def function(self, kernel: Any) -> Any:  # noqa: ANN401 - the binding's own types
+        """Return a kernel of ``cuda.core`` as ``launch`` takes it."""
+        return self._driver.CUfunction(int(kernel))
+
+    def destroy_stream(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        """Close a stream."""
+        self.enter()
+        self._call("cuStreamDestroy", handle)
+
+    def wait_for(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        """Wait until everything that was put into a stream is done."""
+        self._begun("cuStreamSynchronize", handle)
+
+    def wait_for_all(self) -> None:
+        """Wait until everything is done that was put into any of the context's streams."""
+        self._begun("cuCtxSynchronize")
+
+    def _begin(self) -> None:
+        try:
+            self._opened("cuInit", 0)
+        except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
+            message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
+            raise EngineUnfit(message, _MEND) from error
+
+    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
+        return self._watched(self.watch.calling("CUDA", name), name, arguments)
+
+    def _begun(self, name: str, *arguments: object) -> None:
+        """Call what is called for every picture: whoever makes the picture has the whole of it watched."""
+        (error,) = getattr(self._driver, name)(*arguments)
+        if error:
+            raise_cuda(int(error), name, getattr(error, "name", ""))
+
+    def _opened(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as above
+        return self._watched(self.watch.opening("CUDA", name), name, arguments)
+
+    def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - as above
+        with call:
+            error, *values = getattr(self._driver, name)(*arguments)
+        if int(error) != 0:
+            raise_cuda(int(error), name, getattr(error, "name", ""))
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class Stream:
+    """A CUDA stream: what is put into it happens in order."""
+
+    def __init__(self, cuda: Cuda, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+        self._cuda = cuda
+        self.handle = handle
+
+    @property
+    def number(self) -> int:
+        """The handle as PyNvVideoCodec takes it."""
+        return int(self.handle)
+
+    def wait(self) -> None:
+        """Wait until everything in it is done."""
+        self._cuda.wait_for(self.handle)
+
+    def close(self) -> None:
+        """Close it."""
+        self._cuda.destroy_stream(self.handle)

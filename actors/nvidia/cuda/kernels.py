@@ -1,0 +1,61 @@
+"""Kernels of our own: compiled when they are wanted first, and put into streams with their arguments."""
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .context import Cuda, Stream
+
+__all__ = ["BLOCK", "Kernels", "Launch"]
+
+BLOCK: Final = (64, 4)
+"""Threads of a block: columns and rows."""
+
+
+class Kernels:
+    """A source's kernels, compiled by NVRTC for the device at hand.
+
+    Args:
+        core: ``cuda.core``, or what answers like it.
+        source: CUDA C++.
+        names: the kernels' names in it, templates with their arguments.
+
+    Raises:
+        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
+    """
+
+    def __init__(self, core: Any, source: str, names: Iterable[str]) -> None:  # noqa: ANN401 - publishes no types
+        device = core.Device(0)
+        device.set_current()
+        options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+        wanted = tuple(names)
+        self._code = core.Program(source, code_type="c++", options=options).compile("cubin", name_expressions=wanted)
+        self._handles = {name: self._code.get_kernel(name).handle for name in wanted}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the binding's own type
+        return self._handles[name]
+
+
+class Launch:
+    """A kernel with its arguments, which may be changed between launches. Used by one thread at a time.
+
+    It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
+    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
+
+    Args:
+        cuda: the device.
+        kernel: its handle.
+        size: how many columns and rows of threads there must be.
+        values: its arguments, in order, as ctypes values.
+    """
+
+    def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:  # noqa: ANN401 - publishes no types
+        self._cuda = cuda
+        self._kernel = cuda.function(kernel)
+        self._grid = (-(-size[0] // BLOCK[0]), -(-size[1] // BLOCK[1]))
+        self._values = values
+        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+
+    def begin(self, stream: Stream) -> None:
+        """Begin to run it with what its arguments are now; done when the stream is."""
+        self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

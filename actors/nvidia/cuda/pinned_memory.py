@@ -1,0 +1,64 @@
+"""Page-locked host memory, which the device copies into at full speed, lent and taken back by itself."""
+
+import os
+from typing import Any, Final
+
+from .buffer_pool import BufferPool, PooledBuffer
+from .context import Cuda
+from .memory_budget import MemoryBudget
+
+__all__ = ["PinnedBuffer", "PinnedMemory"]
+
+_LOCKED_BYTES_MAX: Final = 16 << 30
+"""Far more than a GPU's sessions have under way: what is locked is lost to everything else on the host."""
+IDLE_BYTES: Final = 1 << 30
+"""How much idle memory is kept: locking pages costs a millisecond for a picture."""
+
+
+class PinnedMemory:
+    """A device's page-locked buffers. Safe from any thread.
+
+    A buffer comes back when nobody holds it, or an array or a picture that lies in it, any more.
+
+    Args:
+        cuda: the device.
+        idle_bytes: how much idle memory is kept.
+        part: how much is this process's own of the host's memory that may be locked: a quarter of it, or 16 GiB if that
+            is less.
+    """
+
+    def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, part: float = 1.0) -> None:
+        self.budget = MemoryBudget(int(_lockable_bytes() * part), "the host's page-locked memory")
+        self._memory = BufferPool(cuda.pin, cuda.unpin, idle_bytes, self.budget)
+
+    def lend(self, size_bytes: int) -> "PinnedBuffer":
+        """Return a buffer; it holds whatever was in it before.
+
+        Raises:
+            DeviceMemory: no more memory may be locked.
+            DeviceError: none can be.
+        """
+        return PinnedBuffer(self._memory.lend(size_bytes))
+
+
+class PinnedBuffer:
+    """Some page-locked memory, of which ``numpy.asarray`` makes bytes that may be written and keep it from going back.
+
+    Args:
+        buffer: the memory.
+    """
+
+    __slots__ = ("_buffer", "address")
+
+    def __init__(self, buffer: PooledBuffer) -> None:
+        self._buffer = buffer
+        self.address = buffer.address
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's array interface, version 3."""
+        return {"version": 3, "typestr": "|u1", "shape": (self._buffer.size_bytes,), "data": (self.address, False)}
+
+
+def _lockable_bytes() -> int:
+    return min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)

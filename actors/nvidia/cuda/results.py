@@ -1,0 +1,83 @@
+"""What a CUresult means for whoever goes on: the one table of it.
+
+Most codes tell of one call that failed and leave all else as it was. The ones listed here leave nothing that could be
+relied upon. Source: CUDA Driver API, "CUresult" (cuda.h): where it says that the process must be terminated and
+launched anew, or that the context is gone, a code is here for that; the others have their reason beside them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ....errors import DeviceError, DeviceLost, DeviceMemory, EngineHung, EngineUnfit
+
+__all__ = ["FATAL_RESULTS", "FatalResult", "kind_of_result", "name_of_result", "result_named"]
+
+
+@dataclass(frozen=True, slots=True)
+class FatalResult:
+    """A code after which CUDA is of no more use to the process: its name without "CUDA_ERROR_", and why."""
+
+    name: str
+    why: str
+
+
+_MUST_END = "CUDA works again in a new process alone"
+FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
+    3: FatalResult("NOT_INITIALIZED", "the driver does not start"),
+    4: FatalResult("DEINITIALIZED", "the driver is shutting down in this process"),
+    46: FatalResult("DEVICE_UNAVAILABLE", "another process has the device for itself, or its state forbids a context"),
+    100: FatalResult("NO_DEVICE", "the driver shows this process no device any more"),
+    # The context is entered before every call, so a missing one was lost, or is not a context any more.
+    201: FatalResult("INVALID_CONTEXT", "the context is not there any more"),
+    214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and what it held may be wrong"),
+    220: FatalResult("NVLINK_UNCORRECTABLE", "the device's link failed, and what came over it may be wrong"),
+    226: FatalResult("CONTAINED", f"the device contained a fault of its hardware; {_MUST_END}"),
+    # The kernel's side of the driver failed, and does not say where.
+    304: FatalResult("OPERATING_SYSTEM", "a call of the driver to the operating system failed"),
+    700: FatalResult("ILLEGAL_ADDRESS", f"the device met an address that is not valid; {_MUST_END}"),
+    702: FatalResult("LAUNCH_TIMEOUT", f"the device did not answer in time; {_MUST_END}"),
+    709: FatalResult("CONTEXT_IS_DESTROYED", "the context is destroyed"),
+    710: FatalResult("ASSERT", "an assertion failed on the device, and the context is of no more use"),
+    714: FatalResult("HARDWARE_STACK_ERROR", f"the device's stack is broken; {_MUST_END}"),
+    715: FatalResult("ILLEGAL_INSTRUCTION", f"the device met an instruction that is none; {_MUST_END}"),
+    716: FatalResult("MISALIGNED_ADDRESS", f"the device met an address that is not aligned; {_MUST_END}"),
+    717: FatalResult("INVALID_ADDRESS_SPACE", f"the device met an address of the wrong space; {_MUST_END}"),
+    718: FatalResult("INVALID_PC", f"the device ran past its program; {_MUST_END}"),
+    719: FatalResult("LAUNCH_FAILED", f"an exception occurred on the device; {_MUST_END}"),
+    721: FatalResult("TENSOR_MEMORY_LEAK", f"an exception occurred at a kernel's end; {_MUST_END}"),
+    810: FatalResult("MPS_CLIENT_TERMINATED", f"the MPS server has ended this client; {_MUST_END}"),
+    911: FatalResult("EXTERNAL_DEVICE", f"an engine beside the GPU reported an error; {_MUST_END}"),
+    # What a GPU that fell off the bus answers to everything.
+    999: FatalResult("UNKNOWN", "the driver failed within itself"),
+}
+"""By code."""
+
+_OUT_OF_MEMORY, _LAUNCH_TIMEOUT, _NOT_SUPPORTED = 2, 702, 801
+_NAMES: Final = {
+    _OUT_OF_MEMORY: "OUT_OF_MEMORY",
+    _NOT_SUPPORTED: "NOT_SUPPORTED",
+    **{code: result.name for code, result in FATAL_RESULTS.items()},
+}
+_CODES: Final = {name: code for code, name in _NAMES.items()}
+
+
+def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]:
+    """Return the error that a CUresult becomes; ``otherwise`` where it tells of the call that failed and no more."""
+    if code == _OUT_OF_MEMORY:
+        return DeviceMemory
+    if code == _NOT_SUPPORTED:
+        return EngineUnfit
+    if code == _LAUNCH_TIMEOUT:
+        return EngineHung
+    return DeviceLost if code in FATAL_RESULTS else otherwise
+
+
+def result_named(name: str) -> int | None:
+    """Return the code of a CUresult's name without "CUDA_ERROR_", if it is one that ``kind_of_result`` knows."""
+    return _CODES.get(name)
+
+
+def name_of_result(code: int) -> str:
+    """Return cuda.h's name of such a code; "" for one that tells of no more than the call that failed."""
+    return f"CUDA_ERROR_{_NAMES[code]}" if code in _NAMES else ""

@@ -1,0 +1,34 @@
+"""What becomes of a surface: who decodes says where its pictures shall lie, and a reader takes them there."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic
+
+from av.video.codeccontext import VideoCodecContext
+
+from ...decode.decoding import PictureT
+from .context import Stream
+
+__all__ = ["SurfaceReader"]
+
+
+class SurfaceReader(ABC, Generic[PictureT]):
+    """Makes pictures of one session's surfaces. Used by one thread at a time; ``close`` gives its memory back."""
+
+    @abstractmethod
+    def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
+        """Begin to take away the surface at this device address; return what gives its picture once the stream is done.
+
+        The surface may be overwritten by what is put into the stream afterwards. Whoever has called this holds what
+        it returned until the stream is done: the memory that is written to is its.
+
+        Raises:
+            DeviceError: the driver refuses, or there is no memory for it.
+        """
+
+    def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
+        """Give a picture what a software decoder would say of it beside its samples."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give memory back; pictures that are still in use keep theirs. Idempotent."""

@@ -1,0 +1,1 @@
+"""NVDEC sessions, and what they can decode."""

@@ -1,0 +1,160 @@
+"""From a container's packets to what NVDEC's parser eats: Annex B units, parameter sets, and which pictures to expect.
+
+Rules that were measured on a real H200 (docs/nvdec.md tells how):
+
+- H.264 and HEVC want Annex B, and their parameter sets before the first packet of a range.
+- A decoder that starts at an HEVC CRA or BLA loses that picture and shows the leading ones that refer to pictures
+  before it. So those leading pictures (RASL) are left out, as a software decoder does by itself.
+- With VP9 the decoder's timestamps are one picture late. Where a codec shows its pictures in the order of its packets
+  (VP8, VP9, AV1), pictures are therefore counted, and nobody asks the decoder.
+
+Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ...bitstream.access_points import annex_b, annex_b_units, prefix_bytes, prefixed_units
+from ...bitstream.packet_headers import (
+    CodedSequence,
+    PacketHeaders,
+    av1_headers,
+    base_sequence_sets,
+    unit_headers,
+    unit_kinds,
+    vp8_headers,
+    vp9_headers,
+)
+from ...bitstream.parameter_sets import annex_b_headers, sequence_sets
+
+__all__ = ["Chunk", "Feeder"]
+
+_RASL: Final = (8, 9)
+_BROKEN_LINKS, _CLEAN_RANDOM_ACCESS, _LAST_IRAP = (16, 17, 18), 21, 23
+_FIRST_IRAP = 16
+_SLICES: Final = 32
+_AVCC_OR_HVCC: Final = b"\x01"
+_AV1C: Final = b"\x81"
+_AV1C_HEAD_BYTES: Final = 4
+_ENDS: Final = frozenset({36, 37})
+"""The ends of a coded video sequence and of a bitstream."""
+
+
+class Chunk(NamedTuple):
+    """What is fed for one packet: its number in demux order, the bytes, and what its headers say.
+
+    ``is_new`` tells whether the packet states something of pictures from here on that was not known before.
+    """
+
+    number: int
+    payload: bytes
+    is_new: bool
+    headers: PacketHeaders
+
+
+class Feeder:
+    """Makes one range's packets ready, each read once. Used once.
+
+    Args:
+        codec: FFmpeg's canonical name.
+        extradata: the track's codec configuration; it says how units are delimited.
+        size: the pictures' (width, height).
+        sequence: what is known of the pictures before the first packet, where extradata does not say it.
+    """
+
+    def __init__(
+        self, codec: str, extradata: bytes, size: tuple[int, int] = (0, 0), sequence: CodedSequence | None = None
+    ) -> None:
+        self._codec = codec
+        self._extradata = extradata
+        self._size = size
+        self._sequence = sequence or _stated(codec, extradata)
+        self._is_hevc = codec == "hevc"
+        self._has_units = codec in ("h264", "hevc")
+        self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
+        self._begun = False
+        self._drops_leading = False
+        self._starts_sequence = True
+
+    @property
+    def counts_pictures(self) -> bool:
+        """Whether pictures come in the order of the packets, so that counting tells which is which."""
+        return self._codec in ("vp8", "vp9", "av1")
+
+    @property
+    def sequence(self) -> CodedSequence:
+        """What is known of the pictures from here on."""
+        return self._sequence
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences pictures may belong to without a packet saying so."""
+        return len(self._sequence)
+
+    def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
+        """Return what to feed for a packet; None where it must not be seen. The packet is not held on to."""
+        if self._prefix_bytes is not None:
+            view = memoryview(packet)
+            return self._unit_chunk(number, view, list(prefixed_units(view, self._prefix_bytes)))
+        data = bytes(packet)
+        if self._has_units:
+            return self._unit_chunk(number, data, list(annex_b_units(data)))
+        headers = self._headers(data)
+        return Chunk(number, data, self._is_new(headers.sequence), headers)
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Say what size pictures have from here on."""
+        self._size = size
+
+    def _headers(self, data: bytes) -> PacketHeaders:
+        if self._codec == "vp8":
+            return vp8_headers(data)
+        if self._codec == "vp9":
+            return vp9_headers(data, self._size)
+        return av1_headers(data) if self._codec == "av1" else PacketHeaders()
+
+    def _unit_chunk(
+        self, number: int, data: "bytes | memoryview", units: "Sequence[bytes | memoryview]"
+    ) -> Chunk | None:
+        kinds = unit_kinds(units, hevc=self._is_hevc)
+        if self._is_hevc and self._is_undecodable(kinds):
+            return None
+        headers = unit_headers(units, kinds, hevc=self._is_hevc)
+        is_new = self._is_new(headers.sequence)
+        payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
+        # Another sequence may go to another decoder, which knows nothing yet.
+        if not self._begun or (is_new and headers.begins):
+            payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload
+        self._begun = True
+        return Chunk(number, payload, is_new, headers)
+
+    def _is_new(self, stated: CodedSequence | None) -> bool:
+        if stated is None or stated <= self._sequence:
+            return False
+        self._sequence = stated
+        return True
+
+    def _is_undecodable(self, kinds: Sequence[int]) -> bool:
+        """Tell whether a packet holds a leading picture that refers to what lies before a point where decoding starts.
+
+        That is the range's first picture, a broken link, and a CRA after an end of sequence (H.265 section 8.1.3).
+        """
+        first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
+        self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
+        if first == len(kinds):
+            return False
+        kind = kinds[first]
+        if _FIRST_IRAP <= kind <= _LAST_IRAP:
+            self._drops_leading = kind in _BROKEN_LINKS or (kind == _CLEAN_RANDOM_ACCESS and self._starts_sequence)
+        self._starts_sequence = not _ENDS.isdisjoint(kinds[first:])
+        return self._drops_leading and kind in _RASL
+
+
+def _stated(codec: str, extradata: bytes) -> CodedSequence:
+    """Return what a track's configuration states of its pictures."""
+    if codec in ("h264", "hevc"):
+        hevc = codec == "hevc"
+        return base_sequence_sets(sequence_sets(extradata, hevc=hevc), hevc=hevc)
+    if codec == "av1" and extradata[:1] == _AV1C:
+        return av1_headers(extradata[_AV1C_HEAD_BYTES:]).sequence or frozenset()
+    return frozenset()

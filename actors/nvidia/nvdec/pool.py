@@ -1,0 +1,312 @@
+"""The warm sessions of one device, lent to whoever decodes, and opened one after the other behind everybody's back.
+
+Opening one costs 0.1 s of the kernel's time, one at a time on the whole host (docs/nvdec.md). A dozen who all waited
+for their own would stand still for seconds in which processors could have decoded.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from ....errors import DeviceError, EngineBusy, SessionLimit
+from ...device.interface import SESSIONS_OPENING
+from ..cuda.memory_budget import MemoryBudget
+from .session import NvdecSession, SessionKey, session_bytes
+
+__all__ = ["INSIST", "PATIENT_OPENINGS", "KeyCounts", "NvdecPool", "PoolCounts", "SessionRequest"]
+
+PATIENT_OPENINGS: Final = 2
+"""Who could go without waits behind so many openings at most: a third of a second."""
+
+INSIST: Final = "--device gpu waits for them."
+
+
+@dataclass(slots=True)
+class KeyCounts:
+    """The same for sessions of one kind. ``wanted_most`` is how many wanted one at the same time, at most.
+
+    No more than that are ever open: one for each thread that decodes this kind.
+    """
+
+    made: int = 0
+    closed: int = 0
+    lent_now: int = 0
+    wanted_most: int = 0
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    """What the pool has done: sessions made, and lent; a pool that is used well makes few and lends many.
+
+    ``refused`` counts those who went without rather than wait, ``lent_now`` those that are lent now.
+    """
+
+    made: int = 0
+    lent: int = 0
+    lent_now: int = 0
+    closed: int = 0
+    refused: int = 0
+    of_kind: dict[SessionKey, KeyCounts] = field(default_factory=dict)
+
+    def of(self, key: SessionKey) -> KeyCounts:
+        """Return the counts of one kind."""
+        return self.of_kind.setdefault(key, KeyCounts())
+
+
+class SessionRequest:
+    """A request for a session soon, or not at all. Until it is over, nobody else gets what was begun for it."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def end(self) -> None:
+        """Say that whoever had it is done, with a session or without."""
+        self.is_over = True
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Somebody who waits, and what came of it."""
+
+    outcome: NvdecSession | BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    """A session to open. ``waiter`` waits for it; ``request`` went without; both None where nobody has asked."""
+
+    key: SessionKey
+    first: bytes
+    request: SessionRequest | None = None
+    waiter: _Waiter | None = None
+    is_begun: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether whoever asks next may have it."""
+        return self.waiter is None and (self.request is None or self.request.is_over)
+
+
+class NvdecPool:
+    """Keeps sessions that were used once, for the next one who wants the same. Safe from any thread.
+
+    Sessions are opened by one thread of its own, which is there as long as one is missing.
+
+    Args:
+        make: opens a session.
+        idle_max: how many idle sessions are kept; beyond it the one that was idle longest is closed.
+        budget: the device's memory; idle sessions give way there. None has no bounds.
+        changed: what those who wait do so on; notified whenever a session comes or does not.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[SessionKey], NvdecSession],
+        idle_max: int,
+        budget: MemoryBudget | None = None,
+        changed: threading.Condition | None = None,
+    ) -> None:
+        self._make = make
+        self._idle_max = idle_max
+        self._budget = budget or MemoryBudget(None)
+        self._budget.reclaim_from(self._drop_oldest)
+        self._idle: OrderedDict[int, NvdecSession] = OrderedDict()
+        self._openings: list[_Opening] = []
+        self._failures: dict[SessionKey, BaseException] = {}
+        self._changed = changed or threading.Condition()
+        self._maker: threading.Thread | None = None
+        self.counts = PoolCounts()
+
+    @contextmanager
+    def lend(
+        self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
+    ) -> Iterator[NvdecSession]:
+        """Lend a session for ``key``, warm where one is idle; one that comes back unclean is closed.
+
+        Args:
+            key: what it is for.
+            first: how what is to be fed begins: a new session is tried with it, since the driver's part of opening it
+                comes with the first picture.
+            request: of whoever can do without, and waits for few openings; None waits as long as it takes.
+
+        Raises:
+            EngineBusy: too many are to be opened before. This one is opened all the same, for the next who asks.
+            DeviceError: none could be opened; also the last time, when nobody waited for it.
+        """
+        session = self._taken(key, first, request)
+        try:
+            session.enter()
+            yield session
+        finally:
+            self._give_back(session)
+
+    def close(self) -> None:
+        """Open no more that nobody waits for, and close every idle session. Waits for what is being opened."""
+        with self._changed:
+            self._openings = [opening for opening in self._openings if opening.waiter or opening.is_begun]
+            maker = self._maker
+        if maker is not None:
+            maker.join()
+        while self._drop_oldest():
+            pass
+
+    def _taken(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
+        with self._changed:
+            return self._pop_idle(key) or self._awaited(key, first, request)
+
+    def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
+        # The one used last: its memory is the warmest.
+        name = next((name for name, session in reversed(self._idle.items()) if session.key == key), None)
+        if name is None:
+            return None
+        self._count_lent(key)
+        return self._idle.pop(name)
+
+    def _count_lent(self, key: SessionKey) -> None:
+        counts = self.counts.of(key)
+        counts.lent_now += 1
+        counts.wanted_most = max(counts.wanted_most, counts.lent_now)
+        self.counts.lent += 1
+        self.counts.lent_now += 1
+
+    def _serve(self, waiter: _Waiter, session: NvdecSession) -> None:
+        self._count_lent(session.key)
+        waiter.outcome = session
+
+    def _awaited(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
+        if error := self._failures.pop(key, None):
+            raise error
+        opening = self._opening(key, first, request)
+        others = sum(1 for other in self._openings if other is not opening and (other.is_begun or other.waiter))
+        if request is not None and others > PATIENT_OPENINGS and not opening.is_begun:
+            opening.request = request
+            self.counts.refused += 1
+            raise EngineBusy(SESSIONS_OPENING, INSIST)
+        waiter = opening.waiter = _Waiter()
+        while (outcome := waiter.outcome) is None:
+            self._changed.wait()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def _opening(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> _Opening:
+        """Return the opening that the one who asks may wait for: one that is under way for nobody, or one more."""
+        found = next((each for each in self._openings if each.key == key and each.is_free), None)
+        if found is None:
+            found = _Opening(key, first)
+        elif not found.is_begun:
+            self._openings.remove(found)
+        if not found.is_begun:
+            self._openings.append(found)
+        found.request = request
+        counts = self.counts.of(key)
+        here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
+        counts.wanted_most = max(counts.wanted_most, counts.lent_now + here)
+        if self._maker is None:
+            self._start_maker()
+        return found
+
+    def _start_maker(self) -> None:
+        maker = threading.Thread(target=self._open_all, name="codecfleet-nvdec-sessions", daemon=True)
+        try:
+            maker.start()
+        except RuntimeError as error:
+            message = f"no thread can be started that opens NVDEC's sessions: {error}"
+            raise SessionLimit(message, "Run fewer segments at a time.") from error
+        self._maker = maker
+
+    def _open_all(self) -> None:
+        while (opening := self._next_opening()) is not None:
+            try:
+                session = self._budget.spend(session_bytes(opening.key), lambda: self._opened(opening))
+            except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for the session
+                self._has_failed(opening, error)
+            else:
+                self._is_open(opening, session)
+
+    def _next_opening(self) -> _Opening | None:
+        """Return what is to be opened next, those that somebody waits for first; the thread ends if it is None."""
+        with self._changed:
+            opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
+            if opening is None:
+                self._maker = None
+            else:
+                opening.is_begun = True
+            return opening
+
+    def _opened(self, opening: _Opening) -> NvdecSession:
+        session = self._make(opening.key)
+        try:
+            session.prime(opening.first)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _has_failed(self, opening: _Opening, error: BaseException) -> None:
+        with self._changed:
+            self._openings.remove(opening)
+            if opening.waiter is None:
+                self._failures[opening.key] = error
+            else:
+                opening.waiter.outcome = error
+            # The driver is not asked again and again for what nobody waits for.
+            self._openings = [each for each in self._openings if each.key != opening.key or each.waiter]
+            self._changed.notify_all()
+
+    def _is_open(self, opening: _Opening, session: NvdecSession) -> None:
+        with self._changed:
+            self._openings.remove(opening)
+            self.counts.made += 1
+            self.counts.of(opening.key).made += 1
+            if opening.waiter is None:
+                surplus = self._shelve(session, opening.request)
+            else:
+                self._serve(opening.waiter, session)
+                surplus = []
+            self._changed.notify_all()
+        with suppress(DeviceError):  # whoever uses the device next hears of it
+            self._discard(surplus)
+
+    def _give_back(self, session: NvdecSession) -> None:
+        with self._changed:
+            self.counts.of(session.key).lent_now -= 1
+            self.counts.lent_now -= 1
+            surplus = self._shelve(session, None) if session.is_clean else [session]
+            self._changed.notify_all()
+        self._discard(surplus)
+
+    def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
+        """Hand a session to who has waited for one longest, else keep it; return what is too much then.
+
+        What was to be opened for that one goes to ``request``, or is not opened any more.
+        """
+        waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
+        if waited is not None and waited.waiter is not None:
+            self._serve(waited.waiter, session)
+            waited.waiter, waited.request = None, request
+            if waited.is_free and not waited.is_begun:
+                self._openings.remove(waited)
+            return []
+        self._idle[id(session)] = session
+        return [self._idle.popitem(last=False)[1] for _ in range(len(self._idle) - self._idle_max)]
+
+    def _drop_oldest(self) -> bool:
+        """Close the session that was idle longest; tell whether there was any."""
+        with self._changed:
+            oldest = [self._idle.popitem(last=False)[1]] if self._idle else []
+        self._discard(oldest)
+        return bool(oldest)
+
+    def _discard(self, sessions: list[NvdecSession]) -> None:
+        for session in sessions:
+            with self._changed:
+                self.counts.closed += 1
+                self.counts.of(session.key).closed += 1
+            try:
+                session.close()
+            finally:
+                self._budget.give_back(session_bytes(session.key))

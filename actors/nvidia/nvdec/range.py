@@ -1,0 +1,202 @@
+"""One range on its way through NVDEC: which pictures are awaited, and which packet each one is of."""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, ParamSpec
+
+from ....errors import EngineFailed, EngineUnfit
+from ...decode.decoding import DecodeTally, PictureT
+from ..cuda.surface_reader import SurfaceReader
+from .packet_prep import Chunk, Feeder
+from .session import NvdecSession, SessionPicture
+
+if TYPE_CHECKING:
+    from ...decode.decoding import VideoPacket
+
+__all__ = ["Fed", "FedRange", "RangePicture"]
+
+CallP = ParamSpec("CallP")
+
+_ADVICE: Final = "Software decodes it instead."
+
+
+class Fed(NamedTuple):
+    """A packet that is ready to be fed."""
+
+    chunk: Chunk
+    packet: "VideoPacket"
+
+
+class RangePicture(NamedTuple, Generic[PictureT]):
+    """A picture of a range, and the number of its packet."""
+
+    number: int
+    picture: PictureT
+
+
+class _Awaited(NamedTuple):
+    """A picture that was fed and has not come yet. ``is_wanted`` is whether a software decoder would give it."""
+
+    number: int
+    pts: int | None
+    is_wanted: bool
+
+
+class FedRange(Generic[PictureT]):
+    """A range's packets, read one ahead, and the pictures that they give. Used once.
+
+    A range falls into stretches: a packet that states something new of the pictures from here on (their size, their
+    colours) begins another, and what was fed before comes out first.
+
+    The decoder is given presentation times, and gives each picture one: it hands them out in their own order, so they
+    must all be there and differ. Where pictures come in the order of packets, they are counted instead.
+
+    Args:
+        codec: FFmpeg's canonical name.
+        feeder: makes packets ready.
+        packets: (number in demux order, packet), the first one a random access point.
+        tally: what decoding meets.
+        counts_pictures: whether pictures are told by counting them.
+        at_once: whether each must come with its packet: then one that does not is missed before the next one is given.
+    """
+
+    def __init__(
+        self,
+        codec: str,
+        feeder: Feeder,
+        packets: "Iterator[tuple[int, VideoPacket]]",
+        tally: DecodeTally,
+        *,
+        counts_pictures: bool,
+        at_once: bool = False,
+    ) -> None:
+        self._codec = codec
+        self._feeder = feeder
+        self._tally = tally
+        self._counts_pictures = counts_pictures
+        self._at_once = at_once
+        self._awaited: dict[int, _Awaited] = {}
+        self._tickets = 0
+        self._next_ticket = 0
+        self._begun = False
+        self._first_pts: int | None = None
+        self._packets = packets
+        self._next: Fed | None = None
+
+    @property
+    def next(self) -> Fed | None:
+        """What the next stretch begins with; None at the end."""
+        return self._next
+
+    def advance(self) -> None:
+        """Read the next packet.
+
+        Raises:
+            EngineFailed, EngineUnfit: NVDEC is not trusted with it.
+        """
+        for number, packet in self._packets:
+            self._check(number, packet)
+            chunk = self._feeder.chunk(number, memoryview(packet))
+            if chunk is not None:
+                self._check_headers(chunk, packet)
+                self._begun = True
+                self._next = Fed(chunk, packet)
+                return
+        self._next = None
+
+    def stretch(
+        self, session: NvdecSession, reader: SurfaceReader[PictureT]
+    ) -> Generator[RangePicture[PictureT], None, None]:
+        """Yield the pictures up to the next stretch, the session empty then.
+
+        Raises:
+            EngineUnfit: NVDEC may not decode what comes.
+            EngineFailed: what it gave is not beyond doubt.
+            DeviceError: the device failed otherwise.
+        """
+        while (fed := self._next) is not None:
+            ticket = self._expect(fed.chunk, fed.packet)
+            yield from self._accepted(self._timed(session.feed, fed.chunk.payload, ticket, reader))
+            if self._at_once and self._awaited:
+                message = f"NVDEC held the picture of packet {fed.chunk.number} back"
+                raise EngineFailed(message, "Use the latency native.")
+            self.advance()
+            if self._next is not None and self._next.chunk.is_new:
+                break
+        yield from self._accepted(self._timed(session.flush, reader))
+        missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]
+        if missing:
+            message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
+            raise EngineFailed(message, _ADVICE)
+        self._awaited.clear()
+        self._next_ticket = self._tickets
+
+    def _check(self, number: int, packet: "VideoPacket") -> None:
+        if packet.is_corrupt:
+            message = f"packet {number} is marked as damaged"
+            raise EngineFailed(message, _ADVICE)
+        if packet.has_sidedata("new_extradata"):
+            message = f"the codec's configuration changes at packet {number}"
+            raise EngineUnfit(message, _ADVICE)
+        if not self._begun:
+            if not packet.is_keyframe:
+                message = f"decoding would begin at packet {number}, which is no keyframe"
+                raise EngineUnfit(message, _ADVICE)
+            self._first_pts = packet.pts
+
+    def _check_headers(self, chunk: Chunk, packet: "VideoPacket") -> None:
+        if chunk.headers.has_captions:
+            message = f"packet {chunk.number} carries closed captions, which come with software's pictures alone"
+            raise EngineUnfit(message, _ADVICE)
+        if chunk.headers.resizes:
+            message = f"the pictures' size changes at packet {chunk.number}, within a sequence"
+            raise EngineUnfit(message, _ADVICE)
+        if self._begun and chunk.is_new and not (chunk.headers.begins and packet.is_keyframe):
+            message = f"packet {chunk.number} states other parameters than those before it, and begins nothing"
+            raise EngineUnfit(message, _ADVICE)
+
+    def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
+        """Note the pictures that a chunk shows; return the ticket to feed it with."""
+        awaited = _Awaited(chunk.number, packet.pts, self._is_wanted(packet))
+        if self._counts_pictures:
+            for _ in range(chunk.headers.shown):
+                self._awaited[self._tickets] = awaited
+                self._tickets += 1
+            return chunk.number
+        if packet.pts is None or packet.pts in self._awaited:
+            message = f"packet {chunk.number} has no presentation time of its own, and NVDEC tells pictures by it"
+            raise EngineUnfit(message, _ADVICE)
+        self._awaited[packet.pts] = awaited
+        return packet.pts
+
+    def _is_wanted(self, packet: "VideoPacket") -> bool:
+        """Tell whether software would give a packet's picture.
+
+        Not what an edit list hides; and not leading pictures, which are shown before the range's first and refer to
+        what was never fed.
+        """
+        is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
+        return not packet.is_discard and not is_leading
+
+    def _timed(
+        self, call: Callable[CallP, list[SessionPicture[PictureT]]], *arguments: CallP.args, **named: CallP.kwargs
+    ) -> list[SessionPicture[PictureT]]:
+        began = time.perf_counter()
+        pictures = call(*arguments, **named)
+        self._tally.decode_s += time.perf_counter() - began
+        return pictures
+
+    def _accepted(self, pictures: list[SessionPicture[PictureT]]) -> Iterator[RangePicture[PictureT]]:
+        for told, picture in pictures:
+            ticket = told
+            if self._counts_pictures:
+                ticket = self._next_ticket
+                self._next_ticket += 1
+            awaited = self._awaited.pop(ticket, None)
+            if awaited is None:
+                message = f"NVDEC gave a picture that no packet promised, at {ticket}"
+                raise EngineFailed(message, _ADVICE)
+            if awaited.is_wanted:
+                self._tally.frames += 1
+                picture.pts = awaited.pts
+                yield RangePicture(awaited.number, picture)

@@ -1,0 +1,342 @@
+"""One decoder session of NVDEC, kept warm: packets in, pictures out, wherever they shall lie.
+
+Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so a session is fed range after range for as
+long as its worker lives. It belongs to one thread at a time.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
+
+import numpy as np
+
+from ....errors import DeviceError, EngineFailed
+from ...bitstream.packet_headers import CodedSequence
+from ...decode.decoding import PictureT
+from ...decode.nvdec_options import PLAIN, NvdecOptions
+from ...decode.nvdec_support import CODECS
+from ...surfaces.formats import SurfaceFormat
+from ...surfaces.picture_notes import PictureNotes
+from ..cuda.context import Cuda, cuda_error
+from ..cuda.surface_reader import SurfaceReader
+from .picture_notes import picture_notes
+
+__all__ = [
+    "MakeReader",
+    "NvdecSession",
+    "SessionKey",
+    "SessionPicture",
+    "decoder_arguments",
+    "raise_mapped",
+    "session_bytes",
+]
+
+_NVDEC: Final = "NVDEC"
+_CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
+_ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does without the GPU."
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """What a session is made for; tracks with the same key may be fed to the same session.
+
+    ``sequence`` is what their pictures have in common, and compared only: a decoder has as many surfaces as its first
+    stream needs, and gives wrong pictures of one of the same size that needs more (measured on an H200).
+    """
+
+    codec: str
+    pix_fmt: str
+    surface: SurfaceFormat
+    width: int
+    height: int
+    options: NvdecOptions = PLAIN
+    sequence: CodedSequence = field(default=frozenset(), repr=False)
+
+
+_REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
+"""The most pictures that a stream may have its decoder keep, the one being decoded among them where it counts."""
+_SPARE_SURFACES: Final = 4
+_OUTPUT_SURFACES: Final = 2
+_AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
+"""How far decoding goes before anybody waits for its pictures: so many, or so much. Each wait gives the interpreter
+away, for which a dozen threads queue: a few small pictures share one, and a large one has its own."""
+_READER_PICTURES: Final = 2
+"""A reader's scratch is one picture, whose rows may be padded."""
+_FIXED_BYTES: Final = 56 << 20
+
+
+def session_bytes(key: SessionKey) -> int:
+    """Return how much of the device's memory a session and its readers are counted with: an upper estimate.
+
+    Surfaces as the package asks for them, each of the largest picture's size, and as much more as one of 1080p was seen
+    to take on an H200: 124 MiB in all.
+    """
+    widest, highest = key.options.largest or (0, 0)
+    size = max(key.width, widest), max(key.height, highest)
+    pictures = _REFERENCES[key.codec] + _SPARE_SURFACES + _OUTPUT_SURFACES + _READER_PICTURES
+    return _FIXED_BYTES + pictures * key.surface.size_bytes(*size)
+
+
+MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
+"""Makes a reader for one session's surfaces."""
+
+
+class SessionPicture(NamedTuple, Generic[PictureT]):
+    """A picture as it comes out, with its notes if they were asked for, and the ticket of the packet it came from."""
+
+    ticket: int
+    picture: PictureT
+
+
+class _Begun(NamedTuple, Generic[PictureT]):
+    """A picture that is there when the stream is done; ``picture`` gives it then."""
+
+    ticket: int
+    picture: Callable[[], PictureT]
+    notes: PictureNotes | None
+
+
+class _State(Enum):
+    """Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
+
+    READY = "ready"
+    """Nothing of any range is in it."""
+    FEEDING = "feeding"
+    CLOSED = "closed"
+
+
+class NvdecSession:
+    """A decoder, its stream, and the readers that have taken its pictures away.
+
+    Args:
+        codec_module: ``PyNvVideoCodec``, imported in a process that sees one device.
+        cuda: that device's context.
+        key: what it decodes.
+
+    Raises:
+        DeviceMemory: the device's memory does not hold another session.
+        DeviceError: the driver refuses one.
+    """
+
+    def __init__(
+        self,
+        codec_module: Any,  # noqa: ANN401 - publishes no types
+        cuda: Cuda,
+        key: SessionKey,
+    ) -> None:
+        self.key = key
+        self._shape = key
+        self._module = codec_module
+        self._cuda = cuda
+        self._state = _State.READY
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._readers: dict[object, SurfaceReader[Any]] = {}
+        self._begun: list[_Begun[Any]] = []
+        self._stream = cuda.stream()
+        self._decoder = self._opened()
+
+    def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
+        try:
+            with self._cuda.watch.opening(_NVDEC, "CreateDecoder"):
+                return self._module.CreateDecoder(
+                    gpuid=0,
+                    codec=self._module.cudaVideoCodec(CODECS[self.key.codec]),
+                    cudacontext=self._cuda.context,
+                    cudastream=self._stream.number,
+                    usedevicememory=True,
+                    **decoder_arguments(self.key.options, self._module),
+                )
+        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            self._stream.close()
+            raise_mapped(error, "NVDEC opens no session")
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether another range may be fed to it: the last one was flushed."""
+        return self._state is _State.READY
+
+    def enter(self) -> None:
+        """Make the calling thread one that may use it."""
+        self._cuda.enter()
+
+    def prime(self, payload: bytes) -> None:
+        """Decode how some range begins, for nothing: the driver opens its decoder with the first picture.
+
+        Raises:
+            DeviceError: by what went wrong; the session is of no use.
+        """
+        if payload:
+            self._state = _State.FEEDING
+            with self._cuda.watch.calling(_NVDEC, "Decode"):
+                self._frames(self._packet(payload, 0))
+                self._frames(self._module.PacketData())
+            self._state = _State.READY
+
+    def reader(self, make: MakeReader[PictureT]) -> SurfaceReader[PictureT]:
+        """Return this session's own reader of a kind; it is made when it is wanted first, and kept."""
+        if make not in self._readers:
+            self._readers[make] = make(self._shape)
+        return cast("SurfaceReader[PictureT]", self._readers[make])
+
+    def serves(self, key: SessionKey) -> bool:
+        """Tell whether it can be turned to ``key``: the same, or another size that is no larger than it was opened for.
+
+        Turned to another size it is made anew by the driver, and so has the surfaces that pictures of that size need.
+        Of its first size it takes its own key alone: that is what it is lent for, and can always be turned back to.
+        """
+        if (key.width, key.height) == (self._shape.width, self._shape.height):
+            return key == self._shape
+        if (key.width, key.height) == (self.key.width, self.key.height):
+            return key == self.key
+        here = replace(key, width=self.key.width, height=self.key.height, sequence=self.key.sequence)
+        widest, highest = self.key.options.largest or (0, 0)
+        return here == self.key and key.width <= widest and key.height <= highest
+
+    def turn_to(self, key: SessionKey) -> None:
+        """Have the next range's pictures be of ``key``'s size; its readers are new ones then. Only while it is clean.
+
+        Raises:
+            DeviceError: the package refuses that size.
+        """
+        if (key.width, key.height) == (self._shape.width, self._shape.height):
+            return
+        try:
+            # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
+            with self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
+                self._decoder.setReconfigParams(key.width, key.height)
+        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            raise_mapped(error, "NVDEC takes no other size")
+        self._shape = key
+        self._size_bytes = key.surface.size_bytes(key.width, key.height)
+        self._close_readers()
+
+    def feed(self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
+        """Decode one packet; return the pictures that are there by now, in order: often none, and then several.
+
+        Raises:
+            EngineFailed, EngineUnfit, DeviceLost: by what went wrong; the session is of no more use.
+        """
+        self._state = _State.FEEDING
+        # One watch for all that a picture takes: each call's own would cost as much as the calls.
+        with self._cuda.watch.calling(_NVDEC, "decoding a picture"):
+            self._begin(self._packet(payload, ticket), reader)
+            return self._finished() if self._is_far_ahead else []
+
+    def flush(self, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
+        """Return the pictures that are left; the session is as good as new then.
+
+        Raises:
+            EngineFailed, EngineUnfit, DeviceLost: as ``feed`` does.
+        """
+        with self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
+            self._begin(self._module.PacketData(), reader)
+            pictures: list[SessionPicture[PictureT]] = self._finished()
+        self._state = _State.READY
+        return pictures
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+        if self._state is not _State.CLOSED:
+            self._state = _State.CLOSED
+            self.enter()
+            self._abandon()
+            self._decoder = None
+            self._close_readers()
+            self._stream.close()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _packet(self, payload: bytes, ticket: int) -> Any:  # noqa: ANN401 - publishes no types
+        packet = self._module.PacketData()
+        # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
+        packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
+        packet.bsl, packet.pts = len(payload), ticket
+        if self.key.options.keeps_coding_order:
+            packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
+        return packet
+
+    def _frames(self, packet: Any) -> list[Any]:  # noqa: ANN401 - as above
+        try:
+            return list(self._decoder.Decode(packet))
+        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+            raise_mapped(error, "NVDEC broke off")
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        begun = len(self._begun)
+        if self.key.options.keeps_coding_order:
+            return begun > 0  # a picture does not wait for the next one
+        return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
+
+    def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:  # noqa: ANN401 - publishes no types
+        """Decode a packet, and begin to take its pictures away.
+
+        Nobody waits: the decoder fills its frames on our stream, on which the reader empties them, so what its next
+        call puts there comes after that.
+        """
+        for frame in self._frames(packet):
+            if frame.framesize() != self._size_bytes:
+                message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
+                raise EngineFailed(message, _ADVICE)
+            ticket, notes = frame.getPTS(), self._notes(frame)
+            # Last: from here on the device writes to the picture's memory, and whatever fails may not let go of it.
+            self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
+
+    def _finished(self) -> list[SessionPicture[PictureT]]:
+        """Wait for the pictures that were begun, and return them."""
+        self._stream.wait()
+        begun, self._begun = self._begun, []
+        return [SessionPicture(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
+
+    def _abandon(self) -> None:
+        """Let the pictures go that nobody wants any more, once the device does not write to their memory."""
+        if self._begun:
+            # If that fails, the device writes no more.
+            with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
+                self._stream.wait()
+            self._begun.clear()
+
+    def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
+        options = self.key.options
+        return picture_notes(frame, statistics=options.statistics) if options.has_notes else None
+
+
+def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
+    if notes is not None:
+        picture.opaque = notes
+    return picture
+
+
+def raise_mapped(error: Exception, what: str) -> NoReturn:
+    """Raise the error of our tree for what PyNvVideoCodec raised; ours pass as they are.
+
+    Raises:
+        DeviceError: by the code in its message, where there is one.
+    """
+    if isinstance(error, DeviceError):
+        raise error
+    code = _CODE.search(str(error))
+    if code is not None:
+        raise cuda_error(int(code[1]), f"{what}:") from error
+    message = f"{what}: {' '.join(str(error).split())[:300]}"
+    raise EngineFailed(message, _ADVICE) from error
+
+
+def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:  # noqa: ANN401 - publishes no types
+    """Return what ``CreateDecoder`` of ``PyNvVideoCodec`` is given; what it does by itself is left out."""
+    found: dict[str, Any] = {}
+    if options.keeps_coding_order:
+        found["latency"] = getattr(module.DisplayDecodeLatencyType, options.latency.upper())
+    if options.largest is not None:
+        found["maxwidth"], found["maxheight"] = options.largest
+    if options.sei_messages:
+        found["enableSEIMessage"] = True
+    if options.statistics:
+        found["enableDecodeStats"] = True
+    return found

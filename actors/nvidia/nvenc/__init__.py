@@ -1,0 +1,1 @@
+"""NVENC sessions, and their closed table of settings."""

@@ -1,0 +1,271 @@
+"""What is done to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
+
+PyNvVideoCodec has no setting for the colour description, the sample aspect ratio or HDR10's static metadata. The first
+two are written into the parameter sets by FFmpeg's metadata bitstream filters, once per session; the parameter sets
+then travel as extradata alone, but for AV1's: a sequence header belongs to every key frame, so those get the same
+values. The last is written as SEI messages or metadata OBUs of each key frame.
+
+Sources: ITU-T H.264 (08/2021) sections 7.3.2.3 and annex D; ITU-T H.265 (08/2021) section 7.3.2.4 and annex D; AV1
+Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7; FFmpeg's bitstream filter documentation
+(h264_metadata, hevc_metadata, av1_metadata).
+"""
+
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+import av.error
+from av.bitstream import BitStreamFilterContext
+from av.packet import Packet
+
+from ....errors import EngineFailed
+from ...bitstream.access_points import annex_b, nal_units
+from ...bitstream.packet_headers import leb128
+from ...encode.settings import Codec
+from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+
+__all__ = ["BitstreamWriter", "hdr_units", "metadata_filter", "obus"]
+
+_PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
+_LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
+_SEI_HEADER: Final = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}
+_MASTERING_PAYLOAD, _LIGHT_PAYLOAD = 137, 144
+_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000
+
+_SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
+_METADATA_OBU: Final = b"\x2a"  # type 5, with a size field
+_METADATA_LIGHT, _METADATA_MASTERING = b"\x01", b"\x02"
+_AV1_CHROMATICITY_UNITS, _AV1_MAX_UNITS, _AV1_MIN_UNITS = 1 << 16, 1 << 8, 1 << 14
+
+_LIMITED, _FULL = 1, 2
+_AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
+"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 knows no others."""
+
+
+class BitstreamWriter:
+    """Makes one session's packets out of what NVENC gives.
+
+    Args:
+        picture: what the pictures are: its colour, sample aspect ratio and HDR values are written.
+        codec: of the bitstream.
+        sequence_parameters: what the encoder says its parameter sets are.
+
+    Raises:
+        EngineFailed: those are no parameter sets.
+    """
+
+    def __init__(self, codec: Codec, picture: VideoFormat, sequence_parameters: bytes) -> None:
+        self._codec = codec
+        self._native = tuple(_parameter_sets(codec, sequence_parameters))
+        if not self._native:
+            message = f"NVENC gave no {codec} parameter sets"
+            raise EngineFailed(message, "Try again on another device.")
+        self._hdr = hdr_units(codec, picture.hdr)
+        self._changed = False
+        self._filter = metadata_filter(codec, picture)
+        self.extradata = _filtered(codec, self._filter, _joined(codec, self._native))
+        self._described = {self._native[0]: self.extradata}
+
+    def parameters_may_change(self) -> None:
+        """Let packets carry other parameter sets from here on: the encoder was reconfigured."""
+        self._changed = True
+
+    def packet(self, data: bytes, *, is_keyframe: bool) -> bytes:
+        """Return a packet's payload.
+
+        Raises:
+            EngineFailed: it is no packet, or its parameter sets are not the session's.
+        """
+        payload = (
+            self._av1(data, is_keyframe=is_keyframe) if self._codec is Codec.AV1 else self._h26x(data, is_keyframe)
+        )
+        if not payload:
+            message = "NVENC gave a packet without a picture"
+            raise EngineFailed(message, "Try again on another device.")
+        return payload
+
+    def _h26x(self, data: bytes, is_keyframe: bool) -> bytes:  # noqa: FBT001 - passed on
+        units: list[bytes] = []
+        new_sets = self._new_parameter_sets(data)
+        has_slice = False
+        for unit in nal_units(data):
+            kind = _nal_type(self._codec, unit)
+            if kind in _PARAMETER_SETS[self._codec]:
+                units += new_sets
+                new_sets = []
+                continue
+            if kind <= _LAST_SLICE[self._codec] and not has_slice:
+                has_slice = True
+                units += self._hdr if is_keyframe else ()
+            units.append(unit)
+        return annex_b(units) if has_slice else b""
+
+    def _av1(self, data: bytes, *, is_keyframe: bool) -> bytes:
+        parts: list[bytes] = []
+        has_frame = False
+        for kind, unit in obus(data):
+            if kind == _SEQUENCE_HEADER:
+                # An encoder may announce another header than it writes (SVT-AV1 does); the written one is what counts.
+                if unit not in self._described:
+                    self._described[unit] = _filtered(self._codec, self._filter, unit)
+                parts += (self._described[unit], *(self._hdr if is_keyframe else ()))
+                continue
+            has_frame = has_frame or kind in _FRAME_KINDS
+            parts.append(unit)
+        return b"".join(parts) if has_frame else b""
+
+    def _new_parameter_sets(self, data: bytes) -> list[bytes]:
+        """Return a packet's parameter sets, described as the session's, where they are not those known by now."""
+        found = tuple(_parameter_sets(self._codec, data))
+        if set(found) <= set(self._native):
+            return []
+        if not self._changed:
+            message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
+            raise EngineFailed(message, "Try again on another device.")
+        return list(nal_units(_filtered(self._codec, self._filter, _joined(self._codec, found))))
+
+
+def metadata_filter(codec: Codec, picture: VideoFormat) -> str:
+    """Return FFmpeg's bitstream filter that writes a picture's colour and aspect ratio; "" where nothing is to say."""
+    options = _av1_options(picture.colour) if codec is Codec.AV1 else _h26x_options(picture)
+    joined = ":".join(f"{name}={value}" for name, value in options.items())
+    return f"{codec}_metadata={joined}" if joined else ""
+
+
+def _h26x_options(picture: VideoFormat) -> dict[str, object]:
+    colour = picture.colour
+    points = {
+        "colour_primaries": colour.primaries,
+        "transfer_characteristics": colour.transfer,
+        "matrix_coefficients": colour.matrix,
+    }
+    options: dict[str, object] = dict(points) if set(points.values()) != {UNSPECIFIED} else {}
+    if colour.range in (_LIMITED, _FULL):
+        options["video_full_range_flag"] = int(colour.range == _FULL)
+    if colour.chroma_location:
+        options["chroma_sample_loc_type"] = colour.chroma_location - 1
+    if picture.sample_aspect_ratio != 1:
+        aspect = picture.sample_aspect_ratio
+        options["sample_aspect_ratio"] = f"{aspect.numerator}/{aspect.denominator}"
+    return options
+
+
+def _av1_options(colour: Colour) -> dict[str, object]:
+    points = {
+        "color_primaries": colour.primaries,
+        "transfer_characteristics": colour.transfer,
+        "matrix_coefficients": colour.matrix,
+    }
+    options: dict[str, object] = dict(points) if set(points.values()) != {UNSPECIFIED} else {}
+    if colour.range in (_LIMITED, _FULL):
+        options["color_range"] = "pc" if colour.range == _FULL else "tv"
+    if colour.chroma_location in _AV1_CHROMA_POSITION:
+        options["chroma_sample_position"] = _AV1_CHROMA_POSITION[colour.chroma_location]
+    return options
+
+
+def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
+    if not description:
+        return parameter_sets
+    try:
+        context = BitStreamFilterContext(description, codec.value)
+        packets = [*context.filter(Packet(parameter_sets)), *context.filter(None)]
+    except (av.error.FFmpegError, ValueError) as error:
+        message = f"FFmpeg cannot write {description} into NVENC's parameter sets: {error}"
+        raise EngineFailed(message, "Please report it with the driver's version.") from error
+    return b"".join(bytes(packet) for packet in packets)
+
+
+def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:
+    """Return the units that state a track's static HDR metadata: SEI NAL units without start codes, or AV1's OBUs."""
+    if codec is Codec.AV1:
+        return tuple(_av1_metadata(hdr))
+    units = []
+    if hdr.mastering is not None:
+        units.append(_sei(codec, _MASTERING_PAYLOAD, _mastering_sei(hdr.mastering)))
+    if hdr.light is not None:
+        units.append(_sei(codec, _LIGHT_PAYLOAD, _light(hdr.light)))
+    return tuple(units)
+
+
+def _mastering_sei(display: MasteringDisplay) -> bytes:
+    points = (*display.green, *display.blue, *display.red, *display.white)
+    luminances = (round(value * _LUMINANCE_UNITS) for value in (display.max_luminance, display.min_luminance))
+    return struct.pack(">8H2I", *(round(value * _CHROMATICITY_UNITS) for value in points), *luminances)
+
+
+def _light(light: ContentLight) -> bytes:
+    return struct.pack(">2H", light.max_cll, light.max_fall)
+
+
+def _sei(codec: Codec, kind: int, payload: bytes) -> bytes:
+    # The last 0x80 is the stop bit; emulation prevention keeps start codes out of what precedes it.
+    body = bytes([kind, len(payload)]) + payload + b"\x80"
+    return _SEI_HEADER[codec] + _escaped(body)
+
+
+def _escaped(body: bytes) -> bytes:
+    """Insert emulation prevention bytes (H.264 section 7.4.1)."""
+    escaped = bytearray()
+    zeros = 0
+    for byte in body:
+        if zeros == 2 and byte <= 3:  # noqa: PLR2004 - two zeros must not be followed by 0 to 3
+            escaped.append(3)
+            zeros = 0
+        escaped.append(byte)
+        zeros = 0 if byte else zeros + 1
+    return bytes(escaped)
+
+
+def _av1_metadata(hdr: HdrStatic) -> Iterator[bytes]:
+    if hdr.light is not None:
+        yield _obu(_METADATA_LIGHT + _light(hdr.light))
+    if hdr.mastering is not None:
+        display = hdr.mastering
+        points = (*display.red, *display.green, *display.blue, *display.white)
+        fixed = [min(0xFFFF, _fixed(value, _AV1_CHROMATICITY_UNITS)) for value in points]
+        luminances = _fixed(display.max_luminance, _AV1_MAX_UNITS), _fixed(display.min_luminance, _AV1_MIN_UNITS)
+        yield _obu(_METADATA_MASTERING + struct.pack(">8H2I", *fixed, *luminances))
+
+
+def _fixed(value: Fraction, units: int) -> int:
+    return round(value * units)
+
+
+def _obu(payload: bytes) -> bytes:
+    body = payload + b"\x80"
+    return _METADATA_OBU + bytes([len(body)]) + body  # both kinds are far below 128 bytes
+
+
+def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and the bytes of each OBU of a temporal unit (AV1 section 5.3).
+
+    Raises:
+        EngineFailed: an OBU has no size field, or goes past the end.
+    """
+    at = 0
+    while at < len(data):
+        head = data[at]
+        begin = at + (2 if head & 4 else 1)
+        size, begin = leb128(data, begin)
+        if not head & 2 or begin + size > len(data):
+            message = f"NVENC gave an AV1 packet that is cut short or has no sizes, at byte {at} of {len(data)}"
+            raise EngineFailed(message, "Try again on another device.")
+        yield head >> 3 & 15, data[at : begin + size]
+        at = begin + size
+
+
+def _parameter_sets(codec: Codec, data: bytes) -> Iterator[bytes]:
+    if codec is Codec.AV1:
+        yield from (unit for kind, unit in obus(data) if kind == _SEQUENCE_HEADER)
+        return
+    yield from (unit for unit in nal_units(data) if _nal_type(codec, unit) in _PARAMETER_SETS[codec])
+
+
+def _nal_type(codec: Codec, unit: bytes) -> int:
+    return unit[0] & 0x1F if codec is Codec.H264 else unit[0] >> 1 & 0x3F
+
+
+def _joined(codec: Codec, units: tuple[bytes, ...]) -> bytes:
+    return b"".join(units) if codec is Codec.AV1 else annex_b(units)

@@ -1,0 +1,201 @@
+"""One device's NVENC: what it can do, asked once, and its encoders, counted."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ....errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit
+from ...encode.nvenc_settings import NvencSettings
+from ...encode.settings import Codec
+from ...settle.nvenc_capabilities import SOFTWARE_STEP, EncoderCapabilities
+from ...settle.nvenc_surfaces import NvencSurface
+from ...watchdog import CallWatch, process_watch
+from ..cuda.memory_budget import MemoryBudget
+from .arguments import create_encoder_arguments
+from .errors import Evidence, nvenc_error
+
+__all__ = ["NvencDevice", "NvencEncoder"]
+
+_SESSION_BYTES: Final = 96 << 20
+"""A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
+_SPARE_SURFACES: Final = 8
+_NVENC: Final = "NVENC"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderCounts:
+    """Encoders of one process: open now, made so far, refused for their number, and open at the last refusal."""
+
+    open: int = 0
+    made: int = 0
+    refusals: int = 0
+    refused_at: int = 0
+
+
+class NvencDevice:
+    """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
+
+    Capabilities are asked once per codec: each question makes a whole CUDA context. Encoders are made anew for every
+    segment, so that no rate control state passes from one to the next.
+
+    Args:
+        package: the imported ``PyNvVideoCodec``.
+        free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None where nobody knows. Its own error is
+            passed on: the package says no more of a lost device than that a picture failed.
+        cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
+        watch: notices calls that do not return; None is the process's.
+        budget: the device's memory, which encoders take from; None has no bounds.
+    """
+
+    def __init__(
+        self,
+        package: Any,  # noqa: ANN401 - a module that publishes no types
+        *,
+        free_bytes: Callable[[], int | None] = lambda: None,
+        cuda_context: int = 0,
+        watch: CallWatch | None = None,
+        budget: MemoryBudget | None = None,
+    ) -> None:
+        self.package = package
+        self._budget = budget or MemoryBudget(None)
+        self.watch = process_watch() if watch is None else watch
+        self._free_bytes = free_bytes
+        self._handles = {"cudacontext": cuda_context} if cuda_context else {}
+        self._lock = threading.Lock()
+        self._capabilities: dict[Codec, EncoderCapabilities] = {}
+        self._counts = EncoderCounts()
+        self._abandoned: list[Any] = []
+
+    @property
+    def counts(self) -> EncoderCounts:
+        """How many encoders are open, were made, and were refused."""
+        return self._counts
+
+    def capabilities(self, codec: Codec) -> EncoderCapabilities:
+        """Return what the device can do with a codec, asking the driver the first time.
+
+        Raises:
+            EngineUnfit: there is no NVENC, or not for this codec.
+            DeviceError: the driver failed.
+        """
+        with self._lock:
+            if codec not in self._capabilities:
+                self._capabilities[codec] = self._asked(codec)
+            return self._capabilities[codec]
+
+    def open(
+        self, settings: NvencSettings, surface: NvencSurface, width: int, height: int, *, from_host: bool
+    ) -> "NvencEncoder":
+        """Make an encoder, having checked that the settings fit it and the device.
+
+        Raises:
+            Unsupported: no NVENC does that.
+            EngineUnfit: this device's does not.
+            SessionLimit: the driver opens no further encoder just now.
+            DeviceMemory: the device's memory does not hold one more.
+            DeviceError: the driver failed.
+        """
+        surface.check_codec(settings.codec)
+        needed_bytes = _session_bytes(settings, surface, width, height)
+        self.capabilities(settings.codec).check(settings, surface, width, height)
+        arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
+
+        def made() -> Any:  # noqa: ANN401 - publishes no types
+            try:
+                with self.watch.opening(_NVENC, "CreateEncoder"):
+                    return self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
+            except Exception as error:
+                found = self.mapped(error, needed_bytes, opening=True)
+                if isinstance(found, SessionLimit):
+                    self._count_refusal()
+                raise found from error
+
+        native = self._budget.spend(needed_bytes, made)
+        with self._lock:
+            self._counts = replace(self._counts, open=self._counts.open + 1, made=self._counts.made + 1)
+        return NvencEncoder(self, native, needed_bytes)
+
+    def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
+        """Return our error for the package's, with what is known of the device now; if that fails too, why it does."""
+        if isinstance(error, CodecfleetError):
+            return error
+        try:
+            free_bytes = self._free_bytes()
+        except CodecfleetError as broken:
+            return broken
+        evidence = Evidence(
+            opening=opening,
+            own_sessions=self._counts.open,
+            needed_bytes=needed_bytes,
+            free_bytes=free_bytes,
+        )
+        return nvenc_error(error, evidence)
+
+    def closed(self, needed_bytes: int) -> None:
+        """Count an encoder that is gone, and what it needed."""
+        self._budget.give_back(needed_bytes)
+        with self._lock:
+            self._counts = replace(self._counts, open=self._counts.open - 1)
+
+    def _count_refusal(self) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
+
+    def abandon(self, native: Any) -> None:  # noqa: ANN401 - publishes no types
+        """Keep an encoder of a lost device: destroying it makes the package end the process before anybody has heard.
+
+        Whoever hears renews the process, and the encoder goes with it.
+        """
+        with self._lock:
+            self._abandoned.append(native)
+
+    def _asked(self, codec: Codec) -> EncoderCapabilities:
+        try:
+            with self.watch.opening(_NVENC, "GetEncoderCaps"):
+                answer = dict(self.package.GetEncoderCaps(gpuid=0, codec=codec.value))
+        except Exception as error:
+            raise self.mapped(error, _SESSION_BYTES, opening=True) from error
+        if not answer or not answer.get("width_max", 1):
+            message = f"this GPU has no {codec} encoder"
+            raise EngineUnfit(message, SOFTWARE_STEP)
+        return EncoderCapabilities(codec, answer)
+
+
+class NvencEncoder:
+    """One open encoder of the package, with its faults mapped. Not thread-safe."""
+
+    def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:  # noqa: ANN401 - publishes no types
+        self._device = device
+        self._native: Any = native
+        self._needed_bytes = needed_bytes
+        self._is_lost = False
+
+    def call(self, name: str, *arguments: object, **named: object) -> Any:  # noqa: ANN401 - whatever it returns
+        """Call a method of the package's encoder.
+
+        Raises:
+            DeviceError: it failed.
+        """
+        try:
+            with self._device.watch.calling(_NVENC, name):
+                return getattr(self._native, name)(*arguments, **named)
+        except Exception as error:
+            found = self._device.mapped(error, self._needed_bytes, opening=False)
+            self._is_lost = isinstance(found, DeviceLost)
+            raise found from error
+
+    def close(self) -> None:
+        """Drop the encoder; the package ends its session with the object."""
+        if self._native is not None:
+            if self._is_lost:
+                self._device.abandon(self._native)
+            with self._device.watch.calling(_NVENC, "the session's end"):
+                self._native = None
+            self._device.closed(self._needed_bytes)
+
+
+def _session_bytes(settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> int:
+    window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
+    return _SESSION_BYTES + window * surface.frame_bytes(width, height)

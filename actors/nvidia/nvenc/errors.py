@@ -1,0 +1,129 @@
+"""What PyNvVideoCodec's encoder says when it fails, as one of our errors.
+
+The package raises one exception for all faults; its text holds ``Error code : N`` or ``returned error N``. N is an
+NVENCSTATUS where a function of the encoder is named (``nvEnc...``), a CUresult where CUDA's is; a fault of CUDA under
+the encoder is 20 with CUDA's name for it, and a fault of encoding a picture 20 alone. A session too many and
+too little memory have the same number, 10: what tells them apart is how much memory is free and who else encodes.
+Sources: Video Codec SDK, nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ....errors import CodecfleetError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit, SessionLimit
+from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
+
+__all__ = ["Evidence", "nvenc_error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of the device when an encoder fails. None is unknown.
+
+    ``needed_bytes`` is an estimate of what one session takes, ``free_bytes`` what the device has left.
+    ``own_sessions`` are encoders that this process has open. ``opening`` says that the fault came while the encoder
+    was being made.
+    """
+
+    opening: bool
+    own_sessions: int
+    needed_bytes: int
+    free_bytes: int | None = None
+
+
+_CODE: Final = re.compile(r"(?:error code\s*:|returned error|error code)\s*(\d+)", re.IGNORECASE)
+_CUDA: Final = re.compile(r"\bcu[A-Z]\w+\s*\(|CUDA(?: driver API)? error", re.ASCII)
+_ENCODER: Final = re.compile(r"nvEnc[A-Z]|NvEncoder|NvEncodeAPI|NV_ENC_ERR", re.ASCII)
+_DETAIL_CHARACTERS: Final = 200
+
+_OUT_OF_MEMORY, _CLIENT_KEY, _OLD_INTERFACE = 10, 21, 15
+_NO_ENGINE: Final = {1: "this GPU has no encoder", 2: "this GPU has no encoder", 22: "this GPU's encoder lacks it"}
+_REFUSED: Final = {
+    8: "the encoder refuses these settings",
+    12: "the encoder lacks these settings or this format",
+    _CLIENT_KEY: "the driver refuses this build of PyNvVideoCodec",
+}
+_GONE: Final = {3: "the device is no encoder's", 4: "the device is not valid", 5: "the device is not there any more"}
+_BUSY: Final = {13: "the bitstream is locked", 18: "the encoder is busy"}
+
+_CUDA_NAME: Final = re.compile(r"CUDA_ERROR_([A-Z_]+)")
+
+_NO_ENGINE_STEP: Final = "Encode on a GPU with NVENC, or in software: A100, A30, H100 and H200 have none."
+_FREE_STEP: Final = "Close other encoders on this GPU, or try again when they are done."
+
+
+def nvenc_error(error: BaseException, evidence: Evidence) -> CodecfleetError:
+    """Return our error for one that PyNvVideoCodec raised.
+
+    EngineUnfit where the GPU cannot do it; SessionLimit and DeviceMemory as the evidence says; DeviceLost where
+    nothing on the device will work before the process is renewed; EngineHung after a time-out; else EngineFailed.
+    """
+    text = str(error)
+    detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
+    name = _CUDA_NAME.search(text)
+    if name is not None:
+        return _cuda_error(result_named(name[1]), detail)
+    match = _CODE.search(text)
+    if match is None:
+        return _without_code(detail, evidence)
+    code = int(match[1])
+    if _CUDA.search(text) and not _ENCODER.search(text):
+        return _cuda_error(code, detail)
+    return _encoder_error(code, detail, evidence)
+
+
+def _without_code(detail: str, evidence: Evidence) -> CodecfleetError:
+    if "version" in detail.lower() and "driver" in detail.lower():
+        return _old_driver(detail)
+    if evidence.opening:
+        message = f"NVENC does not open: {detail}"
+        return EngineUnfit(message, "Use other settings, or a software encoder.")
+    message = f"NVENC failed: {detail}"
+    return EngineFailed(message, "Try again on another device.")
+
+
+def _old_driver(detail: str) -> CodecfleetError:
+    message = f"the driver is too old for this PyNvVideoCodec: {detail}"
+    return EngineUnfit(message, "Install driver branch 570 or later.")
+
+
+def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
+    """Return the error of a CUresult; None is one that tells of no more than the call that failed."""
+    kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
+    if kind is DeviceMemory:
+        message = f"the GPU's memory does not hold the encoder: {detail}"
+        return DeviceMemory(message, "Run fewer sessions on this GPU.")
+    fatal = FATAL_RESULTS.get(code or 0)
+    message = f"CUDA failed under NVENC{f', {fatal.why}' if fatal else ''}: {detail}"
+    return kind(message, "Look for Xid lines in dmesg.")
+
+
+def _encoder_error(code: int, detail: str, evidence: Evidence) -> CodecfleetError:
+    if code == _OUT_OF_MEMORY or (code == _CLIENT_KEY and evidence.opening and evidence.own_sessions):
+        return _session_or_memory(code, evidence)
+    if code == _OLD_INTERFACE:
+        return _old_driver(detail)
+    if code in _GONE:
+        return DeviceLost(f"NVENC: {_GONE[code]} (status {code})", "The worker is renewed.")
+    if code in _NO_ENGINE:
+        return EngineUnfit(f"{_NO_ENGINE[code]} (NVENC status {code})", _NO_ENGINE_STEP)
+    if code in _REFUSED and evidence.opening:
+        return EngineUnfit(f"{_REFUSED[code]} (NVENC status {code}): {detail}", "Use other settings, or software.")
+    reason = _BUSY.get(code, "it failed")
+    return EngineFailed(f"NVENC: {reason} (status {code}): {detail}", "Try again on another device.")
+
+
+def _session_or_memory(code: int, evidence: Evidence) -> CodecfleetError:
+    free, sessions = evidence.free_bytes, evidence.own_sessions
+    short = free < evidence.needed_bytes if free is not None else sessions == 0
+    counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one takes about "
+    counted += _mebibytes(evidence.needed_bytes)
+    # Only opening a session can exceed their number; memory can run out at any time.
+    if short or not evidence.opening:
+        return DeviceMemory(f"the GPU's memory does not hold the encoder (NVENC status {code}): {counted}", _FREE_STEP)
+    return SessionLimit(f"the driver opens no further encoder (NVENC status {code}): {counted}", _FREE_STEP)
+
+
+def _mebibytes(size_bytes: int | None) -> str:
+    return "unknown bytes" if size_bytes is None else f"{size_bytes / 2**20:.0f} MiB"

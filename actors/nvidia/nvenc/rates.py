@@ -1,0 +1,104 @@
+"""What steers the bitrate of an NVENC session while it encodes: all of it, and one change of it.
+
+Source: PyNvVideoCodec programming guide, section 2.3, "Reconfigure"; ``cq`` is newer.
+"""
+
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from ...encode.nvenc_settings import Multipass, NvencSettings, RateMode
+from ...encode.settings import RateChange
+
+__all__ = ["Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
+
+_COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
+_MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """All that may change. Rates are in bit/s, buffers in bits; 0 lets the driver choose."""
+
+    rc: RateMode
+    multipass: Multipass | None
+    bitrate: int
+    maxbitrate: int
+    vbvbufsize: int
+    vbvinit: int
+    fps: Fraction
+    cq: int
+
+
+def initial_rates(settings: NvencSettings, native: Any) -> Rates:  # noqa: ANN401 - the package's own structure
+    """Return the rates of an encoder that was made with ``settings``, and says ``native`` of itself."""
+    return Rates(
+        rc=settings.rc,
+        multipass=settings.multipass,
+        bitrate=int(native.averageBitrate),
+        maxbitrate=int(native.maxBitRate),
+        vbvbufsize=int(native.vbvBufferSize),
+        vbvinit=int(native.vbvInitialDelay),
+        fps=Fraction(int(native.frameRateNum), int(native.frameRateDen)),
+        cq=settings.cq or 0,
+    )
+
+
+def changed_rates(rates: Rates, change: RateChange) -> Rates:
+    """Return the rates after a change.
+
+    Raises:
+        ValueError: ``rc`` or ``multipass`` is none that there is.
+        TypeError: something that counts is no number.
+    """
+    given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
+    if "rc" in given:
+        given["rc"] = RateMode(given["rc"])
+    if "multipass" in given:
+        given["multipass"] = None if given["multipass"] == "off" else Multipass(given["multipass"])
+    if "fps" in given:
+        given["fps"] = _rate(given["fps"])
+    for name in _COUNTS & given.keys():
+        if not isinstance(given[name], int) or isinstance(given[name], bool):
+            message = f"{name} is a whole number, not {given[name]!r}"
+            raise TypeError(message)
+    wanted = replace(rates, **given)
+    # A constant rate has no peak beside it, and the driver's own default is one.
+    return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
+
+
+def _rate(fps: Any) -> Fraction:  # noqa: ANN401 - whatever a caller gives
+    try:
+        return Fraction(fps)
+    except (OverflowError, TypeError, ValueError, ZeroDivisionError):
+        message = f"fps is a number of frames a second, not {fps!r}"
+        raise TypeError(message) from None
+
+
+def check_rates(settings: NvencSettings, wanted: Rates) -> None:
+    """Hold new rates against the rules of the settings.
+
+    Raises:
+        Unsupported: they break one.
+    """
+    replace(
+        settings,
+        rc=wanted.rc,
+        multipass=wanted.multipass,
+        bitrate=wanted.bitrate or None,
+        maxbitrate=wanted.maxbitrate or None,
+        vbvbufsize=wanted.vbvbufsize or None,
+        vbvinit=wanted.vbvinit or None,
+        fps=wanted.fps,
+        cq=wanted.cq or None,
+    )
+
+
+def put_rates(wanted: Rates, native: Any) -> None:  # noqa: ANN401 - the package's own structure
+    """Write rates into the package's ``structEncodeReconfigureParams``."""
+    native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
+    native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])
+    native.averageBitrate, native.maxBitRate = wanted.bitrate, wanted.maxbitrate
+    native.vbvBufferSize, native.vbvInitialDelay = wanted.vbvbufsize, wanted.vbvinit
+    native.frameRateNum, native.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
+    native.targetQuality = wanted.cq

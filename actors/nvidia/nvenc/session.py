@@ -1,0 +1,222 @@
+"""An encoder session on NVENC: pictures of the host or the device in, packets out, exactly one for each.
+
+PyNvVideoCodec gives packets late (the first with the fourth picture, or later with B pictures) and numbers pictures
+itself, whatever input time stamp it is told. So pictures are given those same numbers, and their times are kept in a
+table of ours. Source: PyNvVideoCodec programming guide, section 2.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from av.video.frame import VideoFrame
+
+from ....errors import EncoderFailed, EngineFailed, Unsupported, UsageError
+from ...bitstream.access_points import RandomAccess, random_access_kind
+from ...bitstream.parameter_sets import max_reorder_frames
+from ...encode.session import EncodedPacket, EncoderSession, SessionState
+from ...encode.settings import Codec, EncoderSettings, RateChange
+from ...media.values import SeiMessage
+from ...settle.nvenc_surfaces import surface_for
+from ...surfaces.device_frame import TimedPicture
+from .bitstream import BitstreamWriter
+from .device import NvencDevice
+from .inputs import device_input, host_input
+from .rates import changed_rates, check_rates, initial_rates, put_rates
+
+__all__ = ["NvencSession"]
+
+_FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
+_PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
+_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
+_MOST_B_FRAMES: Final = 7
+"""More than any preset asks for: the bound where neither settings nor parameter sets state one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A picture whose packet has not come yet.
+
+    Its samples are held so long: the package copies them when it likes, and waits for no copy.
+    """
+
+    pts_ticks: int
+    surface: object
+
+
+class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
+    """One encoder on NVENC, made for one segment and dropped with it.
+
+    Software frames carry their time and must be in the settings' size, pixel format and time base; everything else
+    comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are.
+
+    Args:
+        device: whose NVENC.
+        settings: what to encode, how and in which time base; settled for NVENC.
+        from_host: where the pictures are: in host memory, or on the device. There they must be complete when they are
+            given: the package waits for no stream.
+
+    Raises:
+        Unsupported: no NVENC does that; the message names the setting.
+        EngineUnfit: this device's does not, or there is none.
+        SessionLimit, DeviceMemory: no further encoder fits just now.
+        DeviceError: the device failed.
+    """
+
+    def __init__(
+        self,
+        device: NvencDevice,
+        settings: EncoderSettings,
+        *,
+        from_host: bool = True,
+    ) -> None:
+        picture = settings.format
+        self._settings = settings
+        self.name = settings.implementation
+        if settings.nvenc is None:
+            message = f"{settings.implementation} was not settled for NVENC"
+            raise UsageError(message, "Settle the encoder again.")
+        self._nvenc = settings.nvenc
+        self._surface = surface_for(picture.pix_fmt)
+        self._from_host = from_host
+        self._package = device.package
+        size = (picture.width, picture.height)
+        self._encoder = device.open(self._nvenc, self._surface, *size, from_host=from_host)
+        try:
+            self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
+            self._reorder_frames = self._stated_reorder_frames()
+            self._rates = initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
+        except BaseException:
+            self._encoder.close()
+            raise
+        self._waiting: dict[int, _Waiting] = {}
+        self._taken = 0
+        self._last_pts_ticks: int | None = None
+        self._given = 0
+
+    @property
+    def extradata(self) -> bytes:
+        """The parameter sets, with the picture's colour and aspect ratio written into them."""
+        return self._writer.extradata
+
+    @property
+    def reorder_frames(self) -> int:
+        """By how many pictures the encoder may reorder: as its parameter sets state it, else as B pictures allow."""
+        return self._reorder_frames
+
+    def encode(
+        self,
+        picture: VideoFrame | TimedPicture,
+        *,
+        keyframe: bool = False,
+        sei_messages: Sequence[SeiMessage] = (),
+    ) -> list[EncodedPacket]:
+        """Encode one picture and return the packets that are ready, in decoding order.
+
+        Raises:
+            EncoderFailed: the picture does not fit the settings, or is no later than the one before it.
+            DeviceError: the device failed, or gave something impossible.
+        """
+        self._require_open()
+        pixels, pts_ticks = self._timed(picture)
+        size = (self._settings.format.width, self._settings.format.height)
+        if self._from_host:
+            surface: object = host_input(pixels, self._surface, *size)
+        else:
+            surface = device_input(pixels, self._surface, *size)
+        number = self._taken
+        self._waiting[number] = _Waiting(pts_ticks, surface)
+        self._taken, self._last_pts_ticks = number + 1, pts_ticks
+        flags = _FORCE_IDR if keyframe or not number else 0
+        found = self._encoder.call("Encode", surface, *self._picture_parameters(number, flags, sei_messages))
+        return [self._packet(entry) for entry in found]
+
+    def finish(self) -> list[EncodedPacket]:
+        """Return the packets the encoder still held, and check that every picture came out.
+
+        Raises:
+            DeviceError: the device failed, gave something impossible, or pictures are missing.
+        """
+        self._require_open()
+        packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
+        self._state = SessionState.FINISHED
+        if self._waiting:
+            first = next(iter(self._waiting.values())).pts_ticks
+            message = f"{self.name} swallowed {len(self._waiting)} pictures, the first at {first}"
+            raise EngineFailed(message, _ADVICE)
+        return packets
+
+    def close(self) -> None:
+        """End the driver's session now."""
+        self._state = SessionState.CLOSED
+        self._encoder.close()
+        self._waiting.clear()
+
+    def reconfigure(self, change: RateChange) -> None:
+        """Change what steers the bitrate from the next picture on.
+
+        Raises:
+            Unsupported: the values contradict each other.
+            DeviceError: the driver refuses them; the session goes on with the old ones.
+        """
+        self._require_open()
+        try:
+            wanted = changed_rates(self._rates, change)
+        except (TypeError, ValueError) as error:
+            message = f"{self.name} cannot change its rates like that: {error}"
+            raise Unsupported(message, "docs/frames.md has what RateChange takes.") from None
+        check_rates(self._nvenc, wanted)
+        native = self._encoder.call("GetEncodeReconfigureParams")
+        put_rates(wanted, native)
+        if not self._encoder.call("Reconfigure", native):
+            message = f"{self.name} did not take the new rates"
+            raise EngineFailed(message, "Open a new session with them.")
+        self._rates = wanted
+        self._writer.parameters_may_change()
+
+    def _stated_reorder_frames(self) -> int:
+        if self._settings.codec is Codec.AV1:
+            return 0
+        stated = max_reorder_frames(self._settings.codec, self.extradata)
+        if stated is not None:
+            return stated
+        return _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
+
+    def _timed(self, picture: VideoFrame | TimedPicture) -> tuple[object, int]:
+        pts_ticks = picture.pts_ticks if isinstance(picture, TimedPicture) else picture.pts
+        wanted = self._settings.time_base
+        if isinstance(picture, VideoFrame) and picture.time_base != wanted:
+            message = f"{self.name} got a picture in ticks of {picture.time_base}, not of {wanted}"
+            raise EncoderFailed(message)
+        last = self._last_pts_ticks
+        if pts_ticks is None or (last is not None and pts_ticks <= last):
+            message = f"{self.name} got a picture at {pts_ticks} after one at {last}"
+            raise EncoderFailed(message)
+        return (picture.pixels if isinstance(picture, TimedPicture) else picture), pts_ticks
+
+    def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
+        if sei_messages:  # the package has no structure for both, and numbers this picture as the others
+            return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
+        parameters = self._package.NV_ENC_PIC_PARAMS()
+        parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
+        return (parameters,)
+
+    def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
+        number, data = int(entry["timestamp"]), bytes(entry["data"])
+        if number not in self._waiting:
+            message = f"{self.name} returned a packet of picture {number}, which is not waiting"
+            raise EngineFailed(message, _ADVICE)
+        is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
+        if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
+            message = f"{self.name} called a picture a keyframe that is none"
+            raise EngineFailed(message, _ADVICE)
+        if not self._given and not is_keyframe:
+            message = f"{self.name} began with a picture that is no keyframe"
+            raise EngineFailed(message, _ADVICE)
+        # Numbers are the order of presentation: a picture may be coded before its turn, but only so long after it.
+        if self._given - number > self._reorder_frames:
+            message = f"{self.name} reordered picture {number} by more than {self._reorder_frames}"
+            raise EngineFailed(message, _ADVICE)
+        self._given += 1
+        payload = self._writer.packet(data, is_keyframe=is_keyframe)
+        return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)

@@ -1,0 +1,1 @@
+"""One segment's way through a process: decode, filter, encode."""

@@ -1,0 +1,162 @@
+"""Encoding one segment: walk its pictures, filter, encode, and say what went in and out."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import EncoderFailed
+from ..decode.decoding import DecodeRange, PictureT
+from ..device.work import Work, WorkContext
+from ..encode.session import EncodedPacket, EncoderSession
+from ..encode.settings import EncoderSettings
+from ..encode.software import SoftwareEncoder
+from ..media.timeline import is_increasing
+from ..surfaces.device_frame import TimedPicture
+from .decode_path import DecodePath, encode_paths
+from .filtering import FilterSettings
+from .walk import SegmentTally, SegmentWalk, decode_on_first
+
+__all__ = ["EncodeSegment", "EncodedSegment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EncodedSegment:
+    """One encoded segment. Arrays have one entry per packet, in decoding order; times are ticks of the source."""
+
+    segment: int
+    pts_ticks: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]
+    keyframes: NDArray[np.bool_]
+    payload: NDArray[np.uint8]
+    extradata: bytes
+    tally: SegmentTally
+    resized: Mapping[tuple[int, int], int]
+    encode_s: float
+    wall_s: float
+
+    @property
+    def frames_out(self) -> int:
+        """How many pictures are in the payload."""
+        return len(self.pts_ticks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeSegment(Work[EncodedSegment]):
+    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
+
+    ``require_device`` waits for a device's decoder however long it takes, where one is there.
+    """
+
+    segment: int
+    decode: DecodeRange
+    start_ticks: int | None
+    end_ticks: int | None
+    filters: FilterSettings
+    encoder: EncoderSettings
+    require_device: bool = False
+
+    def run(self, context: WorkContext) -> EncodedSegment:
+        """Run in the calling thread.
+
+        Raises:
+            InputError: the source cannot be read any more.
+            EncoderFailed: the encoder or a filter refused a picture.
+            DeviceError: the device is lost, hangs, or cannot encode; what it cannot decode, software does.
+            Cancelled: somebody cancelled the work.
+        """
+        frames_done = context.frames_done
+        with encode_paths(context.device, self.encoder, self.filters, require_device=self.require_device) as paths:
+            return decode_on_first(
+                paths,
+                lambda path, fallback: _Run(self, context, path, fallback).result(),
+                lambda: context.start_over(frames_done),
+            )
+
+
+class _Run(Generic[PictureT]):
+    """The state of one run of one segment."""
+
+    def __init__(self, work: EncodeSegment, context: WorkContext, path: DecodePath[PictureT], fallback: str) -> None:
+        self._work = work
+        self._context = context
+        self._path = path
+        self._chain = path.open_chain(work.filters, work.decode.time_base)
+        self._walk: SegmentWalk[PictureT, PictureT] = SegmentWalk(
+            work.decode,
+            (work.start_ticks, work.end_ticks),
+            path,
+            fallback,
+            make=self._chain.push,
+            finish=self._chain.finish,
+            seen=partial(context.advance, 0),
+            neighbours=work.filters.has_memory,
+        )
+        self._packets: list[EncodedPacket] = []
+        self._encode_s = 0.0
+        self._base_ticks: int | None = None
+
+    def result(self) -> EncodedSegment:
+        began = time.perf_counter()
+        with closing(self._chain), self._open_encoder() as encoder:
+            with closing(self._walk.results()) as frames:
+                for ticks, frame in frames:
+                    self._encode(encoder, ticks, frame)
+            self._packets += self._timed(encoder.finish)
+            extradata = encoder.extradata
+        self._check_count()
+        return self._packed(extradata, time.perf_counter() - began)
+
+    def _open_encoder(self) -> EncoderSession[Any]:
+        settings, device = self._work.encoder, self._context.device
+        if device is None or not settings.on_device:
+            return SoftwareEncoder(settings)
+        return device.open_encoder(settings, from_host=self._path.device is None)
+
+    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - of either memory
+        # Relative to the segment, so that an encoder never sees how late in the track it works.
+        self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
+        if self._path.device is None:
+            frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base
+        else:
+            frame = TimedPicture(frame.frame, ticks - self._base_ticks)
+        self._packets += self._timed(partial(encoder.encode, frame))
+        self._context.advance()
+
+    def _timed(self, call: Callable[[], list[EncodedPacket]]) -> list[EncodedPacket]:
+        began = time.perf_counter()
+        packets = call()
+        self._encode_s += time.perf_counter() - began
+        return packets
+
+    def _check_count(self) -> None:
+        given = sorted(self._pts_ticks())
+        if given != self._walk.taken:
+            message = f"segment {self._work.segment}: {len(self._walk.taken)} frames went in and {len(given)} came out"
+            raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
+        if not is_increasing(given):
+            message = f"segment {self._work.segment}: two frames share one presentation time"
+            raise EncoderFailed(message, "Please report it with the input.")
+
+    def _pts_ticks(self) -> list[int]:
+        return [packet.pts_ticks + (self._base_ticks or 0) for packet in self._packets]
+
+    def _packed(self, extradata: bytes, wall_s: float) -> EncodedSegment:
+        packets = self._packets
+        return EncodedSegment(
+            segment=self._work.segment,
+            pts_ticks=np.array(self._pts_ticks(), dtype=np.int64),
+            sizes_bytes=np.array([len(p.payload) for p in packets], dtype=np.int64),
+            keyframes=np.array([p.is_keyframe for p in packets], dtype=np.bool_),
+            payload=np.frombuffer(b"".join(p.payload for p in packets), dtype=np.uint8),
+            extradata=extradata,
+            tally=self._walk.tally(),
+            resized=dict(self._chain.resized),
+            encode_s=self._encode_s,
+            wall_s=wall_s,
+        )

@@ -1,0 +1,163 @@
+"""What happens to a picture between decoder and encoder: deinterlacing, scaling, pixel conversion.
+
+Every filter keeps a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
+``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeVar
+
+import av.error
+import av.filter
+from av.filter.context import FilterContext
+from av.video.frame import VideoFrame
+
+from ...errors import Unsupported
+from ..encode.pix_fmt import is_rgb
+from ..media.values import VideoFormat
+
+__all__ = ["LOOK_AHEAD_FRAMES", "WARM_UP_FRAMES", "FilterChain", "FilterSettings"]
+
+ResultT = TypeVar("ResultT")
+
+FULL_RANGE = 2
+_MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
+"""What RGB is converted by, as H.273 numbers and the filter names it."""
+
+WARM_UP_FRAMES = 2
+LOOK_AHEAD_FRAMES = 2
+"""bwdif looks one frame back and one ahead; the second is a margin for its field history."""
+
+SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
+"""Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """What to do to every picture so that it becomes ``output``.
+
+    ``on_device`` has the encoding device do it, which knows no deinterlacing, and only for pictures that are encoded
+    there: its results are not software's.
+    """
+
+    output: VideoFormat
+    deinterlace: Literal["off", "auto", "on"] = "off"
+    on_device: bool = False
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether a frame's result depends on its neighbours."""
+        return self.deinterlace != "off"
+
+
+class FilterChain:
+    """Turns decoded frames into the encoder's input, one graph for each input format that comes along."""
+
+    def __init__(self, settings: FilterSettings, time_base: Fraction) -> None:
+        self._settings = settings
+        self._time_base = time_base
+        self._shape: tuple[int, int, str] | None = None
+        self._graph: av.filter.Graph | None = None
+        self.resized: Counter[tuple[int, int]] = Counter()
+
+    def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
+        """Take a source frame and yield what is ready: (ticks, frame), in order.
+
+        Raises:
+            Unsupported: FFmpeg cannot convert this picture.
+        """
+        shape = (frame.width, frame.height, frame.format.name)
+        if shape != self._shape:
+            yield from self.finish()
+            self._shape = shape
+            self._graph = self._mapped(lambda: self._build(frame)) if self._is_needed(frame) else None
+        output = self._settings.output
+        if (frame.width, frame.height) != (output.width, output.height):
+            self.resized[frame.width, frame.height] += 1
+        frame.pts, frame.time_base = ticks, self._time_base
+        if self._graph is None:
+            yield ticks, frame
+            return
+        graph = self._graph
+        self._mapped(lambda: graph.push(frame))
+        yield from self._pull()
+
+    def finish(self) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield what the filters still hold."""
+        if self._graph is not None:
+            graph = self._graph
+            self._mapped(lambda: graph.push(None))
+            yield from self._pull()
+        self.close()
+
+    def close(self) -> None:
+        """Drop the graph, and what it still holds. Idempotent."""
+        self._graph, self._shape = None, None
+
+    def _mapped(self, call: Callable[[], ResultT]) -> ResultT:
+        try:
+            return call()
+        except (av.error.BlockingIOError, av.error.EOFError):
+            raise
+        except (av.error.FFmpegError, ValueError, NotImplementedError) as error:
+            width, height, pix_fmt = self._shape or (0, 0, "")
+            message = f"a picture of {width}x{height} {pix_fmt} cannot be converted: {error}"
+            raise Unsupported(message, "Try another --pix-fmt or --scale, or leave them out.") from error
+
+    def _is_needed(self, frame: VideoFrame) -> bool:
+        return self._settings.has_memory or self._converts(frame)
+
+    def _converts(self, frame: VideoFrame) -> bool:
+        output = self._settings.output
+        shape = (frame.width, frame.height, frame.format.name)
+        return shape != (output.width, output.height, output.pix_fmt)
+
+    def _build(self, frame: VideoFrame) -> av.filter.Graph:
+        graph = av.filter.Graph()
+        # Slice threads inside a filter would only compete with the other segments.
+        graph.threads = 1
+        contexts = [graph.add("buffer", self._describe(frame))]
+        contexts += self._filters(graph, frame)
+        contexts += [graph.add("settb", str(self._time_base)), graph.add("buffersink")]
+        graph.link_nodes(*contexts)
+        graph.configure()
+        return graph
+
+    def _describe(self, frame: VideoFrame) -> str:
+        colour = self._settings.output.colour
+        # RGB is its own matrix, at full range.
+        matrix, levels = (0, FULL_RANGE) if is_rgb(frame.format.name) else (colour.matrix, colour.range)
+        return (
+            f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base={self._time_base}"
+            f":pixel_aspect=1/1:colorspace={matrix}:range={levels}"
+        )
+
+    def _filters(self, graph: av.filter.Graph, frame: VideoFrame) -> list[FilterContext]:
+        output = self._settings.output
+        filters = []
+        if self._settings.has_memory:
+            which = "interlaced" if self._settings.deinterlace == "auto" else "all"
+            filters.append(graph.add("bwdif", f"mode=send_frame:parity=auto:deint={which}"))
+        if self._converts(frame):
+            # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
+            levels = "full" if output.colour.range == FULL_RANGE else "limited"
+            rgb = is_rgb(frame.format.name)
+            given = "full" if rgb else levels
+            size = f"w={output.width}:h={output.height}:flags={SCALE_FLAGS}:in_range={given}:out_range={levels}"
+            if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
+                size += f":out_color_matrix={matrix}"
+            filters.append(graph.add("scale", size))
+            filters.append(graph.add("format", output.pix_fmt))
+        return filters
+
+    def _pull(self) -> Iterator[tuple[int, VideoFrame]]:
+        while self._graph is not None:
+            try:
+                frame = self._mapped(self._graph.pull)
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return
+            if isinstance(frame, VideoFrame) and frame.pts is not None:
+                yield frame.pts, frame

@@ -1,0 +1,218 @@
+"""The one walk over a segment's pictures: encoding, frames and inference all take theirs from it.
+
+A range is decoded on one path; the pictures at both seams are hashed, those of the segment are handed on, and damage
+is counted. Where a device gives up, the next path decodes the segment from its beginning: what came so far may rest on
+pictures that are in doubt.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from ...errors import DeviceError, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit
+from ..decode.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, PictureT, decode_range, picture_hash
+from ..decode.read_ahead import read_ahead
+from ..media.timeline import Mended
+from .decode_path import DecodePath
+from .filtering import LOOK_AHEAD_FRAMES
+
+__all__ = ["NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "SegmentTally", "SegmentWalk", "decode_on_first"]
+
+_FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
+"""What the next path makes good. Any other error says that the device, its process or the source is at its end."""
+NAMED_DAMAGED_FRAMES: Final = 16
+"""How many damaged pictures of a segment are named; all are counted."""
+READ_AHEAD_FRAMES: Final = 4
+"""Decoded pictures that wait for their taker: enough that neither waits for the other's every picture."""
+SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
+"""How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead anyway."""
+
+MadeT = TypeVar("MadeT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTally:
+    """What a walk over a segment met. Times are ticks of the source, or wall seconds.
+
+    ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after its
+    end; ``first_ticks`` and ``last_ticks`` belong to the first and last of its ``frames``, and ``damaged_ticks`` to the
+    first ``NAMED_DAMAGED_FRAMES`` of its ``corrupt_frames``. ``decoded_by`` is the decoder's name, and ``fallback``
+    says why it is not the device's, "" where there is nothing to say.
+    """
+
+    frames: int = 0
+    seam_before: tuple[PictureHash, ...] = ()
+    seam_after: tuple[PictureHash, ...] = ()
+    first_ticks: int | None = None
+    last_ticks: int | None = None
+    failed_packets: int = 0
+    corrupt_frames: int = 0
+    damaged_ticks: tuple[int, ...] = ()
+    first_damaged_packet: int | None = None
+    mended: Mended = field(default_factory=Mended)
+    decode_s: float = 0.0
+    decoded_by: str = SOFTWARE.name
+    fallback: str = ""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether decoding met damage."""
+        return self.first_damaged_packet is not None
+
+
+class _GaveUp(Exception):
+    """A path's decoder gave up; another may do it."""
+
+    def __init__(self, error: DeviceError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class SegmentWalk(Generic[PictureT, MadeT]):
+    """One walk over a segment on one path. Used once, by one thread.
+
+    Args:
+        range_: what to decode.
+        interval: the segment is what is presented in [start, end), in ticks; None is unbounded.
+        path: who decodes.
+        fallback: why not on a better path.
+        make: makes (ticks, picture) of the segment, or of its neighbourhood, into what is wanted: (ticks, made).
+        finish: gives what ``make`` still held at the end.
+        seen: called after each decoded picture; what it raises ends the walk.
+        neighbours: ``make`` must see the pictures around the segment too, for filters with memory.
+        in_thread: decode ahead in another thread.
+    """
+
+    def __init__(
+        self,
+        range_: DecodeRange,
+        interval: tuple[int | None, int | None],
+        path: DecodePath[PictureT],
+        fallback: str = "",
+        *,
+        make: Callable[[int, PictureT], Iterable[tuple[int, MadeT]]],
+        finish: Callable[[], Iterable[tuple[int, MadeT]]] = tuple,
+        seen: Callable[[], object],
+        neighbours: bool = False,
+        in_thread: bool = True,
+    ) -> None:
+        self._range = range_
+        self._interval = interval
+        self._path = path
+        self._fallback = fallback
+        self._make = make
+        self._finish = finish
+        self._seen = seen
+        self._neighbours = neighbours
+        self._in_thread = in_thread
+        self.met = DecodeTally()
+        self.before: list[PictureHash] = []
+        self.after: list[PictureHash] = []
+        self.taken: list[int] = []
+
+    def results(self) -> Generator[tuple[int, MadeT]]:
+        """Yield (ticks, made) of the segment, in order; close it where it is not read to its end.
+
+        Raises:
+            InputError: the source cannot be read.
+            DeviceError: the device is at its end.
+            Exception: what ``make``, ``finish`` and ``seen`` raise.
+        """
+        try:
+            with closing(self._pictures()) as pictures:
+                for ticks, picture in pictures:
+                    for moment, made in self._make(ticks, picture):
+                        if self._holds(moment):
+                            yield moment, made
+                for moment, made in self._finish():
+                    if self._holds(moment):
+                        yield moment, made
+        except _FALLS_BACK as error:
+            raise _GaveUp(error) from error
+
+    def tally(self) -> SegmentTally:
+        """Return what was met; complete once ``results`` was read to its end."""
+        met = self.met
+        damaged_ticks = [ticks for ticks in met.damaged_ticks if self._holds(ticks)]
+        return SegmentTally(
+            frames=len(self.taken),
+            seam_before=tuple(self.before),
+            seam_after=tuple(self.after),
+            first_ticks=self.taken[0] if self.taken else None,
+            last_ticks=self.taken[-1] if self.taken else None,
+            failed_packets=met.failed_packets,
+            corrupt_frames=len(damaged_ticks),
+            damaged_ticks=tuple(damaged_ticks[:NAMED_DAMAGED_FRAMES]),
+            first_damaged_packet=met.first_damaged_packet,
+            mended=met.mended,
+            decode_s=met.decode_s,
+            decoded_by=self._path.decoder.name,
+            fallback=self._fallback,
+        )
+
+    def _pictures(self) -> Generator[tuple[int, PictureT]]:
+        """Yield the source pictures that ``make`` must see, and hash those at both seams."""
+        start, end = self._interval
+        decoded = decode_range(self._range, self.met, self._path.decoder)
+        if self._in_thread:
+            decoded = read_ahead(decoded, READ_AHEAD_FRAMES)
+        with ExitStack() as stack, closing(decoded):
+            hashed = _hash_on(self._path, stack)
+            for ticks, picture in decoded:
+                self._seen()
+                if start is not None and ticks < start:
+                    if self._neighbours:
+                        yield ticks, picture
+                    continue
+                if len(self.before) < SEAM_FRAMES:
+                    self.before.append(hashed(ticks, picture))
+                if end is None or ticks < end:
+                    self.taken.append(ticks)
+                    yield ticks, picture
+                elif len(self.after) < SEAM_FRAMES:
+                    self.after.append(hashed(ticks, picture))
+                    if self._neighbours:
+                        yield ticks, picture
+
+    def _holds(self, ticks: int) -> bool:
+        start, end = self._interval
+        return (start is None or ticks >= start) and (end is None or ticks < end)
+
+
+def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any], PictureHash]:
+    """Return what hashes a path's pictures, the same wherever they lie; what it opens, ``stack`` closes."""
+    if path.device is None:
+        return picture_hash
+    mover = stack.enter_context(closing(path.device.open_mover()))
+    return lambda ticks, picture: picture_hash(ticks, mover.to_host(picture))
+
+
+def decode_on_first(
+    paths: Iterable[DecodePath[Any]],
+    decode: Callable[[DecodePath[Any], str], ResultT],
+    start_over: Callable[[], object] = bool,
+) -> ResultT:
+    """Return what ``decode`` makes of the first path whose decoder does not give up.
+
+    Args:
+        paths: the best first; one at least.
+        decode: walks a segment on a path; the text says why not on a better one.
+        start_over: called before ``decode`` is called again.
+
+    Raises:
+        DeviceError: the last path's decoder gave up, or the device is at its end.
+        Exception: what else ``decode`` raises.
+    """
+    left = deque(paths)
+    fallback = left[0].reason
+    while True:
+        try:
+            return decode(left.popleft(), fallback)
+        except _GaveUp as gave_up:
+            if not left:
+                raise gave_up.error from gave_up.error.__cause__
+            fallback = gave_up.error.message
+        start_over()

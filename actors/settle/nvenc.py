@@ -1,0 +1,229 @@
+"""From a request's quality, rates and preset to one settled NVENC encoder.
+
+The same request gives the same settings everywhere, but for what a device lacks (B pictures, look-ahead): that is
+looked up first and is part of the settings, so that two kinds of device are two encoder kinds and never meet in one
+track. Sources: PyNvVideoCodec programming guide, sections 2.4 and 2.5; the Video Codec SDK's advice for encoding where
+delay does not matter (variable rate, a buffer of some seconds, B pictures, look-ahead, adaptive quantization). The
+scales and presets here were chosen by those documents; none of them was measured on NVENC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from ...errors import Unsupported, UsageError
+from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, TuningInfo
+from ..encode.profiles import INITIAL_FULLNESS, NVENC_PROFILES, Options, gop_frames, preset_index
+from ..encode.settings import Codec, EncoderSettings, RateControl
+from ..media.values import VideoFormat
+from .nvenc_capabilities import EncoderCapabilities
+from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
+from .nvenc_surfaces import surface_for
+
+__all__ = ["NvencRequest", "nvenc_kind", "nvenc_objection", "nvenc_request", "settle_nvenc"]
+
+_PEAK_SHARE, _BUFFER_S = 2, 4
+"""Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
+_RESERVED: Final[Mapping[str, str]] = {
+    "codec": "use the codec of the request",
+    "fps": "the picture settles it",
+    "repeatspspps": "codecfleet settles how parameter sets are laid out",
+}
+"""Settings that are never a request's, and why or by what."""
+_OF_ONE_SESSION: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
+        "use --quality, --bitrate, --maxrate and --bufsize",
+    ),
+    **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
+    "timinginfo": "pictures are shown at the source's times",
+}
+"""Settings that a job of many segments settles itself; ``Fleet.encode`` has one session, and takes them."""
+_RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
+_STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvencRequest:
+    """What NVENC is asked for, before a device says what it can do; ``nvenc_request`` reads one.
+
+    ``rate`` None is the codec's default quality. ``options`` are settings by NVENC's names (docs/nvenc.md), which
+    override ours. ``single_session`` says that one session encodes the output from its first picture to its last.
+    """
+
+    codec: Codec
+    rate: RateControl | None = None
+    preset: int = 4
+    options: tuple[tuple[str, NvencValue], ...] = ()
+    single_session: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effort:
+    """What a preset of ours asks of NVENC, where the device has it."""
+
+    preset: Preset
+    b_frames: int
+    multipass: Multipass | None = None
+    lookahead: int | None = None
+    adaptive: bool = False
+
+
+_EFFORTS: Final = (
+    _Effort(preset=Preset.P1, b_frames=0),
+    _Effort(preset=Preset.P2, b_frames=0),
+    _Effort(preset=Preset.P3, b_frames=2),
+    _Effort(preset=Preset.P4, b_frames=3, multipass=Multipass.QUARTER, adaptive=True),
+    _Effort(preset=Preset.P5, b_frames=3, multipass=Multipass.QUARTER, lookahead=16, adaptive=True),
+    _Effort(preset=Preset.P6, b_frames=3, multipass=Multipass.FULL, lookahead=16, adaptive=True),
+    _Effort(preset=Preset.P7, b_frames=4, multipass=Multipass.FULL, lookahead=24, adaptive=True),
+)
+"""By our presets 1 to 7."""
+
+
+def nvenc_request(
+    codec: Codec,
+    *,
+    rate: RateControl | None = None,
+    preset: int = 4,
+    options: Options = (),
+    single_session: bool = False,
+) -> NvencRequest:
+    """Return a request for NVENC, its options read.
+
+    Raises:
+        Unsupported: an option is unknown, is not the user's to set, or does not take its value; the message names it.
+    """
+    for key, _ in options:
+        if key in _RESERVED:
+            message = f"NVENC setting {key} cannot be set: {_RESERVED[key]}"
+            raise Unsupported(message, "Leave it out.")
+        if key in _OF_ONE_SESSION and not single_session:
+            message = f"NVENC setting {key} is not a job's to set: {_OF_ONE_SESSION[key]}"
+            raise Unsupported(message, "Leave it out, or encode frames with Fleet.encode.")
+    read = tuple((key, read_option(key, text)) for key, text in options)
+    return NvencRequest(codec=codec, rate=rate, preset=preset, options=read, single_session=single_session)
+
+
+def nvenc_objection(codec: Codec, picture: VideoFormat) -> str:
+    """Return why no NVENC encodes such pictures; "" where one may."""
+    profile = NVENC_PROFILES.get(codec)
+    if profile is None:
+        return f"NVENC has no {codec} encoder"
+    if picture.pix_fmt not in profile.pix_fmts:
+        return f"NVENC does not encode {codec} in {picture.pix_fmt}"
+    across, down = surface_for(picture.pix_fmt).chroma.value
+    if picture.width % across or picture.height % down:
+        return f"NVENC takes no {picture.pix_fmt} of {picture.width}x{picture.height}"
+    return ""
+
+
+def settle_nvenc(
+    request: NvencRequest, picture: VideoFormat, time_base: Fraction, capabilities: EncoderCapabilities
+) -> EncoderSettings:
+    """Return the settings of NVENC's encoder on a device with those capabilities; ``picture`` is what goes in.
+
+    Raises:
+        UsageError: the preset or the quality is out of range, or the rates contradict each other.
+        Unsupported: no NVENC takes the format, the rate mode or one of the options.
+        EngineUnfit: this device's does not.
+    """
+    codec = request.codec
+    if objection := nvenc_objection(codec, picture):
+        raise Unsupported(objection, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
+    profile = NVENC_PROFILES[codec]
+    effort = _EFFORTS[preset_index(request.preset)]
+    rate = profile.settled_rate(request.rate)
+    ours = _effort_options(effort, capabilities) | _rate_options(rate) | _structure_options(codec, picture.frame_rate)
+    given = dict(request.options)
+    chosen = _with_modes(ours, given, request.rate) if request.single_session else ours | given
+    settings = NvencSettings(**({"codec": codec} | chosen))
+    capabilities.check(settings, surface_for(picture.pix_fmt), picture.width, picture.height)
+    return EncoderSettings(
+        codec=codec,
+        implementation=profile.implementation,
+        nvenc=settings,
+        format=picture,
+        time_base=time_base,
+        threads=1,
+        rate=rate,
+    )
+
+
+def nvenc_kind(settings: NvencSettings, *, package: str, architecture: str, driver_branch: str) -> str:
+    """Return what the output's bytes depend on besides the pictures, as one stable line.
+
+    Two GPUs of one architecture under one driver branch are taken to give the same bytes (documented nowhere, not
+    measured); anything else is another kind.
+    """
+    name = NVENC_PROFILES[settings.codec].implementation
+    options = " ".join(f"{key}={value}" for key, value in settings_to_options(settings))
+    return f"{name} PyNvVideoCodec-{package} {architecture} r{driver_branch} {options}"
+
+
+def _rate_options(rate: RateControl) -> dict[str, Any]:
+    if rate.bitrate_bps is not None:
+        buffer_bits = rate.bufsize_bits or _BUFFER_S * rate.bitrate_bps
+        return {
+            "rc": RateMode.VBR,
+            "bitrate": rate.bitrate_bps,
+            "maxbitrate": rate.maxrate_bps or _PEAK_SHARE * rate.bitrate_bps,
+            "vbvbufsize": buffer_bits,
+            "vbvinit": int(buffer_bits * INITIAL_FULLNESS),
+        }
+    if rate.maxrate_bps is not None:
+        message = "NVENC has no maximal rate beside a quality: PyNvVideoCodec erases it"
+        raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or --quality alone.")
+    return {"rc": RateMode.VBR, "cq": rate.quality}
+
+
+def _structure_options(codec: Codec, frame_rate: Fraction) -> dict[str, Any]:
+    # Groups of pictures are of one length and begin with an IDR picture, so every one of them is closed.
+    frames = gop_frames(frame_rate)
+    options = {"fps": frame_rate, "gop": frames, "idrperiod": frames}
+    return options if codec is Codec.AV1 else options | {"repeatspspps": False}
+
+
+def _effort_options(effort: _Effort, capabilities: EncoderCapabilities) -> dict[str, Any]:
+    return {
+        "preset": effort.preset,
+        "bf": min(effort.b_frames, capabilities.b_frames_max),
+        "multipass": effort.multipass,
+        "lookahead": effort.lookahead if capabilities.has("lookahead") else None,
+        "aq": 0 if effort.adaptive else None,
+    }
+
+
+def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
+    """Lay a single session's own settings over ours, and leave out what of ours contradicts them."""
+    is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
+    is_constant = "constqp" in given or is_lossless
+    mode = given.get("rc", RateMode.CONSTQP if is_constant else RateMode.VBR)
+    if rate is not None and _contradicts(rate, mode, given):
+        listed = ", ".join(f"{key}={write_option(key, value)}" for key, value in given.items())
+        message = f"a quality or bitrate beside the encoder options {listed} says two things"
+        raise UsageError(message, "Give one of them.")
+    dropped = _overruled(mode, given, is_lossless=is_lossless)
+    kept = {key: value for key, value in ours.items() if key not in dropped} | {"rc": mode}
+    period = given.get("gop") or given.get("idrperiod")
+    lossless = {"constqp": Qp.same(0)} if is_lossless else {}
+    return kept | lossless | ({"gop": period, "idrperiod": period} if period else {}) | dict(given)
+
+
+def _contradicts(rate: RateControl, mode: NvencValue, given: Mapping[str, NvencValue]) -> bool:
+    if "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP:
+        return True
+    return mode is RateMode.CBR and rate.quality is not None
+
+
+def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
+    """Return which of our settings have no place beside a mode, or beside rates that are given."""
+    if mode is RateMode.CONSTQP:
+        # How many B pictures a lossless stream may have is the driver's to say.
+        return (*_STEERED, "bf") if is_lossless else _STEERED
+    if "cq" in given or "bitrate" in given:
+        return _RATES
+    if mode is RateMode.CBR:
+        return ("cq", "maxbitrate", "vbvbufsize", "vbvinit")
+    return ("vbvinit",) if "vbvbufsize" in given else ()

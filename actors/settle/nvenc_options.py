@@ -1,0 +1,208 @@
+"""NVENC settings as text and back, and by name every key that is refused, with today's spelling or the reason.
+
+A user writes settings as pairs of strings; an encoder kind names them so.
+"""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from enum import Enum
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from ...errors import Unsupported
+from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
+from ..encode.settings import Codec
+
+__all__ = ["REFUSED", "SETTINGS", "NvencValue", "read_option", "settings_to_options", "write_option"]
+
+NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
+"""The value of one setting."""
+
+_AUTOMATIC: Final = "auto"
+_OURS: Final = "codecfleet sets it for each session."
+_DROPPED: Final = "PyNvVideoCodec drops it without a word"
+REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(
+        ("slice", "slice::mode", "slice::data", "sliceMode", "sliceModeData"),
+        (_DROPPED, "There is no way to set slices; a software encoder has them."),
+    ),
+    "qmin": ("PyNvVideoCodec writes initqp in its place", "Use qmax, initqp or cq."),
+    "temporalAQ": (_DROPPED, "Write temporalaq."),
+    **dict.fromkeys(
+        ("timingInfo", "timingInfo::num_unit_in_ticks", "timingInfo::timescale"),
+        (_DROPPED, "Write timinginfo=num_unit_in_ticks/timescale."),
+    ),
+    **dict.fromkeys(
+        ("num_unit_in_ticks", "timescale"),
+        ("it is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
+    ),
+    "gpuid": (_DROPPED, "A worker sees one GPU, which is number 0."),
+    "gpu_id": ("a worker sees one GPU, which is number 0", "CUDA_VISIBLE_DEVICES chooses it."),
+    "cudacontext": ("it is the worker's", _OURS),
+    "cudastream": ("it is the worker's", _OURS),
+    "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
+    "colorspace": (
+        "which range the GPU converts RGB to is documented nowhere",
+        "Give RGB frames to Fleet.encode with matrix, which converts them exactly.",
+    ),
+    "s": ("it overrides the size of the pictures", "Use --scale."),
+    "use_ivf_container": ("codecfleet settles how packets are laid out", "Leave it out."),
+    "global_header": ("it is how the package says repeatspspps=0", "Write repeatspspps=0."),
+    "source_av_format_context": ("it is the address of another library's structure", "Leave it out."),
+    "profile": (_DROPPED, "The driver chooses the profile by the surface format."),
+    **dict.fromkeys(
+        ("intrarefresh", "intra_refresh", "ltr", "split_encode", "bref_mode", "weighted_pred", "filler"),
+        (_DROPPED, "There is no way to set it; leave it out."),
+    ),
+    "targetquality": (_DROPPED, "Write cq."),
+    "max_bitrate": (_DROPPED, "Write maxbitrate."),
+    "tuning": (_DROPPED, "Write tuning_info."),
+}
+"""Keys that are refused by name: why, and what to do instead."""
+
+
+def read_option(key: str, text: str) -> NvencValue:
+    """Return the value that ``text`` gives to the setting ``key``.
+
+    Numbers are decimal, in bit/s and bits where they are rates and buffers; three quantizers are ``P,B,I``; ``fps`` may
+    be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
+
+    Raises:
+        Unsupported: the key is refused or unknown, or the value is not one of the setting's; the message names it.
+    """
+    if key not in SETTINGS:
+        raise _refusal(key)
+    try:
+        return SETTINGS[key](text)
+    except (ValueError, ZeroDivisionError) as error:
+        message = f"NVENC setting {key}={text}: {error}"
+        raise Unsupported(message, _advice(key, text)) from None
+
+
+def settings_to_options(settings: NvencSettings) -> tuple[tuple[str, str], ...]:
+    """Return the pairs that read back as ``settings``, sorted; settings left to the preset have none."""
+    found = [(name, getattr(settings, name)) for name in SETTINGS]
+    return tuple(sorted((name, write_option(name, value)) for name, value in found if value is not None))
+
+
+def write_option(key: str, value: NvencValue) -> str:
+    """Return the text that reads back as ``value``."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Qp):
+        return ",".join(map(str, value.values))
+    if isinstance(value, TimingInfo):
+        return f"{value.num_unit_in_ticks}/{value.timescale}"
+    return _AUTOMATIC if (key, value) == ("aq", 0) else str(value)
+
+
+def _refusal(key: str) -> Unsupported:
+    if key in REFUSED:
+        reason, step = REFUSED[key]
+        return Unsupported(f"NVENC setting {key}: {reason}", step)
+    near = key.lower() if key.lower() in SETTINGS else next(iter(get_close_matches(key, SETTINGS, n=1)), "")
+    message = f"NVENC has no setting {key}: PyNvVideoCodec would drop it without a word"
+    return Unsupported(message, f"Write {near}." if near else f"It has {', '.join(SETTINGS)}.")
+
+
+def _advice(key: str, text: str) -> str:
+    near = next((word for word in (text.upper(), text.lower()) if word != text and _is_value(key, word)), None)
+    return "See docs/nvenc.md for what it takes." if near is None else f"Write {key}={near}."
+
+
+def _is_value(key: str, text: str) -> bool:
+    try:
+        SETTINGS[key](text)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
+        message = f"not a whole number{hint}"
+        raise ValueError(message)
+    return int(text)
+
+
+def _strength(text: str) -> int:
+    if text == "0":
+        message = f"the package would switch it on; {_AUTOMATIC} does that by name"
+        raise ValueError(message)
+    return 0 if text == _AUTOMATIC else _number(text)
+
+
+def _quantizers(text: str) -> Qp:
+    values = [_number(part.strip()) for part in text.split(",")]
+    if len(values) == 1:
+        return Qp.same(values[0])
+    if len(values) != 3:  # noqa: PLR2004 - P, B and intra
+        message = "not one number, nor three"
+        raise ValueError(message)
+    return Qp(*values)
+
+
+def _timing(text: str) -> TimingInfo:
+    units, slash, timescale = text.partition("/")
+    if not slash:
+        message = "not two numbers with / between them"
+        raise ValueError(message)
+    return TimingInfo(_number(units), _number(timescale))
+
+
+def _choice(kind: type[Enum]) -> Callable[[str], Enum]:
+    def parse(text: str) -> Enum:
+        found = next((member for member in kind if str(member.value) == text), None)
+        if found is None:
+            message = f"not one of {', '.join(str(member.value) for member in kind)}"
+            raise ValueError(message)
+        return found
+
+    return parse
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        message = "not 0 or 1"
+        raise ValueError(message)
+    return text == "1"
+
+
+def _rate(text: str) -> Fraction:
+    head, _, tail = text.partition("/")
+    return Fraction(_number(head), _number(tail) if tail else 1)
+
+
+SETTINGS: Final[Mapping[str, Callable[[str], NvencValue]]] = {
+    "codec": _choice(Codec),
+    "preset": _choice(Preset),
+    "tuning_info": _choice(TuningInfo),
+    "rc": _choice(RateMode),
+    "bitrate": _number,
+    "maxbitrate": _number,
+    "vbvbufsize": _number,
+    "vbvinit": _number,
+    "fps": _rate,
+    "cq": _number,
+    "constqp": _quantizers,
+    "initqp": _quantizers,
+    "qmax": _quantizers,
+    "gop": _number,
+    "idrperiod": _number,
+    "bf": _number,
+    "numrefl0": _number,
+    "numrefl1": _number,
+    "multipass": _choice(Multipass),
+    "lookahead": _number,
+    "aq": _strength,
+    "temporalaq": _switch,
+    "ldkfs": _switch,
+    "timinginfo": _timing,
+    "level": str,
+    "tier": _choice(Tier),
+    "repeatspspps": _switch,
+}
+"""Every setting's name, and what reads its text."""

@@ -1,0 +1,84 @@
+"""What a track's encoder is asked for, software's or NVENC's, and what becomes of it: one function for each step.
+
+A request is read once, where the user's options are known, and travels as a value. It is settled where the pictures and
+the machine are known: by ``settle_software`` or ``settle_nvenc``.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TypeAlias
+
+from ...errors import EngineUnfit, UsageError
+from ..encode.settings import EncoderSettings
+from ..media.values import VideoFormat
+from .nvenc import NvencRequest, nvenc_kind, nvenc_request, settle_nvenc
+from .nvenc_capabilities import EncoderCapabilities
+from .software import SoftwareRequest, settle_software, software_fullness, software_kind, software_request
+
+__all__ = [
+    "EncoderRequest",
+    "NvencRequest",
+    "SoftwareRequest",
+    "encoder_kind",
+    "nvenc_request",
+    "settle",
+    "software_request",
+    "with_initial_fullness",
+]
+
+EncoderRequest: TypeAlias = SoftwareRequest | NvencRequest
+
+
+def settle(
+    request: EncoderRequest,
+    picture: VideoFormat,
+    time_base: Fraction,
+    capabilities: EncoderCapabilities | None = None,
+) -> EncoderSettings:
+    """Return the encoder that a request comes to, for pictures like ``picture`` in ticks of ``time_base``.
+
+    ``capabilities`` are those of the device whose NVENC is to encode; None where there is none.
+
+    Raises:
+        UsageError: the preset or the quality is out of range, or the rates contradict each other.
+        Unsupported: no such encoder takes the format, the rate mode or one of the options.
+        EngineUnfit: this device's NVENC does not, or there is none.
+    """
+    if isinstance(request, SoftwareRequest):
+        return settle_software(request, picture, time_base)
+    if capabilities is None:
+        message = f"there is no NVENC here to encode {request.codec}"
+        raise EngineUnfit(message, "Use --encoder software.")
+    return settle_nvenc(request, picture, time_base, capabilities)
+
+
+def encoder_kind(
+    settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
+) -> str:
+    """Return what the output's bytes depend on besides the pictures, as one stable line.
+
+    Of an NVENC they depend on the GPU's architecture, the driver's branch and the version of PyNvVideoCodec too.
+    """
+    if settings.nvenc is None:
+        return software_kind(settings)
+    return nvenc_kind(settings.nvenc, package=package, architecture=architecture, driver_branch=driver_branch)
+
+
+def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
+    """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
+
+    Only x264, x265 and NVENC with a bucket know an initial fullness; other settings come back as they are.
+
+    Raises:
+        UsageError: ``fullness`` is not a fraction of the bucket.
+    """
+    if not 0 <= fullness <= 1:
+        message = f"a leaky bucket cannot be {fullness} full"
+        raise UsageError(message, "Give a fraction from 0 to 1.")
+    bufsize_bits = settings.rate.bufsize_bits
+    if bufsize_bits is None:
+        return settings
+    if settings.nvenc is None:
+        return software_fullness(settings, fullness)
+    vbvinit = max(1, int(bufsize_bits * fullness))
+    return replace(settings, nvenc=replace(settings.nvenc, vbvinit=vbvinit))

@@ -1,0 +1,282 @@
+"""From a request to one fully settled software encoder: every option that can change an output byte, written down.
+
+Segments of a track are encoded on different machines at different times and joined, so an encoder must give the same
+bytes for the same pictures everywhere. What that takes was measured for each encoder (docs/encoders.md): a fixed
+number of threads, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``, SVT-AV1's single thread in
+every mode that steers a bitrate.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ...errors import EncoderFailed, Unsupported
+from ..encode.libraries import check_parameter, library_version
+from ..encode.profiles import INITIAL_FULLNESS, PROFILES, Options, SoftwareProfile, gop_frames, preset_index
+from ..encode.reserved import check_not_reserved
+from ..encode.settings import Codec, EncoderSettings, RateControl
+from ..encode.software import SoftwareEncoder
+from ..media.values import ContentLight, MasteringDisplay, VideoFormat
+from .nvenc_options import SETTINGS as NVENC_SETTINGS
+
+__all__ = [
+    "SoftwareRequest",
+    "codes_interlaced",
+    "settle_software",
+    "software_fullness",
+    "software_kind",
+    "software_request",
+]
+
+THREADS = 2
+"""Encoder threads per segment: more segments in flight use a machine better than more threads in one."""
+
+_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
+_INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
+_SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
+"""Settings of NVENC that FFmpeg's software encoders have under the same names."""
+
+_Params = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareRequest:
+    """What a software encoder is asked for; ``software_request`` checks one.
+
+    ``rate`` None is the codec's default quality. ``options`` are FFmpeg's options by name, which override ours; one
+    named ``x264-params``, ``x265-params`` or ``svtav1-params`` holds parameters of the library (``a=1:b=2``) and is
+    merged with ours. ``dolby_vision`` keeps the RPUs that the frames carry: for HEVC in 10 bits, of sources whose base
+    layer is viewable (profile 8).
+    """
+
+    codec: Codec
+    rate: RateControl | None = None
+    preset: int = 4
+    options: Options = ()
+    dolby_vision: bool = False
+
+
+def software_request(
+    codec: Codec,
+    *,
+    rate: RateControl | None = None,
+    preset: int = 4,
+    options: Options = (),
+    without_nvenc: str = "",
+) -> SoftwareRequest:
+    """Return a request for a software encoder, its options checked; ``without_nvenc`` is why NVENC does not encode.
+
+    Raises:
+        Unsupported: an option is NVENC's, is not the user's to set, or is a parameter that its library does not know.
+    """
+    nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
+    if nvencs:
+        because = f": {without_nvenc}" if without_nvenc else ""
+        message = f"{', '.join(nvencs)} is NVENC's to set, and software encodes{because}"
+        raise Unsupported(message, "Use --encoder nvenc, or the options of the software encoder.")
+    profile = PROFILES[codec]
+    for key, value in options:
+        if key != profile.params_key:
+            check_not_reserved(profile.implementation, key, parameter=False)
+            continue
+        for name, setting in _split(value).items():
+            check_not_reserved(profile.implementation, name, parameter=True)
+            check_parameter(profile.implementation, name, setting)
+    return SoftwareRequest(codec=codec, rate=rate, preset=preset, options=options)
+
+
+def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
+    """Return the settings of a software encoder, having opened it once with them.
+
+    ``picture`` is what goes in, in a pixel format of ``choose_pix_fmt``.
+
+    Raises:
+        UsageError: the preset or the quality is out of the encoder's range, or the rates contradict each other.
+        Unsupported: the encoder does not take the format, the rate mode or one of the options.
+    """
+    codec, profile = request.codec, PROFILES[request.codec]
+    preset = profile.presets[preset_index(request.preset)]
+    if picture.pix_fmt not in profile.pix_fmts:
+        message = f"{profile.implementation} does not encode {picture.pix_fmt}"
+        raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
+    if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
+        message = f"Dolby Vision is written to HEVC in yuv420p10le alone, not to {codec} in {picture.pix_fmt}"
+        raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
+    rate = profile.settled_rate(request.rate)
+    options = dict(preset) | {"g": str(gop_frames(picture.frame_rate))}
+    options |= _rate_options(codec, rate) | _codec_options(codec, picture)
+    settings = EncoderSettings(
+        codec=codec,
+        implementation=profile.implementation,
+        options=_with_extra(profile, options, _params(codec, picture, rate), request.options),
+        format=picture,
+        time_base=time_base,
+        threads=_threads(codec, rate),
+        rate=rate,
+        dolby_vision=request.dolby_vision,
+    )
+    _try(settings, request.options)
+    return settings
+
+
+def software_kind(settings: EncoderSettings) -> str:
+    """Return what the output's bytes depend on besides the pictures, as one stable line."""
+    options = " ".join(f"{key}={value}" for key, value in settings.options)
+    dovi = " dolby_vision=1" if settings.dolby_vision else ""
+    version = library_version(settings.implementation)
+    return f"{settings.implementation} {version} threads={settings.threads} {options}{dovi}"
+
+
+def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
+    """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
+
+    Only x264 and x265 know an initial fullness; other settings come back as they are.
+    """
+    key = PROFILES[settings.codec].params_key
+    if key not in ("x264-params", "x265-params"):
+        return settings
+    options = dict(settings.options)
+    options[key] = _joined(_split(options[key]) | {"vbv-init": _decimal(fullness)})
+    return replace(settings, options=tuple(sorted(options.items())))
+
+
+def _threads(codec: Codec, rate: RateControl) -> int:
+    # Two threads of SVT-AV1 race for the bits they have spent: only with constant quality they give one result.
+    steered = rate.bitrate_bps is not None or rate.maxrate_bps is not None
+    return 1 if codec is Codec.AV1 and steered else THREADS
+
+
+def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if rate.quality is not None:
+        options["crf"] = str(rate.quality)
+        if codec is Codec.VP9:
+            # libvpx takes a quality only beside a rate: 0 is none, a maximum makes it "constrained quality".
+            options["b"] = str(rate.maxrate_bps or 0)
+    else:
+        options["b"] = str(rate.bitrate_bps)
+    if rate.maxrate_bps is not None:
+        if codec is Codec.AV1 and rate.quality is None:
+            message = "SVT-AV1 has no maximal rate beside an average bitrate"
+            raise Unsupported(message, "Use --quality with --maxrate and --bufsize, or --bitrate alone.")
+        options |= {"maxrate": str(rate.maxrate_bps), "bufsize": str(rate.bufsize_bits)}
+    return options
+
+
+def _codec_options(codec: Codec, picture: VideoFormat) -> dict[str, str]:
+    if codec is Codec.H264:
+        options = {"forced-idr": "1", "a53cc": "1"}
+        return options | {"flags": "+ildct+ilme"} if codes_interlaced(codec, picture) else options
+    if codec is Codec.HEVC:
+        return {"forced-idr": "1", "a53cc": "1"}
+    # A misspelt parameter of SVT-AV1 is an error only when FFmpeg is told to mind errors.
+    return {"err_detect": "explode"} if codec is Codec.AV1 else {"row-mt": "0"}
+
+
+def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
+    """Tell whether interlaced pictures are coded as such, keeping their field order.
+
+    x264 alone does it (x265 would code each field as a picture, the others have no fields), and needs whole pairs of
+    chroma rows in each field. Elsewhere they are coded as whole frames: every line is kept, the field order is lost.
+    """
+    rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
+    return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0
+
+
+def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
+    bucket = {"vbv-init": _decimal(INITIAL_FULLNESS)} if rate.maxrate_bps is not None else {}
+    mastering, light = picture.hdr.mastering, picture.hdr.light
+    if codec is Codec.H264:
+        params = {"cpu-independent": "1", "open-gop": "0"} | bucket
+        return params | _named_hdr(("mastering-display", "cll"), mastering, light)
+    if codec is Codec.HEVC:
+        params = {"pools": str(THREADS), "frame-threads": "1", "open-gop": "0", "info": "0", "log-level": "none"}
+        params |= bucket | ({"const-vbv": "1"} if bucket else {})
+        hdr = _named_hdr(("master-display", "max-cll"), mastering, light)
+        return params | hdr | ({"hdr10": "1"} if hdr else {})
+    if codec is Codec.AV1:
+        params = {"lp": str(_threads(codec, rate))}
+        if mastering is not None:
+            params["mastering-display"] = _real_mastering(mastering)
+        if light is not None:
+            params["content-light"] = f"{light.max_cll},{light.max_fall}"
+        return params
+    return {}
+
+
+def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
+    params: _Params = {}
+    if mastering is not None:
+        params[names[0]] = _integer_mastering(mastering)
+    if light is not None:
+        params[names[1]] = f"{light.max_cll},{light.max_fall}"
+    return params
+
+
+def _integer_mastering(display: MasteringDisplay) -> str:
+    """Write a mastering display in the units of its SEI message (H.264 and H.265, annex D)."""
+    points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
+    written = "".join(
+        f"{name}({round(x * _CHROMATICITY_UNITS)},{round(y * _CHROMATICITY_UNITS)})" for name, (x, y) in points
+    )
+    most, least = (round(value * _LUMINANCE_UNITS) for value in (display.max_luminance, display.min_luminance))
+    return f"{written}L({most},{least})"
+
+
+def _real_mastering(display: MasteringDisplay) -> str:
+    """Write a mastering display as decimals, precise enough for AV1's fixed-point units."""
+    points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
+    written = "".join(f"{name}({_decimal(x)},{_decimal(y)})" for name, (x, y) in points)
+    return f"{written}L({_decimal(display.max_luminance)},{_decimal(display.min_luminance)})"
+
+
+def _decimal(value: Fraction) -> str:
+    """Write nine decimals, by integers alone."""
+    scaled = round(value * 10**9)
+    return f"{scaled // 10**9}.{scaled % 10**9:09d}".rstrip("0").rstrip(".")
+
+
+def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Params, extra: Options) -> Options:
+    """Lay the user's options over ours, sorted by name."""
+    for key, value in extra:
+        if key == profile.params_key:
+            params |= _split(value)
+        else:
+            options[key] = value
+    if profile.params_key is not None:
+        options[profile.params_key] = _joined(params)
+    return tuple(sorted(options.items()))
+
+
+def _split(text: str) -> _Params:
+    pairs = [pair.partition("=") for pair in text.split(":") if pair]
+    # A parameter without a value is a switch.
+    return {name.strip(): value if equals else "1" for name, equals, value in pairs}
+
+
+def _joined(params: _Params) -> str:
+    return ":".join(f"{name}={value}" for name, value in params.items())
+
+
+def _try(settings: EncoderSettings, extra: Options) -> None:
+    try:
+        SoftwareEncoder(settings)
+    except EncoderFailed as error:
+        guilty = [pair for pair in extra if _opens_without(settings, pair)] or list(extra)
+        named = ", ".join(f"{key}={value}" for key, value in guilty)
+        advice = f"Check the encoder options: {named}." if named else "Choose another --codec, size or --pix-fmt."
+        raise Unsupported(error.message, advice) from error
+
+
+def _opens_without(settings: EncoderSettings, pair: tuple[str, str]) -> bool:
+    key, value = pair
+    options = dict(settings.options)
+    ours = options.pop(key, "")
+    if key == PROFILES[settings.codec].params_key:
+        guilty = _split(value)
+        options[key] = _joined({name: kept for name, kept in _split(ours).items() if name not in guilty})
+    try:
+        SoftwareEncoder(replace(settings, options=tuple(sorted(options.items()))))
+    except EncoderFailed:
+        return False
+    return True

@@ -1,0 +1,354 @@
+"""One continuous encode of a whole audio track: never in segments, because every seam of an audio codec is heard.
+
+The track becomes one unbroken line of samples, counted from its first real one. Silence fills a gap, what overlaps is
+dropped, and a clock that steps back or leaps is taken as reset and ignored, so every later sample stays where its
+timestamp says. Frames that sit within a tick of the line are taken as sitting on it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, Any, cast
+
+import av
+import av.error
+import numpy as np
+from av.audio.codeccontext import AudioCodecContext
+from av.audio.fifo import AudioFifo
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.codec.context import Flags
+from av.stream import Discard
+from numpy.typing import NDArray
+
+from ...errors import EncoderFailed, InputUnreadable, Unsupported
+from ..device.work import Work, WorkContext
+from ..media.demuxing import demux
+from ..media.opening import open_source
+from ..media.timeline import LONGEST_GAP_S, RESET_S
+from .audio_planes import reachable
+
+if TYPE_CHECKING:
+    from av.audio.stream import AudioStream
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = ["EncodeAudio", "EncodedTrack", "usual_layout"]
+
+_ENCODERS = {"aac": "aac", "opus": "libopus"}
+_BITS_PER_CHANNEL = {"aac": 80_000, "opus": 64_000}
+_FORMATS = {"aac": "fltp", "opus": "flt"}
+_RATES = {
+    "aac": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000),
+    "opus": (48000,),
+}
+_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
+_OPUS_LAYOUTS = _LAYOUTS | {4: "quad"}
+"""The one layout of each number of channels (RFC 7845, 5.1.1.2)."""
+_TOLERANCE_S = Fraction(1, 500)
+_SILENCE_SAMPLES = 48_000
+_HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EncodedTrack:
+    """A whole audio track, encoded. Times are ticks of ``time_base`` on the source's clock, one tick a sample.
+
+    Packet n is ``payload[offsets[n]:offsets[n + 1]]``. ``initial_padding`` samples before the first real one, and
+    ``trailing_padding`` after the last, are the encoder's own and not to be heard; the first packet's ``pts`` lies
+    that much before the track begins.
+    """
+
+    codec: str
+    extradata: bytes
+    sample_rate: int
+    layout: str
+    sample_format: str
+    frame_samples: int
+    bit_rate_bps: int
+    time_base: Fraction
+    pts: NDArray[np.int64]
+    durations: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]
+    payload: NDArray[np.uint8]
+    initial_padding: int
+    trailing_padding: int
+    damaged_packets: int
+    """Packets of the source that could not be decoded; silence stands for them."""
+    clock_resets: int
+
+    def packets(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield every packet as (pts, duration, payload)."""
+        end = 0
+        for pts, duration, size in zip(
+            self.pts.tolist(), self.durations.tolist(), self.sizes_bytes.tolist(), strict=True
+        ):
+            begin, end = end, end + size
+            yield pts, duration, self.payload[begin:end].tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeAudio(Work[EncodedTrack]):
+    """Decode one audio track from its beginning and encode it as ``codec`` (aac or opus), in one go.
+
+    ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None means 80 kbit/s a channel
+    for AAC and 64 for Opus.
+    """
+
+    source: str
+    stream_index: int
+    codec: str
+    start_s: Fraction | None = None
+    end_s: Fraction | None = None
+    bit_rate_bps: int | None = None
+
+    def run(self, context: WorkContext) -> EncodedTrack:
+        """Run to the end in the calling thread.
+
+        Raises:
+            InputError: the source cannot be opened, or nothing of the track can be decoded.
+            Unsupported: there is no encoder for the codec, or not for that many channels.
+            EncoderFailed: the encoder refused a frame.
+            Cancelled: somebody cancelled the work.
+        """
+        if self.codec not in _ENCODERS:
+            message = f"there is no audio encoder for {self.codec}"
+            raise Unsupported(message, f"Use one of {', '.join(sorted(_ENCODERS))}.")
+        encode: _Encode | None = None
+        line = _Line(self.start_s, self.end_s)
+        for frame in _decoded(self.source, self.stream_index, line):
+            context.advance()
+            if encode is None:
+                encode = _Encode(self.codec, frame, self.bit_rate_bps)
+            for part in line.place(frame):
+                encode.push(part)
+        if encode is None or line.begin is None:
+            message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
+            raise InputUnreadable(message, "Leave the track out with --audio-track, or use --audio none.")
+        return encode.finish(line)
+
+
+def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFrame]:
+    with open_source(source) as container:
+        stream = container.streams[stream_index]
+        decoder = stream.codec_context
+        if not isinstance(decoder, AudioCodecContext):
+            return
+        for other in container.streams:
+            if other is not stream:
+                other.discard = Discard.all
+        decoder.thread_count = 1
+        packets = demux(container, stream)
+        while True:
+            try:
+                packet = next(packets)
+            except (StopIteration, av.error.FFmpegError):
+                break
+            yield from _decode(decoder, packet, line)
+        yield from _decode(decoder, None, line)
+
+
+def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "_Line") -> Iterator[AudioFrame]:
+    if packet is not None and not packet.size:
+        return
+    try:
+        for frame in decoder.decode(cast("Packet[AudioStream] | None", packet)):
+            yield reachable(frame)
+    except EOFError:
+        return
+    except av.error.FFmpegError:
+        line.damaged_packets += 1
+
+
+@dataclass(slots=True)
+class _Line:
+    """Where each decoded sample stands on the unbroken line of samples."""
+
+    start_s: Fraction | None
+    end_s: Fraction | None
+    begin: int | None = None
+    """The first kept sample, counted on the source's clock at the track's rate."""
+    end: int = 0
+    rate: int = 0
+    damaged_packets: int = 0
+    clock_resets: int = 0
+    _shift: int = 0
+
+    def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
+        """Give what goes on the line for ``frame``: silence before it, and what of it is kept."""
+        self.rate = self.rate or frame.sample_rate
+        if frame.sample_rate != self.rate:
+            return
+        at = self._position(frame)
+        if self.begin is None:
+            first = at if self.start_s is None else max(at, floor(self.start_s * self.rate + _HALF))
+            if at + frame.samples <= first:
+                return
+            self.begin = self.end = first
+        yield from self._silence(frame, at - self.end)
+        yield from self._part(frame, at)
+
+    def _position(self, frame: AudioFrame) -> int:
+        if frame.pts is None or frame.time_base is None:
+            return self.end
+        stated = floor(frame.pts * Fraction(frame.time_base) * self.rate + _HALF) + self._shift
+        if self.begin is None:
+            return stated
+        apart = stated - self.end
+        if abs(apart) <= max(_TOLERANCE_S, Fraction(frame.time_base)) * self.rate:
+            return self.end
+        if apart < -RESET_S * self.rate or apart > LONGEST_GAP_S * self.rate:
+            self.clock_resets += 1
+            self._shift -= apart
+            return self.end
+        return stated
+
+    def _silence(self, like: AudioFrame, samples: int) -> Iterator[AudioFrame]:
+        samples = self._until_end(samples)
+        while samples > 0:
+            count = min(samples, _SILENCE_SAMPLES)
+            yield _silent(like, count)
+            samples -= count
+            self.end += count
+
+    def _part(self, frame: AudioFrame, at: int) -> Iterator[AudioFrame]:
+        skip = max(0, self.end - at)
+        count = self._until_end(frame.samples - skip)
+        if count <= 0:
+            return
+        self.end += count
+        yield frame if count == frame.samples else _cut(frame, skip, count)
+
+    def _until_end(self, samples: int) -> int:
+        if self.end_s is None:
+            return samples
+        return min(samples, floor(self.end_s * self.rate + _HALF) - self.end)
+
+
+def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
+    made = AudioFrame.from_ndarray(samples, format=frame.format.name, layout=frame.layout.name)
+    made.sample_rate = frame.sample_rate
+    return made
+
+
+def _silent(frame: AudioFrame, count: int) -> AudioFrame:
+    shape = _shape(frame, count)
+    # Silence is 0 in every sample format but unsigned bytes, which have their middle at 128.
+    level = 128 if frame.format.name.startswith("u8") else 0
+    return _like(frame, np.full(shape, level, dtype=frame.to_ndarray().dtype))
+
+
+def _shape(frame: AudioFrame, count: int) -> tuple[int, int]:
+    channels = frame.layout.nb_channels
+    return (channels, count) if frame.format.is_planar else (1, channels * count)
+
+
+def _cut(frame: AudioFrame, skip: int, count: int) -> AudioFrame:
+    samples = frame.to_ndarray()
+    step = 1 if frame.format.is_planar else frame.layout.nb_channels
+    return _like(frame, np.ascontiguousarray(samples[:, skip * step : (skip + count) * step]))
+
+
+@dataclass(slots=True)
+class _Packets:
+    pts: list[int] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+
+
+class _Encode:
+    """An encoder and the resampler before it, counting samples from 0."""
+
+    def __init__(self, codec: str, first: AudioFrame, bit_rate_bps: int | None) -> None:
+        channels = first.layout.nb_channels
+        if channels not in _LAYOUTS:
+            message = f"{channels} channels cannot be encoded as {codec}"
+            raise Unsupported(message, "Use --audio copy with a container that holds the track, such as .mkv.")
+        self.codec = codec
+        self.layout = _OPUS_LAYOUTS[channels] if codec == "opus" else usual_layout(first.layout.name, channels)
+        self.rate = next((r for r in _RATES[codec] if r >= first.sample_rate), _RATES[codec][-1])
+        self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * channels
+        self._source_layout = first.layout.name
+        self._pushed = 0
+        self._packets = _Packets()
+        self._encoder = self._open()
+        frame_samples = self._encoder.frame_size
+        self._resampler = AudioResampler(_FORMATS[codec], self.layout, self.rate)
+        self._fifo = AudioFifo()
+        self.frame_samples = frame_samples
+
+    def _open(self) -> AudioCodecContext:
+        encoder: AudioCodecContext = av.CodecContext.create(_ENCODERS[self.codec], "w")  # type: ignore[assignment]
+        encoder.sample_rate, encoder.layout, encoder.format = self.rate, self.layout, _FORMATS[self.codec]
+        encoder.bit_rate = self.bit_rate_bps
+        encoder.time_base = Fraction(1, self.rate)
+        encoder.flags |= int(Flags.global_header) | int(Flags.bitexact)
+        try:
+            encoder.open()
+        except (av.error.FFmpegError, ValueError) as error:
+            message = f"the {self.codec} encoder refuses {self.rate} Hz, {self.layout}: {error}"
+            raise EncoderFailed(message, "Use --audio copy, or another container.") from error
+        return encoder
+
+    def push(self, frame: AudioFrame) -> None:
+        """Take the next samples of the line."""
+        frame.pts = None
+        for ready in self._resampler.resample(frame):
+            self._queue(ready)
+
+    def _queue(self, frame: AudioFrame) -> None:
+        frame.pts = None
+        self._fifo.write(frame)
+        while self._fifo.samples >= self.frame_samples:
+            self._encode(self._fifo.read(self.frame_samples))
+
+    def _encode(self, frame: AudioFrame | None) -> None:
+        if frame is not None:
+            frame.pts, frame.time_base = self._pushed, Fraction(1, self.rate)
+            self._pushed += frame.samples
+        try:
+            packets = self._encoder.encode(frame)
+        except (av.error.FFmpegError, ValueError) as error:
+            message = f"the {self.codec} encoder refused a frame at sample {self._pushed}: {error}"
+            raise EncoderFailed(message) from error
+        for packet in packets:
+            self._packets.pts.append(int(packet.pts or 0))
+            self._packets.payloads.append(bytes(packet))
+
+    def finish(self, line: _Line) -> EncodedTrack:
+        """Encode what is left and return the track."""
+        for ready in self._resampler.resample(None):
+            self._queue(ready)
+        if self._fifo.samples:
+            self._encode(self._fifo.read(self._fifo.samples))
+        self._encode(None)
+        pts = np.array(self._packets.pts, dtype=np.int64)
+        padding = max(0, -int(pts[0])) if len(pts) else 0
+        durations = np.full(len(pts), self.frame_samples, dtype=np.int64)
+        durations[:-1] = np.diff(pts)
+        trailing = max(0, int(pts[-1]) + self.frame_samples - self._pushed) if len(pts) else 0
+        begin = Fraction(line.begin or 0, line.rate)
+        payloads = self._packets.payloads
+        return EncodedTrack(
+            codec=self.codec,
+            extradata=self._encoder.extradata or b"",
+            sample_rate=self.rate,
+            layout=self.layout,
+            sample_format=_FORMATS[self.codec],
+            frame_samples=self.frame_samples,
+            bit_rate_bps=self.bit_rate_bps,
+            time_base=Fraction(1, self.rate),
+            pts=pts + floor(begin * self.rate + _HALF),
+            durations=durations,
+            sizes_bytes=np.array([len(payload) for payload in payloads], dtype=np.int64),
+            payload=np.frombuffer(b"".join(payloads), dtype=np.uint8),
+            initial_padding=padding,
+            trailing_padding=trailing,
+            damaged_packets=line.damaged_packets,
+            clock_resets=line.clock_resets,
+        )
+
+
+def usual_layout(layout: str, channels: int) -> str:
+    """Return ``layout`` if it names its speakers, else the usual layout of that many ``channels``."""
+    return layout if layout in _LAYOUTS.values() else _LAYOUTS.get(channels, layout)

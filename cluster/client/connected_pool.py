@@ -1,0 +1,151 @@
+"""A pool that brings its own connection and supervisor: what a fleet runs on unless it is given a pool.
+
+On a private Ray the supervisor runs in this process; on any other, it is the cluster's own.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from ...actors.device.work import Work
+from ...errors import FleetUnavailable
+from ..placement.model.demand import Demand
+from ..placement.model.preview import Prospect
+from ..ray.embedded import Connection, connect
+from ..supervisor.state.settings import SupervisorSettings, settings_from
+from ..survey.known_gpus import known_gpus
+from .pool import Pool
+
+if TYPE_CHECKING:
+    from .leased_pool import LeasedPool
+
+__all__ = ["ConnectedPool", "leased_pool"]
+
+ResultT = TypeVar("ResultT")
+
+
+class ConnectedPool(Pool):
+    """Connects to Ray when it starts, runs a ``LeasedPool`` there, and gives the connection back when it closes.
+
+    Args:
+        address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
+        slots: pieces of work at a time; None means one per core.
+        dlas: how many DLAs this machine has, for work that runs networks on an embedded Ray; a cluster knows its own.
+            Workers start with such work then, and not before.
+    """
+
+    def __init__(self, address: str | None, slots: int | None, *, dlas: int = 0) -> None:
+        self._address = address
+        self._asked_slots = slots
+        self._dlas = dlas
+        self._connection: Connection | None = None
+        self._pool: LeasedPool | None = None
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work run at the same time."""
+        return self._started().slots
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the connection has to say."""
+        return () if self._connection is None else self._connection.notes
+
+    async def start(self) -> None:
+        """Connect, and make the workers ready.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on, or the pool is closed.
+        """
+        async with self._lock:
+            if self._closed:
+                message = "the pool is closed"
+                raise FleetUnavailable(message, "Open a new fleet.")
+            if self._pool is None:
+                self._connection = await connect(self._address)
+                self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas)
+            pool = self._pool
+        # Outside the lock: closing must not wait for workers that do not come.
+        await pool.start()
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now."""
+        return 0 if self._pool is None else self._pool.slots_for(job)
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run."""
+        await self._started().more_slots(job, beyond)
+
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots."""
+        return self._started().waits_for(job)
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed."""
+        return await self._started().prospect(demand)
+
+    def expect(self, demand: Demand) -> None:
+        """Say what a job wants from now on."""
+        self._started().expect(demand)
+
+    def forget(self, job: str) -> None:
+        """Say that a job wants nothing any more."""
+        if self._pool is not None:
+            self._pool.forget(job)
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker and return its result."""
+        return await self._started().submit(work)
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done so far by the running work of ``job``, by label."""
+        return {} if self._pool is None else await self._pool.progress(job)
+
+    async def aclose(self) -> None:
+        """Stop or return the workers and give the connection back. Idempotent."""
+        self._closed = True
+        async with self._lock:
+            pool, connection = self._pool, self._connection
+            self._pool = self._connection = None
+            if pool is not None:
+                await pool.aclose()
+            if connection is not None:
+                await connection.close()
+
+    def _started(self) -> "LeasedPool":
+        if self._pool is None:
+            message = "the pool is not started"
+            raise FleetUnavailable(message, "Start it first.")
+        return self._pool
+
+
+PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
+"""No other program could use what a private Ray's workers hold, and no other machine joins it."""
+
+
+def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":
+    """Return a pool on an open connection, which must outlive it.
+
+    Args:
+        connection: a private Ray gets a supervisor in this process; any other has its own, or is given one.
+        slots: pieces of work at a time; None means one per core. A private Ray has as many as are asked for.
+        dlas: how many DLAs a private Ray's workers have.
+    """
+    # Only now: the embedded Ray's settings are read when Ray is imported.
+    from ..supervisor.runner.client import ActorLink, LocalLink  # noqa: PLC0415
+    from ..supervisor.runner.wiring import make_core, policy_from  # noqa: PLC0415
+    from .leased_pool import LeasedPool  # noqa: PLC0415
+
+    if not connection.is_private:
+        return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
+    from ..supervisor.runner.private_backend import PrivateHands  # noqa: PLC0415
+    from ..supervisor.runner.runner import Shell  # noqa: PLC0415
+    from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
+
+    core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
+    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE)
+    return LeasedPool(LocalLink(shell), slots, eager=not dlas, notes=connection.notes)

@@ -1,0 +1,374 @@
+"""The pool on Ray: work goes to workers that a supervisor has leased to this client.
+
+The pool keeps telling the supervisor what its jobs want and hold, and is told what they may use. Work goes straight
+from here to the workers: a supervisor that dies for a while is not missed by what runs, nor by what starts on slots
+that are leased already.
+
+This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
+"""
+
+import asyncio
+import itertools
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from ...actors.device.work import Work
+from ...errors import (
+    Cancelled,
+    CodecfleetError,
+    DeviceError,
+    FleetUnavailable,
+    Retry,
+    Unsupported,
+    UsageError,
+)
+from ..placement.model.demand import Demand
+from ..placement.model.preview import Prospect
+from ..placement.nodes.assumed import PLAIN_FRAMES, plain_demand
+from ..ray.ray_failures import Failure, classify
+from ..ray.ray_words import first_line
+from ..supervisor.runner.client import Link
+from ..supervisor.state.messages import ClientReport, JobReport
+from ..worker.blobs import ParcelPost
+from ..worker.outcome import Outcome
+from ..worker.ray_worker import CONTROL
+from .lease_renewal import ANSWER_S, Conversation
+from .leases import Effect, Leases, Lose, Run, Stop
+from .pending_work import Order, lost_worker
+from .pool import Pool
+
+__all__ = ["LeasedPool"]
+
+ResultT = TypeVar("ResultT")
+
+FAREWELL_S = 0.5
+"""How long cancelled work may take to end before its process is killed."""
+PROGRESS_S = 1.0
+PROBE_QUESTIONS = 6
+"""How often a job asks where it would be placed while GPUs are probed; the supervisor keeps each question for 10 s."""
+SLOTS_MAX = 1024
+"""More slots than a machine with a Ray of its own has cores."""
+_BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or do without these devices."
+WARM_UP = "warm-up"
+"""The name of the wish with which a pool of its own gets its workers before any job has come."""
+
+
+class LeasedPool(Pool):
+    """Runs work on workers that the supervisor behind ``link`` leases.
+
+    Args:
+        link: the way to the supervisor; the pool opens and closes it.
+        workers_max: pieces of work of one job at a time; None means what the supervisor gives.
+        eager: get workers at once and keep them, rather than when the first job wants them.
+        notes: lines for every job's report.
+    """
+
+    def __init__(
+        self, link: Link, workers_max: int | None = None, *, eager: bool = False, notes: tuple[str, ...] = ()
+    ) -> None:
+        if workers_max is not None and workers_max < 1:
+            message = f"a pool needs at least one slot: {workers_max}"
+            raise UsageError(message)
+        self._link = link
+        self._workers_max = workers_max
+        self._eager = eager
+        self._notes = notes
+        self._client = secrets.token_hex(8)
+        self._leases = Leases()
+        self._tasks = itertools.count()
+        self._turns = itertools.count(1)
+        self._orders: dict[int, Order] = {}
+        self._demands: dict[str, Demand] = {}
+        self._handles: dict[str, Any] = {}
+        self._proven: set[str] = set()
+        self._parcels = ParcelPost(link.send)
+        self._running: set[asyncio.Task[None]] = set()
+        self._told = asyncio.Event()
+        self._conversation = Conversation(link, self._report, self._hear)
+        self._opening: asyncio.Task[None] | None = None
+        self._talking: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work of one job could run at the same time; known once the pool has started."""
+        capacity = self._conversation.grants.capacity_slots
+        return capacity if self._workers_max is None else min(capacity, self._workers_max)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about how this pool came to be."""
+        return self._notes
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now."""
+        return self._leases.slots_for(job)
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run.
+
+        Raises:
+            FleetUnavailable: nothing will ever come, or the devices are broken that the job needs.
+            Unsupported: no machine that is there can ever do what the job asks for.
+        """
+        while self._leases.slots_for(job) <= beyond:
+            if self._leases.slots_for(job) == 0:
+                self._refuse_if_hopeless()
+                self._refuse_if_impossible(job)
+            self._told.clear()
+            await self._told.wait()
+
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots."""
+        return self._conversation.grants.waiting.get(job, "")
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed; GPUs that are being probed are waited for."""
+        for _ in range(PROBE_QUESTIONS):
+            prospect = await self._ask_prospect(demand)
+            if not prospect.is_probing:
+                break
+        return prospect
+
+    async def _ask_prospect(self, demand: Demand) -> Prospect:
+        try:
+            return await asyncio.wait_for(self._link.prospect(demand), ANSWER_S)
+        except Exception as error:  # noqa: BLE001 - the edge: whoever needs the answer says what its lack means
+            return Prospect(unknown=f"the supervisor does not answer: {first_line(error)}")
+
+    def expect(self, demand: Demand) -> None:
+        """Say what a job wants from now on."""
+        limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
+        demand = replace(demand, workers_max=min(limits, default=None))
+        if self._demands.get(demand.job) != demand:
+            self._demands[demand.job] = demand
+            self._conversation.report_soon()
+
+    def forget(self, job: str) -> None:
+        """Say that a job wants nothing any more."""
+        self._demands.pop(job, None)
+        self._leases.forget([job])
+        self._conversation.report_soon()
+
+    async def start(self) -> None:
+        """Reach the supervisor; an eager pool also waits for its first worker.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+        """
+        self._refuse_if_closed()
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        try:
+            await self._link.open()
+        except CodecfleetError:
+            raise
+        except Exception as error:
+            message = f"the supervisor cannot be reached: {first_line(error)}"
+            raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
+        self._talking = asyncio.create_task(self._conversation.go_on())
+        if self._eager:
+            self.expect(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
+            await self.more_slots(WARM_UP, 0)
+            del self._demands[WARM_UP]
+        else:
+            await self._heard()
+        self._refuse_if_hopeless()
+
+    async def _heard(self) -> None:
+        self._told.clear()
+        self._conversation.report_soon()
+        await self._told.wait()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker and return its result.
+
+        Large NumPy arrays in the result are read-only views of Ray's object store, not copies.
+
+        Raises:
+            WorkerLost: the process or its node died.
+            FleetUnavailable: nothing is left to run on.
+            UsageError: the work does not pickle, or the pool is closed.
+            Cancelled: the pool was closed while the work waited or ran.
+            CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
+        """
+        self._refuse_if_closed()
+        order = Order(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
+        task = next(self._tasks)
+        self._orders[task] = order
+        try:
+            self._refuse_if_hopeless()
+            self._carry_out(self._leases.submitted(task, work.job, work.label))
+            self._conversation.report_soon()
+            return cast("ResultT", await order.result)
+        except BaseException:
+            self._carry_out(self._leases.withdrawn(task))
+            raise
+        finally:
+            del self._orders[task]
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done by the running work of ``job``, by label; a process that does not answer in 1 s says nothing."""
+        workers = self._leases.held(job)
+        answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
+        return {label: frames for answer in answers for label, frames in answer.items()}
+
+    async def aclose(self) -> None:
+        """Cancel what runs, give it half a second to end, and give the workers back."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    def _report(self) -> ClientReport:
+        outstanding = self._leases.outstanding()
+        demands = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
+        demands |= {name: _at_least(demand, outstanding.get(name, 0)) for name, demand in self._demands.items()}
+        jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
+        where = f"{socket.gethostname()} process {os.getpid()}"
+        proven = tuple(worker for worker in self._proven if worker in self._handles)
+        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._conversation.grants.number)
+
+    def _hear(self) -> None:
+        grants = self._conversation.grants
+        for worker in grants.dead:
+            self._forget_worker(worker)
+        self._carry_out(self._leases.granted(grants))
+        if grants.hopeless:
+            # What runs may still end well; what a dead worker ran was lost a line ago.
+            for task in self._leases.waiting():
+                self._fail(task, FleetUnavailable(grants.hopeless, grants.what_next))
+        for task in self._leases.waiting():
+            if reason := self._broken(self._orders[task].work.job):
+                self._fail(task, FleetUnavailable(reason, _BROKEN))
+        self._told.set()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Run(task, worker):
+                    run = asyncio.create_task(self._run(task, worker, self._orders[task]))
+                    self._running.add(run)
+                    run.add_done_callback(self._running.discard)
+                case Stop(task, worker):
+                    self._stop(task, worker)
+                case Lose(task, worker, reason):
+                    self._fail(task, lost_worker(worker, reason))
+
+    def _fail(self, task: int, error: CodecfleetError) -> None:
+        if task in self._orders:
+            self._orders[task].settle(Outcome(error=error))
+
+    def _stop(self, task: int, worker: str) -> None:
+        handle = self._handles.get(worker)
+        if handle is not None:
+            handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
+
+    def _run_name(self, task: int) -> str:
+        # Unique among all clients of a worker.
+        return f"{self._client}:{task}"
+
+    async def _run(self, task: int, worker: str, order: Order) -> None:
+        try:
+            if worker not in self._handles:
+                self._handles[worker] = await self._link.handle(worker)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
+            self._lose(worker, first_line(error))
+            return
+        if order.result.done():  # withdrawn meanwhile: nobody could have told the worker
+            self._end_run(task)
+            return
+        try:
+            run = self._handles[worker].run.remote(self._run_name(task), order.packed, *order.parcels)
+            outcome: Outcome[Any] = await _settled(run)
+            order.settle(outcome)
+            if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
+                # It ends itself, and answers nobody any more: whatever else it runs is lost.
+                self._forget_worker(worker)
+                self._carry_out(self._leases.broke(task, outcome.error.message))
+                self._conversation.report_soon()
+                return
+            if isinstance(outcome.error, DeviceError):
+                self._leases.shun(task)
+        except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
+            failure = classify(error)
+            if failure is Failure.PROCESS:
+                self._lose(worker, first_line(error))
+                return
+            order.settle(Outcome(error=order.failed(failure, first_line(error))))
+        self._proven.add(worker)
+        self._end_run(task)
+
+    def _end_run(self, task: int) -> None:
+        self._carry_out(self._leases.finished(task))
+        self._conversation.report_soon()
+
+    def _forget_worker(self, worker: str) -> None:
+        self._handles.pop(worker, None)
+        self._proven.discard(worker)
+
+    def _lose(self, worker: str, reason: str) -> None:
+        self._forget_worker(worker)
+        self._carry_out(self._leases.died(worker, reason))
+        self._conversation.report_soon()
+
+    async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
+        try:
+            ref = self._handles[worker].progress.options(concurrency_group=CONTROL).remote(job)
+            return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
+        except Exception:  # noqa: BLE001 - progress is never worth an error; a lost process is told elsewhere
+            return {}
+
+    async def _close(self) -> None:
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+        for task in list(self._orders):
+            self._fail(task, Cancelled("the pool was closed"))
+            self._carry_out(self._leases.withdrawn(task))
+        if self._running:
+            await asyncio.wait(self._running, timeout=FAREWELL_S)
+        rest = [task for task in (self._opening, self._talking, *self._running) if task is not None]
+        for task_left in rest:
+            task_left.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        with suppress(Exception):  # a supervisor that is out of reach notices that nobody renews
+            await asyncio.wait_for(self._link.depart(self._client), FAREWELL_S)
+        await self._link.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing is not None:
+            message = "the pool is closed"
+            raise UsageError(message)
+
+    def _refuse_if_impossible(self, job: str) -> None:
+        if broken := self._broken(job):
+            raise FleetUnavailable(broken, _BROKEN)
+        if reason := self._conversation.grants.refused.get(job):
+            raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+
+    def _broken(self, job: str) -> str:
+        # What was granted last may answer what the job wanted before: software may go on where an NVENC broke down.
+        demand = self._demands.get(job)
+        return self._conversation.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
+
+    def _refuse_if_hopeless(self) -> None:
+        grants = self._conversation.grants
+        if grants.hopeless:
+            raise FleetUnavailable(grants.hopeless, grants.what_next)
+
+
+def _at_least(demand: Demand, pieces: int) -> Demand:
+    """Return a demand for so many pieces of work: tracks of sound and second tries are no segments, yet need slots."""
+    return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (pieces - len(demand.segments)))
+
+
+async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
+    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
+    return await ref

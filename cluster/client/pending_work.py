@@ -1,0 +1,44 @@
+"""Work that somebody awaits from a pool on Ray, and how its end reaches him."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...actors.device.work import Work
+from ...errors import WorkerLost, WorkError
+from ..ray.ray_failures import Failure
+from ..worker.outcome import Outcome
+
+__all__ = ["Order", "lost_worker"]
+
+_AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One piece of work, packed for its journey, and what its submitter awaits."""
+
+    work: Work[Any]
+    packed: bytes
+    parcels: tuple[Any, ...]
+    result: asyncio.Future[Any]
+
+    def settle(self, outcome: Outcome[Any]) -> None:
+        """Hand over how it ended; nothing where the submitter has given up."""
+        if self.result.done():
+            return
+        if outcome.error is None:
+            self.result.set_result(outcome.result)
+        else:
+            self.result.set_exception(outcome.error)
+
+    def failed(self, failure: Failure, reason: str) -> WorkError:
+        """Return the error for a failure of Ray's that is not its worker's death."""
+        if failure is Failure.RESULT:
+            return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
+        return WorkError(f"{self.work.label} failed on its way: {reason}", "Its result must pickle.")
+
+
+def lost_worker(worker: str, reason: str) -> WorkerLost:
+    """Return the error for work whose worker died."""
+    return WorkerLost(f"worker {worker} died at work: {reason}", _AFTER_A_DEATH)

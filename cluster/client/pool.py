@@ -1,0 +1,102 @@
+"""Where work runs: the one seam between jobs and the machines.
+
+Jobs know only ``Pool``. ``cluster/client/leased_pool.py`` is the real one;
+``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ...actors.device.work import Work
+from ..placement.model.demand import Demand
+from ..placement.model.preview import Prospect
+
+__all__ = ["Pool"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Pool(ABC):
+    """Runs work on workers. Used from one event loop; every method may be called concurrently."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many pieces of work run at the same time; more may be submitted, and wait their turn in order."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about how this pool came to be, a line each; it goes into the report."""
+        return ()
+
+    def slots_for(self, job: str) -> int:
+        """How many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
+        del job
+        return self.slots
+
+    async def more_slots(self, job: str, beyond: int) -> None:
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run; for ever, where that never changes.
+
+        Raises:
+            FleetUnavailable: the job has no slots, and nothing will ever come.
+        """
+        del job, beyond
+        await asyncio.Event().wait()
+
+    def waits_for(self, job: str) -> str:
+        """Say why ``job`` has no slots; "" where it has some, or nobody knows."""
+        del job
+        return ""
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Return where a job that wants this would be placed, as far as anybody knows."""
+        del demand
+        return Prospect()
+
+    def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
+        """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
+
+    def forget(self, job: str) -> None:  # noqa: B027 - as above
+        """Say that a job wants nothing any more."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Make the workers ready. Calling it twice does nothing more.
+
+        Raises:
+            FleetUnavailable: there is nothing to run on.
+        """
+
+    @abstractmethod
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on a worker and return its result.
+
+        Cancelling the awaiting task cancels the work, whether it waits or runs, and frees its slot.
+
+        Raises:
+            WorkerLost: the worker died; the pool has already replaced it, so the work may be submitted again.
+            CodecfleetError: whatever the work itself raised, as it raised it.
+        """
+
+    @abstractmethod
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done so far by the work of ``job`` that runs right now, by label. Never raises for a lost worker."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Cancel what runs, stop the workers within about a second, and release everything. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,1 @@
+"""Judging a machine: findings, and the lines that print them."""

@@ -1,0 +1,93 @@
+"""What a machine can do with each codec, from its trials: hardware, software, or not at all."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ..probes.node.report import NodeReport
+from ..probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from ..probes.trials.cases import SAMPLES
+
+__all__ = ["Cell", "MatrixRow", "Way", "all_trials", "capability_matrix", "ways"]
+
+
+class Way(Enum):
+    """Who does a case."""
+
+    HARDWARE = "hardware"  #: an engine of a device; where the processor can do it too, that is not said
+    SOFTWARE = "software"  #: the processor alone
+    NONE = "no"  #: nobody here
+    UNTRIED = "not tried"  #: nobody asked
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Who does one case, and how that is known (the surest of those who can do it)."""
+
+    way: Way
+    how: How | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One codec with one chroma and bit depth, both ways."""
+
+    codec: Codec
+    chroma: str
+    bit_depth: int
+    decode: Cell
+    encode: Cell
+
+
+_SURENESS: Final = {How.TRIED: 0, How.ASKED: 1, How.DOCUMENTED: 2, How.SIMULATED: 3}
+_CHROMAS: Final = ("4:2:0", "4:2:2", "4:4:4", "4:0:0")
+
+
+def all_trials(report: NodeReport) -> tuple[Trial, ...]:
+    """Return the trials of all engines of a machine."""
+    return (*(trial for device in report.devices for trial in device.trials), *report.software)
+
+
+def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
+    """Return who does each case that anybody was asked for."""
+    cells: dict[CodecCase, Cell] = {}
+    for trial in sorted(trials, key=_worth):
+        if trial.case not in cells:
+            way = _way(trial) if trial.works else Way.NONE
+            cells[trial.case] = Cell(way, trial.how)
+    return cells
+
+
+def _worth(trial: Trial) -> tuple[bool, bool, int]:
+    return (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])
+
+
+def _way(trial: Trial) -> Way:
+    return Way.SOFTWARE if trial.engine is Engine.CPU else Way.HARDWARE
+
+
+def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
+    """Return a row for each codec, chroma and bit depth that is or was asked for, in a fixed order."""
+    cells = ways(trials)
+    asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
+    rows = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
+    untried = Cell(Way.UNTRIED)
+    # What nobody offers to encode was never tried, and cannot be done.
+    absent = Cell(Way.NONE)
+    return tuple(
+        MatrixRow(
+            codec,
+            chroma,
+            bit_depth,
+            cells.get(CodecCase(codec, Direction.DECODE, chroma, bit_depth), untried),
+            cells.get(CodecCase(codec, Direction.ENCODE, chroma, bit_depth), absent),
+        )
+        for codec, chroma, bit_depth in rows
+    )
+
+
+def _order(row: tuple[Codec, str, int]) -> tuple[int, int, int]:
+    codec, chroma, bit_depth = row
+    known = _CHROMAS.index(chroma) if chroma in _CHROMAS else len(_CHROMAS)
+    return (list(Codec).index(codec), known, bit_depth)

@@ -1,0 +1,127 @@
+"""What is wrong with a machine's decoders and encoders: rules over what their trials gave."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..probes.node.report import DeviceTrials, NodeReport
+from ..probes.report.absence import NotApplicable, known
+from ..probes.report.device_report import DeviceReport, MigSlice
+from ..probes.report.engines import Engine, How, Trial
+from .finding import Finding, Weight
+
+__all__ = ["engine_findings", "gpus_of", "undecoding_slices"]
+
+_DECODES_NOTHING_MEND: Final = (
+    "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
+)
+
+
+def gpus_of(report: NodeReport) -> tuple[DeviceReport, ...]:
+    """Return the devices that NVML shows."""
+    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+
+
+def _names(report: NodeReport) -> dict[str, str]:
+    """Map what trials call a device to what people call it."""
+    names: dict[str, str] = {}
+    for device in gpus_of(report):
+        label = f"GPU {device.index} ({device.name})"
+        names[known(device.uuid, str(device.index))] = label
+        if not isinstance(device.mig, NotApplicable):
+            names |= {part.uuid: f"{label}, MIG {part.profile} {part.gpu_instance}" for part in device.mig.slices}
+    return names
+
+
+def _about(report: NodeReport, trials: DeviceTrials) -> str:
+    return _names(report).get(trials.device, trials.kind)
+
+
+def engine_findings(report: NodeReport) -> Iterator[Finding]:
+    """Yield what is to be known about the decoders and encoders of a machine's devices."""
+    yield from _engines(report)
+    yield from _encoder_capacity(report)
+
+
+def _engines(report: NodeReport) -> Iterator[Finding]:
+    without_decoder = {part.uuid for gpu in gpus_of(report) for part in undecoding_slices(gpu)}
+    without_encoder: dict[tuple[str, str], list[str]] = {}
+    for device in report.devices:
+        if device.device in without_decoder:
+            continue  # a slice that no video work goes to is told of as such
+        about = _about(report, device)
+        decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
+        encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
+        yield from _decoders(device, decodes, about)
+        yield from _wrong(decodes + encodes, about)
+        if encodes and not any(trial.works for trial in encodes):
+            if mendable := next((trial for trial in encodes if trial.mend), None):
+                title = "this device's encoder does not work"
+                yield Finding(Weight.BROKEN, title, mendable.reason, mendable.mend, about)
+            else:
+                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
+                without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
+    yield from _no_encoders(without_encoder, report.host.cores)
+
+
+def _no_encoders(kinds: dict[tuple[str, str], list[str]], cores: int) -> Iterator[Finding]:
+    for (decoder, reason), devices in kinds.items():
+        title = f"no NVENC: {decoder} here, and this machine's {cores} core{'' if cores == 1 else 's'} encode"
+        counted = ", ".join(f"{devices.count(kind)} x {kind}" for kind in dict.fromkeys(devices))
+        yield Finding(Weight.NOTE, title, f"{reason}: {counted}")
+
+
+def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterator[Finding]:
+    smoke = device.smoke
+    if smoke is not None and not smoke.works:
+        title = "this device does not decode, though others of its kind do"
+        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.mend or _DECODES_NOTHING_MEND, about)
+        return
+    if not decodes or any(trial.works for trial in decodes):
+        return
+    mendable = next((trial for trial in decodes if trial.mend), None)
+    if mendable is not None:
+        yield Finding(Weight.BROKEN, "this device decodes nothing", mendable.reason, mendable.mend, about)
+    elif decodes[0].how in (How.TRIED, How.ASKED):
+        # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
+        yield Finding(
+            Weight.LIMITED,
+            "this device decodes nothing",
+            decodes[0].reason,
+            f"if it should: {_DECODES_NOTHING_MEND}",
+            about,
+        )
+    else:
+        yield Finding(Weight.NOTE, "this device decodes nothing", decodes[0].reason, "", about)
+
+
+def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
+    """Tell of cases that the driver promises and that do not come out; a whole engine that fails is told above."""
+    if not any(trial.works for trial in trials):
+        return
+    for trial in trials:
+        if trial.works or trial.how is not How.TRIED or not trial.mend:
+            continue
+        yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.mend, about)
+
+
+def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
+    trials = {known_device.device: known_device.trials for known_device in report.devices}
+    for device in gpus_of(report):
+        said = [codec for codec, percent in device.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
+        tried = [t for t in trials.get(known(device.uuid, ""), ()) if t.engine is Engine.NVENC]
+        if said and tried and not any(trial.works for trial in tried):
+            yield Finding(
+                Weight.NOTE,
+                "NVML's encoder capacity is not believed",
+                f"{device.name} reports capacity for {', '.join(said)}, but it has no encoder",
+            )
+
+
+def undecoding_slices(device: DeviceReport) -> list[MigSlice]:
+    """Return the slices that are known to have no decoder."""
+    if isinstance(device.mig, NotApplicable):
+        return []
+    counts = [
+        (part, [count.count for count in part.engines if count.engine is Engine.NVDEC]) for part in device.mig.slices
+    ]
+    return [part for part, decoders in counts if decoders and not any(decoders)]

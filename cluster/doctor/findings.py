@@ -1,0 +1,289 @@
+"""What is wrong on a machine, and how to mend it: pure rules over a node report, the gravest first."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from ..placement.nodes.guest_share import guest_share
+from ..probes.cuda.compat import STUCK_MEND, CompatFacts, has_driver, judge
+from ..probes.gpus.hardware import load_hardware
+from ..probes.node.container import judge_container
+from ..probes.node.report import NodeReport
+from ..probes.nvml.facts import BRANDS
+from ..probes.report.absence import Absence, NotApplicable, known
+from ..probes.report.device_report import DeviceReport
+from ..probes.report.engines import Direction, How, Trial
+from ..probes.report.verdict import State, Verdict
+from ..probes.report.xids import XidAction, xid_rule
+from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
+from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
+from .engine_findings import engine_findings, gpus_of, undecoding_slices
+from .finding import Finding, Weight
+
+__all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
+
+_NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
+_REBOOT: Final = "stop the work on this node, then restart the machine"
+_RECOVERY_MENDS: Final = {
+    "reboot": _REBOOT,
+    "drain": "start no new work on it until the GPUs linked to it have ended theirs",
+    "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
+    "bus reset": _REBOOT,
+}
+"""By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+_RESETS: Final = ("reset", "drain and reset")
+_LICENCE_MEND: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
+
+
+_ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
+_WEIGHT_OF: Final = {State.BROKEN: Weight.BROKEN, State.LIMITED: Weight.LIMITED}
+
+
+def findings(report: NodeReport) -> tuple[Finding, ...]:
+    """Return what is to be known about a machine, the gravest first; the same report gives the same findings."""
+    found = [
+        *_no_gpu(report),
+        *_nvml(report),
+        *_of_verdicts(report),
+        *_health(report),
+        *engine_findings(report),
+        *_mig(report),
+        *_vgpu(report),
+        *_software(report),
+        *_probes(report),
+    ]
+    unique = list(dict.fromkeys(found))
+    return tuple(sorted(unique, key=lambda finding: _ORDER[finding.weight]))
+
+
+def needs_mending(found: tuple[Finding, ...]) -> bool:
+    """Tell whether a user must mend something."""
+    return any(finding.weight is Weight.BROKEN for finding in found)
+
+
+def verdicts(report: NodeReport) -> tuple[Verdict, ...]:
+    """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
+    if report.simulated or isinstance(report.cuda, NotApplicable):
+        return ()
+    package = None if isinstance(report.pynvvideocodec, NotApplicable) else report.pynvvideocodec
+    version = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    container = (
+        ()
+        if isinstance(report.container, NotApplicable)
+        else judge_container(report.container, report.cuda, _brand(report))
+    )
+    return (*judge(CompatFacts(report.cuda, package, version, _codecs_work(report))), *container)
+
+
+def _codecs_work(report: NodeReport) -> bool:
+    tried = (trial for device in report.devices for trial in device.trials)
+    return any(trial.works and trial.how is How.TRIED for trial in tried)
+
+
+def _brand(report: NodeReport) -> str:
+    """Return NVML's brand of the first GPU, which stands for all as it does for the container runtime; "" unknown."""
+    said = (gpu.facts.get("brand") for gpu in gpus_of(report))
+    return next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
+
+
+def _has_devices(report: NodeReport) -> bool:
+    return not isinstance(report.nvml, NotApplicable) and bool(report.nvml.devices)
+
+
+def _driver_is_here(report: NodeReport) -> bool:
+    return _has_devices(report) or (not isinstance(report.cuda, NotApplicable) and has_driver(report.cuda))
+
+
+def _is_cut_off(report: NodeReport) -> bool:
+    """Whether neither NVML nor CUDA came to its end, so that nothing tells whether there is a driver."""
+    return not report.simulated and isinstance(report.nvml, NotApplicable) and isinstance(report.cuda, NotApplicable)
+
+
+def _no_gpu(report: NodeReport) -> Iterator[Finding]:
+    if _driver_is_here(report) or _is_cut_off(report):
+        return
+    encoders = ", ".join(dict.fromkeys(t.implementation for t in _software_encoders(report)))
+    yield Finding(
+        Weight.NOTE,
+        f"software engines will be used: {encoders or 'none works here'}",
+        "there is no NVIDIA driver on this machine",
+        "if it has an NVIDIA GPU: install the driver; in a container, start it with --gpus all",
+    )
+
+
+def _nvml(report: NodeReport) -> Iterator[Finding]:
+    """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
+    if isinstance(report.nvml, NotApplicable):
+        if _driver_is_here(report) or _is_cut_off(report):
+            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_MEND, "NVML")
+        return
+    if report.nvml.library_problem is None:
+        return
+    problem = report.nvml.library_problem
+    if not _driver_is_here(report) and problem.absence in (Absence.NO_LIBRARY, Absence.NOT_FOUND):
+        return
+    yield Finding(
+        Weight.BROKEN if _driver_is_here(report) else Weight.NOTE,
+        _NVML_SILENT,
+        problem.reason,
+        report.nvml.mend,
+        "NVML",
+    )
+
+
+def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
+    for verdict in verdicts(report):
+        weight = _WEIGHT_OF.get(verdict.state)
+        # A GPU that nobody can use is worse than the package's absence by itself.
+        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.mend and _has_devices(report):
+            weight = Weight.BROKEN
+        if weight is not None:
+            limits = f"; not possible: {', '.join(verdict.limits)}" if verdict.limits else ""
+            title = f"{verdict.subject}: {'does not work' if weight is Weight.BROKEN else 'limited'}"
+            yield Finding(weight, title, f"{verdict.because}{limits}", verdict.mend, verdict.subject)
+        elif verdict.limits:
+            yield Finding(Weight.NOTE, f"{verdict.subject}: {', '.join(verdict.limits)}", verdict.because)
+
+
+def _health(report: NodeReport) -> Iterator[Finding]:
+    for device in gpus_of(report):
+        about, health = f"GPU {device.index} ({device.name})", device.health
+        if health.lost:
+            mend = f"{_reset(device)}; if it stays lost, restart the machine"
+            yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, mend, about)
+            continue
+        action = known(health.recovery_action, "none")
+        if action != "none":
+            cause = f"the driver's own advice is: {action}"
+            unknown = "look the advice up in NVIDIA's NVML reference"
+            mend = _reset(device) if action in _RESETS else _RECOVERY_MENDS.get(action, unknown)
+            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, mend, about)
+        yield from _xids(health.xids, about, _reset(device))
+        if known(health.ecc_uncorrected, 0):
+            cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
+            yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, _reset(device), about)
+        if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
+            cause = "bad memory was found and will be replaced at the next reset"
+            yield Finding(Weight.LIMITED, "a reset is pending", cause, _reset(device), about)
+
+
+def _reset(device: DeviceReport) -> str:
+    return f"stop the work on it, then reset it: sudo nvidia-smi --gpu-reset -i {device.index}"
+
+
+def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
+    """Tell of the errors that hurt the device; those that a program brought on itself hurt nobody else."""
+    for xid in dict.fromkeys(xids):
+        rule = xid_rule(xid)
+        if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
+            title = f"Xid {xid}, {rule.name}: {rule.action.value}"
+            mend = reset if rule.action is XidAction.QUARANTINE_DEVICE else _REBOOT
+            yield Finding(Weight.BROKEN, title, rule.reason, mend, about)
+        else:
+            yield Finding(Weight.NOTE, f"Xid {xid}, {rule.name}", rule.reason, "", about)
+
+
+def _mig(report: NodeReport) -> Iterator[Finding]:
+    for device in gpus_of(report):
+        if isinstance(device.mig, NotApplicable):
+            continue
+        about = f"GPU {device.index} ({device.name})"
+        if device.mig.enabled and not device.mig.slices:
+            yield _no_slice(device, device.mig.slices_refused, about)
+        if device.mig.enabled != device.mig.pending:
+            state = "on" if device.mig.pending else "off"
+            title = f"MIG will be {state} after a reset"
+            yield Finding(Weight.LIMITED, title, "a change is pending", _reset(device), about)
+        profiles = [part.profile for part in undecoding_slices(device)]
+        for profile in dict.fromkeys(profiles):
+            count = profiles.count(profile)
+            title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
+            mend = (
+                "for video, make a larger one or one with +me (codecfleet devices --mig lists the profiles; "
+                f"sudo nvidia-smi mig -i {device.index} -cgi <profile> -C)"
+            )
+            yield Finding(Weight.NOTE, title, "such a slice has no decoder", mend, about)
+
+
+def _no_slice(device: DeviceReport, refused: NotApplicable | None, about: str) -> Finding:
+    """Tell MIG without an instance from instances that this user may not see: those must not be taken away."""
+    if refused is not None:
+        title = "MIG is on, but its instances cannot be seen from here"
+        mend = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
+        return Finding(Weight.BROKEN, title, refused.reason, mend, about)
+    mend = (
+        f"create instances (sudo nvidia-smi mig -i {device.index} -cgi <profile> -C) "
+        f"or turn MIG off (sudo nvidia-smi -i {device.index} -mig 0)"
+    )
+    return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
+
+
+def _vgpu(report: NodeReport) -> Iterator[Finding]:
+    for device in gpus_of(report):
+        about = f"GPU {device.index} ({device.name})"
+        if not device.uuid_is_stable:
+            cause = "a vGPU's UUID changes with every start of its machine"
+            yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
+        if device.virtualization == "vgpu" and guest_share(device.name, load_hardware()) is None:
+            cause = f"no table has its type, {device.name}; its speed is taken for that of the whole GPU"
+            mend = "set vgpu_share in the policy, such as 0.25 where four share the GPU"
+            yield Finding(Weight.LIMITED, "which part of its GPU this vGPU has is not known", cause, mend, about)
+        yield from _licence(report, device, about)
+        host = report.vgpu_hosts.get(known(device.uuid, ""))
+        if host is not None:
+            without = sum(known(vgpu.licensed, otherwise=True) is False for vgpu in known(host.active, ()))
+            if without:
+                title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"
+                cause = f"their guests are slowed down to {UNLICENSED_FPS:g} frames a second"
+                yield Finding(Weight.LIMITED, title, cause, _LICENCE_MEND, about)
+
+
+def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[Finding]:
+    """Judge the licence of a device as its guest sees it; a GPU that is passed through loses no speed without one."""
+    guest = report.vgpu_guests.get(known(device.uuid, ""))
+    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
+    licence = None if guest is None else licence_of(guest.licences, taken_at)
+    if licence is None or isinstance(licence, NotApplicable) or licence.is_valid:
+        return
+    state = "has no licence" if licence.state is LicenceState.MISSING else "has a licence that expired"
+    limit = fps_limit(device.kind, licence)
+    if limit is not None:
+        title = f"the vGPU {state} and will be slowed down to {limit:g} frames a second"
+        yield Finding(Weight.BROKEN, title, licence.sentence, _LICENCE_MEND, about)
+    else:
+        title = f"the passed-through GPU {state} for vGPU software"
+        cause = f"{licence.sentence}: only features for graphics workstations need one, and video engines do not"
+        yield Finding(Weight.NOTE, title, cause, "", about)
+
+
+def _software_encoders(report: NodeReport) -> list[Trial]:
+    return [t for t in report.software if t.case.direction is Direction.ENCODE and t.works]
+
+
+def _software(report: NodeReport) -> Iterator[Finding]:
+    if not report.software:
+        if not report.simulated:
+            yield Finding(
+                Weight.BROKEN,
+                "no software codec was tried",
+                "their probe said nothing",
+                "pip install --force-reinstall av",
+            )
+        return
+    for codec, name in (*SOFTWARE_ENCODERS.items(), *SOFTWARE_DECODERS.items()):
+        mine = [trial for trial in report.software if trial.implementation == name]
+        if mine and not any(trial.works for trial in mine):
+            title = f"{name} does not work: no {codec.value} by the processor"
+            yield Finding(Weight.BROKEN, title, mine[0].reason, mine[0].mend, "PyAV")
+        else:
+            for trial in mine:
+                if not trial.works:
+                    yield Finding(
+                        Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.mend, "PyAV"
+                    )
+
+
+def _probes(report: NodeReport) -> Iterator[Finding]:
+    for problem in report.probe_problems:
+        title = f"{problem.probe}: not everything could be asked"
+        yield Finding(Weight.LIMITED, title, problem.reason, "run codecfleet doctor --fresh again", problem.probe)

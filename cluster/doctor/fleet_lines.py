@@ -1,0 +1,121 @@
+"""Many machines as a person reads them: equal ones together, what is wrong with them first."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..grouping import counted, equal_groups, short_names
+from ..probes.node.report import NodeReport, SilentNode
+from ..probes.report.absence import NotApplicable, known
+from ..text_lines import gigabytes, wrapped
+from .capability_matrix import all_trials, capability_matrix
+from .finding import Weight
+from .inventory_lines import device_units, hypervisor_gpus
+from .report_lines import machine_page, marks, matrix_lines, silent_lines
+from .shared_findings import finding_lines, findings_of, shared_findings
+
+__all__ = ["doctor_lines", "node_lines"]
+
+_COLUMNS: Final = (24, 6, 10, 12)
+_FEW: Final = 1
+
+Reports = Sequence[NodeReport | SilentNode]
+
+
+def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
+    """Yield what ``codecfleet doctor`` prints: one machine's page, or what many have in common.
+
+    ``every`` asks for the page of each.
+    """
+    if every or len(reports) <= _FEW:
+        yield from _pages(reports)
+    else:
+        yield from _summary(reports)
+    yield ""
+    yield _verdict(reports)
+
+
+def _pages(reports: Reports) -> Iterator[str]:
+    for number, report in enumerate(reports):
+        if number:
+            yield ""
+        if isinstance(report, SilentNode):
+            yield from silent_lines([report])
+        else:
+            yield from machine_page(report)
+
+
+def _summary(reports: Reports) -> Iterator[str]:
+    yield from marks(reports)
+    shared = shared_findings((_name(report), finding) for report in reports for finding in findings_of(report))
+    yield "findings" if shared else "findings: none"
+    yield from finding_lines(shared, names_nodes=True)
+    yield ""
+    yield from _table(reports, every=False)
+    yield ""
+    yield "all machines together"
+    trials = (trial for report in _present(reports) for trial in all_trials(report))
+    yield from matrix_lines(capability_matrix(trials))
+    yield ""
+    yield "each machine by itself: codecfleet doctor --all"
+
+
+def _verdict(reports: Reports) -> str:
+    """Return the last line: how much there is to mend, and on how many machines."""
+    broken = [[f for f in findings_of(report) if f.weight is Weight.BROKEN] for report in reports]
+    things, nodes = sum(map(len, broken)), sum(map(bool, broken))
+    if not things:
+        return "healthy: nothing to mend"
+    where = f" on {nodes} of {len(reports)} nodes" if len(reports) > _FEW else ""
+    return f"{counted(things, 'thing')} to mend{where}"
+
+
+def _name(report: NodeReport | SilentNode) -> str:
+    return report.name if isinstance(report, SilentNode) else report.host.name
+
+
+def _present(reports: Reports) -> list[NodeReport]:
+    return [report for report in reports if isinstance(report, NodeReport)]
+
+
+def node_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
+    """Yield the machines, a row for those that are equal (``every``: for each), and all of them together."""
+    yield from marks(reports)
+    yield from _table(reports, every=every)
+
+
+def _table(reports: Reports, *, every: bool) -> Iterator[str]:
+    yield from _row(("node" if every else "nodes", "cores", "memory", "driver"), ["devices"])
+    present = _present(reports)
+    for group in [(report,) for report in present] if every else equal_groups(present, _node_cells):
+        names = short_names(report.host.name for report in group)
+        cells, kinds = _node_cells(group[0])
+        count = f" ({len(group)})" if len(group) > 1 else ""
+        yield from _row((f"{names}{count}", *cells), list(kinds))
+    yield from silent_lines(reports)
+    cores = sum(report.host.cores for report in present)
+    devices = sum(len(device_units(report)) for report in present)
+    yield ", ".join(counted(*pair) for pair in ((len(present), "node"), (cores, "core"), (devices, "device")))
+
+
+def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
+    """Return a machine's row without its name: what equal machines have in common."""
+    kinds = [kind for _, kind, _ in device_units(report)]
+    hypervisors = [f"{name} (hosts vGPUs)" for name in hypervisor_gpus(report)]
+    shown = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+    shown += [f"{hypervisors.count(name)} x {name}" for name in dict.fromkeys(hypervisors)]
+    driver = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    host = report.host
+    return (str(host.cores), gigabytes(host.memory_bytes), driver or "none"), tuple(shown) or ("CPU only",)
+
+
+def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:
+    """Yield a row; a name that does not fit its column stands on a line of its own."""
+    name, *rest = cells
+    if len(name) >= _COLUMNS[0]:
+        yield name
+        name = ""
+    fixed = zip((name, *rest), _COLUMNS, strict=True)
+    head = "".join(f"{cell:{width}}" + ("" if len(cell) < width else " ") for cell, width in fixed)
+    for kind in kinds:
+        yield from wrapped(kind, head, indent=len(head) + 2)
+        head = " " * len(head)

@@ -1,0 +1,313 @@
+"""Nodes and devices as people and programs read them: what there is, without judging it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+from ..grouping import counted, equal_groups
+from ..probes.node.device_values import device_condition
+from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
+from ..probes.report.absence import Maybe, NotApplicable, known
+from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
+from ..probes.report.engines import Engine
+from ..probes.vgpu.guest import VgpuGuestReport
+from ..probes.vgpu.host import VgpuHostReport
+from ..probes.vgpu.licence import licence_of
+from ..probes.vgpu.values import VmId
+from ..text_lines import gigabytes, wrapped
+from .capability_matrix import all_trials, capability_matrix
+from .engine_findings import gpus_of
+from .findings import findings, needs_mending, verdicts
+from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
+
+__all__ = [
+    "DOCUMENT_SCHEMA",
+    "device_lines",
+    "device_units",
+    "devices_document",
+    "doctor_document",
+    "hosts_vgpus",
+    "hypervisor_gpus",
+    "mig_lines",
+    "nodes_document",
+    "vgpu_lines",
+]
+
+DOCUMENT_SCHEMA: Final = 1
+HOST_VGPU: Final = "host vgpu"
+
+Reports = Sequence[NodeReport | SilentNode]
+
+
+def _driver(report: NodeReport) -> str:
+    return "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+
+
+def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
+    """Return (device, kind, GPU) of all that work can be pinned to on a machine, its processor aside.
+
+    A GPU that hosts vGPUs is none: its engines belong to its guests.
+    """
+    units: list[tuple[str, str, DeviceReport | None]] = []
+    for gpu in gpus_of(report):
+        if hosts_vgpus(gpu):
+            continue
+        if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+            units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.mig.slices]
+        else:
+            units.append((known(gpu.uuid, str(gpu.index)), gpu.name, gpu))
+    return units or [(device.device, device.kind, None) for device in report.devices if not gpus_of(report)]
+
+
+def hypervisor_gpus(report: NodeReport) -> list[str]:
+    """Return the names of the GPUs whose engines belong to vGPU guests of this machine."""
+    return [gpu.name for gpu in gpus_of(report) if hosts_vgpus(gpu)]
+
+
+def hosts_vgpus(gpu: DeviceReport) -> bool:
+    """Tell whether a GPU is a hypervisor's, for its guests."""
+    return known(gpu.virtualization, "") == HOST_VGPU
+
+
+def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
+    """Yield the devices with their engines: of one machine, or with ``every``, each with its UUID, memory and use."""
+    yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
+    if not every and len(reports) > 1:
+        yield "UUIDs, memory and use of each: codecfleet devices --all"
+
+
+def _each_device(report: NodeReport) -> Iterator[str]:
+    trials = {device.device: device for device in report.devices}
+    for gpu in gpus_of(report):
+        yield from _device(gpu, trials)
+    if not gpus_of(report):
+        yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
+    yield f"  CPU: {counted(report.host.cores, 'software engine')}"
+
+
+def _equal_devices(report: NodeReport) -> Iterator[str]:
+    """Yield the devices of a machine without what tells equal ones from each other."""
+    trials = {device.device: device for device in report.devices}
+    texts = [text for gpu in gpus_of(report) for text in _kinds(gpu, trials)]
+    texts += [device.kind for device in report.devices if not gpus_of(report)]
+    for group in equal_groups(texts, lambda text: text):
+        yield from wrapped(f"{len(group)} x {group[0]}", "  ")
+    yield f"  CPU: {counted(report.host.cores, 'software engine')}"
+
+
+def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled and gpu.mig.slices:
+        for part in gpu.mig.slices:
+            engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
+        return
+    engines = engine_text(engine_counts(gpu.engines, trials.get(known(gpu.uuid, str(gpu.index)))))
+    mode = known(gpu.virtualization, "none")
+    lost = f"; LOST: {gpu.health.lost}" if gpu.health.lost else ""
+    yield f"{gpu.name}{'' if mode == 'none' else f', {mode}'}: {engines}{lost}"
+
+
+def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    uuid = known(gpu.uuid, str(gpu.index))
+    yield from wrapped(device_head(gpu), "  ")
+    yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
+    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+        for part in gpu.mig.slices:
+            counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
+            yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
+    else:
+        yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(uuid)))}", "    ")
+    if use := _use(gpu):
+        yield from wrapped(f"in use: {use}", "    ")
+    if gpu.health.lost:
+        yield from wrapped(f"LOST: {gpu.health.lost}", "    ")
+
+
+def _use(gpu: DeviceReport) -> str:
+    percents = {
+        "decoder": gpu.use.decoder_percent,
+        "encoder": gpu.use.encoder_percent,
+        "memory bus": gpu.use.memory_percent,
+    }
+    parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, NotApplicable)]
+    if not isinstance(gpu.use.processes, NotApplicable):
+        count = len(gpu.use.processes)
+        parts.append(f"{count} process{'' if count == 1 else 'es'}")
+    return ", ".join(parts)
+
+
+def mig_lines(reports: Reports) -> Iterator[str]:
+    """Yield MIG on every device: whether it is on, the instances, and the profiles that could be made."""
+    yield from paged(reports, _mig_of)
+
+
+def _mig_of(report: NodeReport) -> Iterator[str]:
+    if not gpus_of(report):
+        yield "  no NVIDIA devices"
+    trials = {device.device: device for device in report.devices}
+    for gpu in gpus_of(report):
+        yield f"  GPU {gpu.index}: {gpu.name}"
+        if isinstance(gpu.mig, NotApplicable):
+            yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
+        else:
+            yield from _mig(gpu.mig, trials)
+
+
+def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+    after = "" if mig.enabled == mig.pending else f", {'on' if mig.pending else 'off'} after a reset"
+    room = f"; at most {mig.slices_max} instances" if mig.enabled else ""
+    yield f"    MIG is {'on' if mig.enabled else 'off'}{after}{room}"
+    for part in mig.slices:
+        yield from wrapped(slice_head(mig, part), "    ")
+        yield f"      engines: {engine_text(engine_counts(part.engines, trials.get(part.uuid)))}"
+    for profile in mig.profiles:
+        yield from wrapped(f"profile {_profile(profile)}", "    ")
+
+
+def _profile(profile: MigProfile) -> str:
+    free = known(profile.instances_free, -1)
+    room = f", {free} of {profile.instances_max} free" if free >= 0 else f", at most {profile.instances_max}"
+    return (
+        f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(engine_counts(profile.engines, None))}{room}"
+    )
+
+
+def vgpu_lines(reports: Reports) -> Iterator[str]:
+    """Yield vGPUs as host and guest see them."""
+    yield from paged(reports, _vgpus_of)
+
+
+def _vgpus_of(report: NodeReport) -> Iterator[str]:
+    if not gpus_of(report):
+        yield "  no NVIDIA devices"
+    for gpu in gpus_of(report):
+        yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
+        uuid = known(gpu.uuid, "")
+        if uuid in report.vgpu_hosts:
+            yield from _vgpu_host(report.vgpu_hosts[uuid])
+        if uuid in report.vgpu_guests:
+            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_at)
+        if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
+            yield "    hosts no vGPUs, and is none"
+
+
+def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
+    for group in equal_groups(host.types, lambda found: _creation(host, found.type_id)):
+        kinds = ", ".join(f"{found.type_id} {known(found.name, '')}" for found in group)
+        state = _creation(host, group[0].type_id)
+        yield from wrapped(f"{counted(len(group), 'type')} {state}: {kinds}", "    ")
+    names = {found.type_id: known(found.name, "") for found in host.types}
+    active = known(host.active, ())
+    yield f"    {len(active)} running"
+    for vgpu in active:
+        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}"]
+        parts += [names.get(known(vgpu.type_id, -1), "")]
+        if not isinstance(vgpu.framebuffer_used_bytes, NotApplicable):
+            parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
+        if not isinstance(vgpu.licensed, NotApplicable):
+            parts.append("licensed" if vgpu.licensed else "without a licence")
+        yield from wrapped(", ".join(filter(None, parts)), "    ")
+
+
+def _creation(host: VgpuHostReport, type_id: int) -> str:
+    """Return whether a vGPU of a type can be made, and why."""
+    state = "can be made" if type_id in known(host.creatable, ()) else "cannot be made now"
+    why = host.why_creatable.get(str(type_id))
+    return f"{state} ({why.reason})" if why and why.reason else state
+
+
+def _vgpu_guest(guest: VgpuGuestReport, taken_at: str) -> Iterator[str]:
+    """Yield what a guest knows of its own: how it came by the GPU, its identity, its licence and its use."""
+    stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
+    seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
+    yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
+    licence = licence_of(guest.licences, datetime.fromisoformat(taken_at) if taken_at else None)
+    yield from wrapped(f"licence: {licence.reason if isinstance(licence, NotApplicable) else licence.sentence}", "    ")
+    rates = {
+        "graphics": guest.use.graphics_percent,
+        "memory controller": guest.use.memory_controller_percent,
+        "encoder": guest.use.encoder_percent,
+        "decoder": guest.use.decoder_percent,
+    }
+    used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, NotApplicable)]
+    if used:
+        yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
+
+
+def _vm(vm: Maybe[VmId]) -> str:
+    return "unknown" if isinstance(vm, NotApplicable) else vm.value
+
+
+def nodes_document(reports: Reports) -> dict[str, Any]:
+    """Return the inventory of machines as a JSON document."""
+    return {"schema": DOCUMENT_SCHEMA, "nodes": [_node(report) for report in reports]}
+
+
+def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "error": report.reason}
+    return {
+        "node": report.host.name,
+        "simulated": report.simulated,
+        "cores": report.host.cores,
+        "memory_bytes": report.host.memory_bytes,
+        "driver": _driver(report),
+        "devices": [
+            {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report))
+            for device, kind, gpu in device_units(report)
+        ],
+    }
+
+
+def devices_document(reports: Reports, part: str) -> dict[str, Any]:
+    """Return devices as a JSON document; ``part`` is "all", "mig" or "vgpu"."""
+    return {"schema": DOCUMENT_SCHEMA, "nodes": [_devices_of(report, part) for report in reports]}
+
+
+def _devices_of(report: NodeReport | SilentNode, part: str) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "error": report.reason}
+    whole = to_json(report)
+    found: dict[str, Any] = {"node": report.host.name, "simulated": report.simulated}
+    gpus = [] if isinstance(report.nvml, NotApplicable) else whole["nvml"]["devices"]
+    if part == "mig":
+        return found | {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
+    if part == "vgpu":
+        return found | {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
+    counts = {
+        device.device: {engine.value: count for engine, (count, _) in engine_counts((), device).items()}
+        for device in report.devices
+    }
+    return found | {"devices": gpus, "engines_tried": counts, "cpu": {Engine.CPU.value: report.host.cores}}
+
+
+def doctor_document(reports: Reports) -> dict[str, Any]:
+    """Return what doctor says as a JSON document: per machine its whole report, and what is made of it."""
+    nodes = [_diagnosis(report) for report in reports]
+    return {"schema": DOCUMENT_SCHEMA, "healthy": all(node["healthy"] for node in nodes), "nodes": nodes}
+
+
+def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
+    if isinstance(report, SilentNode):
+        return {"node": report.name, "healthy": False, "error": report.reason}
+    found = findings(report)
+    return {
+        "node": report.host.name,
+        "healthy": not needs_mending(found),
+        "findings": [asdict(finding) | {"weight": finding.weight.value} for finding in found],
+        "verdicts": [asdict(verdict) | {"state": verdict.state.value} for verdict in verdicts(report)],
+        "matrix": [
+            {
+                "codec": row.codec.value,
+                "chroma": row.chroma,
+                "bit_depth": row.bit_depth,
+                "decode": row.decode.way.value,
+                "decode_known": row.decode.how and row.decode.how.value,
+                "encode": row.encode.way.value,
+                "encode_known": row.encode.how and row.encode.how.value,
+            }
+            for row in capability_matrix(all_trials(report))
+        ],
+        "report": to_json(report),
+    }

@@ -1,0 +1,266 @@
+"""A node report as a person reads it: narrow, without colour, the machine first and what is wrong last."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from ..grouping import counted, equal_groups, named_nodes
+from ..placement.nodes.build import shown_by
+from ..placement.nodes.guest_share import guest_share
+from ..probes.gpus.hardware import load_hardware
+from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
+from ..probes.report.absence import Maybe, NotApplicable, known
+from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
+from ..probes.report.engines import Codec, Direction, Engine, EngineCount, How, Trial
+from ..text_lines import gigabytes, wrapped
+from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
+from .findings import findings, verdicts
+from .shared_findings import finding_lines, shared_findings
+from .tegra_lines import tegra_lines
+
+__all__ = [
+    "device_head",
+    "engine_counts",
+    "engine_text",
+    "heading",
+    "machine_page",
+    "marks",
+    "matrix_lines",
+    "paged",
+    "silent_lines",
+]
+
+_STATE_WIDTH: Final = 8
+_CELL_WIDTH: Final = 10
+_DEPTHS: Final = (8, 10, 12)
+_WORDS: Final = {Way.HARDWARE: "hardware", Way.SOFTWARE: "software", Way.NONE: "no", Way.UNTRIED: "?"}
+_ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
+
+
+def machine_page(report: NodeReport) -> Iterator[str]:
+    """Yield all that doctor says of one machine."""
+    yield from marks([report])
+    yield from heading([report])
+    yield from _host(report)
+    yield ""
+    yield "devices"
+    yield from _devices(report)
+    yield ""
+    yield from matrix_lines(capability_matrix(all_trials(report)))
+    if judged := verdicts(report):
+        yield ""
+        yield "compatibility"
+        for verdict in judged:
+            first = f"  {verdict.state.value:{_STATE_WIDTH}} "
+            yield from wrapped(f"{verdict.subject}: {verdict.because}", first, indent=len(first))
+    yield ""
+    found = shared_findings((report.host.name, finding) for finding in findings(report))
+    yield "findings" if found else "findings: none"
+    yield from finding_lines(found, names_nodes=False)
+
+
+def marks(reports: Iterable[NodeReport | SilentNode]) -> Iterator[str]:
+    """Yield the mark of simulated machines, which stands on every page that shows one."""
+    simulated = [report.simulated for report in reports if isinstance(report, NodeReport) and report.simulated]
+    for fleet in dict.fromkeys(simulated):
+        these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
+        yield f"SIMULATED ({fleet}): {these}"
+
+
+def heading(group: Sequence[NodeReport]) -> Iterator[str]:
+    """Yield the line that names machines with the same cores and memory."""
+    host = group[0].host
+    each = " each" if len(group) > 1 else ""
+    size = f"{counted(host.cores, 'core')}, {gigabytes(host.memory_bytes)} memory{each}"
+    yield from wrapped(f"{named_nodes([report.host.name for report in group])}: {size}", "", indent=2)
+
+
+def paged(reports: Sequence[NodeReport | SilentNode], body: Callable[[NodeReport], Iterable[str]]) -> Iterator[str]:
+    """Yield each machine's heading and body; machines whose sizes and bodies are equal share one."""
+    yield from marks(reports)
+    present = [report for report in reports if isinstance(report, NodeReport)]
+    for group in equal_groups(present, lambda report: (report.host.cores, report.host.memory_bytes, *body(report))):
+        yield from heading(group)
+        yield from body(group[0])
+    yield from silent_lines(reports)
+
+
+def silent_lines(reports: Iterable[NodeReport | SilentNode]) -> Iterator[str]:
+    """Yield the machines that gave no report, those with the same reason together."""
+    silent = [report for report in reports if isinstance(report, SilentNode)]
+    for group in equal_groups(silent, lambda report: report.reason):
+        names = named_nodes([report.name for report in group])
+        yield from wrapped(f"{names}: gave no report: {group[0].reason}", "", indent=2)
+
+
+def _host(report: NodeReport) -> Iterator[str]:
+    host = report.host
+    if host.kernel:
+        yield from wrapped(f"system: Linux {host.kernel} {host.machine}, {host.python}", "  ")
+    if host.packages:
+        named = ", ".join(f"{name} {version or '(missing)'}" for name, version in host.packages.items())
+        yield from wrapped(f"packages: {named}", "  ")
+    if not isinstance(report.container, NotApplicable) and not isinstance(report.container.runtime, NotApplicable):
+        yield from wrapped(f"container: {report.container.runtime}", "  ")
+    yield from wrapped(f"driver: {_driver(report)}", "  ")
+
+
+def _driver(report: NodeReport) -> str:
+    if isinstance(report.nvml, NotApplicable):
+        return f"not known: {report.nvml.reason}"
+    if isinstance(report.nvml.driver_version, NotApplicable):
+        return f"none: {report.nvml.driver_version.reason}"
+    return f"NVIDIA {report.nvml.driver_version}, for CUDA {_text(report.nvml.cuda_driver_version)}"
+
+
+def _text(value: Maybe[str]) -> str:
+    return f"unknown ({value.reason})" if isinstance(value, NotApplicable) else value
+
+
+def _devices(report: NodeReport) -> Iterator[str]:
+    trials = {device.device: device for device in report.devices}
+    gpus = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    for gpu in gpus:
+        uuid = known(gpu.uuid, str(gpu.index))
+        yield from wrapped(device_head(gpu), "  ")
+        yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
+        if isinstance(gpu.mig, NotApplicable) or not gpu.mig.enabled:
+            yield from _engines_of(gpu.engines, trials.get(uuid))
+            continue
+        for part in gpu.mig.slices:
+            yield from wrapped(slice_head(gpu.mig, part), "    ")
+            yield from _engines_of(part.engines, trials.get(part.uuid), "      ")
+    yield from _ray_lines(report)
+    seen = {known(gpu.uuid, str(gpu.index)) for gpu in gpus}
+    for device in report.devices if not seen else ():
+        yield f"  device {device.device}: {device.kind}"
+        yield from _engines_of((), device)
+    if not isinstance(report.tegra, NotApplicable):
+        yield from tegra_lines(report.tegra)
+    names = ", ".join(dict.fromkeys(t.implementation for t in report.software if t.works and _encodes(t)))
+    yield from wrapped(f"CPU: {report.host.cores} software engines; encoders: {names or 'none'}", "  ")
+
+
+def _encodes(trial: Trial) -> bool:
+    return trial.case.direction is Direction.ENCODE
+
+
+def device_head(gpu: DeviceReport) -> str:
+    """Return a device in a line: what it is, how much memory it has, and how this machine came by it."""
+    parts = [f"GPU {gpu.index}: {gpu.name}"]
+    parts += [known(gpu.architecture, "")]
+    parts += [f"compute {gpu.compute_capability}" if isinstance(gpu.compute_capability, str) else ""]
+    if not isinstance(gpu.memory, NotApplicable):
+        parts.append(f"{gigabytes(gpu.memory.total_bytes)} ({gigabytes(gpu.memory.free_bytes)} free)")
+    mode = known(gpu.virtualization, "none")
+    parts.append("" if mode == "none" else mode)
+    share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
+    parts.append("" if share is None else f"{share:.0%} of its GPU")
+    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+        parts.append(f"MIG: {len(gpu.mig.slices)} instances")
+    return ", ".join(part for part in parts if part)
+
+
+def slice_head(mig: MigReport, part: MigSlice) -> str:
+    """Return a MIG instance in a line."""
+    memory = "" if isinstance(part.memory, NotApplicable) else f", {gigabytes(part.memory.total_bytes)}"
+    return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}{sharing(mig, part)}"
+
+
+def sharing(mig: MigReport, part: MigSlice) -> str:
+    """Say who shares a slice's engines and memory, "" where they are its own."""
+    count = mig.sharers_of(part)
+    return "" if count == 1 else f", shared by {count} compute instances"
+
+
+def _ray_lines(report: NodeReport) -> Iterator[str]:
+    """Say how to start Ray where it would count slices as one GPU; the line to type is not wrapped."""
+    shown = shown_by(report)
+    for_ray = shown.for_ray
+    if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):
+        yield from wrapped("Ray counts a GPU that is cut as one; to have it count each slice, start it with:", "  ")
+        yield f"    CUDA_VISIBLE_DEVICES={for_ray} ray start --num-gpus={for_ray.count(',') + 1}"
+
+
+def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, tuple[int, How]]:
+    """Return how many engines there are: what was asked of the codec interface goes before what NVML counts."""
+    counts = {count.engine: (count.count, count.how) for count in counted}
+    for trial in () if trials is None else trials.trials:
+        if trial.engines is not None and (trial.engines or trial.engine not in counts):
+            counts[trial.engine] = (max(trial.engines, _asked(counts, trial.engine)), How.ASKED)
+    tried = () if trials is None else trials.trials
+    for engine in (Engine.NVDEC, Engine.NVENC):
+        mine = [trial for trial in tried if trial.engine is engine]
+        if mine and not any(trial.works or trial.mend for trial in mine):
+            counts[engine] = (0, How.TRIED)  # an engine that does nothing, and that nobody can mend, is none
+    return counts
+
+
+def _asked(counts: dict[Engine, tuple[int, How]], engine: Engine) -> int:
+    count, how = counts.get(engine, (0, How.ASKED))
+    return count if how is How.ASKED else 0
+
+
+def engine_text(counts: dict[Engine, tuple[int, How]]) -> str:
+    """Return engine counts as ``7 NVDEC, no NVENC``."""
+    shown = [(engine, counts[engine][0]) for engine in _ENGINES if engine in counts]
+    return ", ".join(f"{count or 'no'} {engine.name}" for engine, count in shown) or "not counted"
+
+
+def _engines_of(counted: tuple[EngineCount, ...], trials: DeviceTrials | None, indent: str = "    ") -> Iterator[str]:
+    yield from wrapped(f"engines: {engine_text(engine_counts(counted, trials))}", indent)
+    if trials is None or not trials.trials:
+        return
+    kept = "; from an earlier run" if trials.from_cache else ""
+    for engine, verb in ((Engine.NVDEC, "decodes"), (Engine.NVENC, "encodes")):
+        works = [trial for trial in trials.trials if trial.engine is engine and trial.works]
+        if works:
+            yield from wrapped(f"{verb}: {_cases(works)}{kept}", indent)
+    if trials.smoke is not None and not trials.smoke.works:
+        yield from wrapped(f"smoke decode failed: {trials.smoke.reason}", indent)
+
+
+def _cases(works: Sequence[Trial]) -> str:
+    """Return what works, a codec at a time: ``hevc 8 10 (8192x8192)``."""
+    texts = []
+    for codec in Codec:
+        mine = [trial for trial in works if trial.case.codec is codec]
+        if not mine:
+            continue
+        formats = " ".join(dict.fromkeys(_format(trial) for trial in mine))
+        widest = max((trial.max_width or 0, trial.max_height or 0) for trial in mine)
+        size = f" ({widest[0]}x{widest[1]})" if widest[0] else ""
+        texts.append(f"{codec.value} {formats}{size}")
+    return ", ".join(texts)
+
+
+def _format(trial: Trial) -> str:
+    chroma = "" if trial.case.chroma == "4:2:0" else f"/{trial.case.chroma}"
+    return f"{trial.case.bit_depth}{chroma}"
+
+
+def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:
+    """Yield the matrix: a row per codec and chroma, a column per direction and bit depth."""
+    head = "".join(f"{f'{depth} bit':{_CELL_WIDTH}}" for depth in _DEPTHS)
+    pad = _CELL_WIDTH * len(_DEPTHS)
+    yield f"{'codecs':16}{'decode':{pad}}  encode"
+    yield f"{'':16}{head}  {head}".rstrip()
+    cells = {(row.codec, row.chroma, row.bit_depth): row for row in rows}
+    for codec, chroma in dict.fromkeys((row.codec, row.chroma) for row in rows):
+        mine = [cells.get((codec, chroma, depth)) for depth in _DEPTHS]
+        decode = "".join(f"{_cell(None if row is None else row.decode):{_CELL_WIDTH}}" for row in mine)
+        encode = "".join(f"{_cell(None if row is None else row.encode):{_CELL_WIDTH}}" for row in mine)
+        yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
+    yield "  hardware: an engine of a device; software: the processor"
+    yield "  ?: not tried; -: no such format"
+    if any(cell.how not in (None, How.TRIED) for row in rows for cell in (row.decode, row.encode) if _does(cell)):
+        yield "  *: not tried; the driver, a document or a simulated fleet says so"
+
+
+def _does(cell: Cell) -> bool:
+    return cell.way in (Way.HARDWARE, Way.SOFTWARE)
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"{_WORDS[cell.way]}{'*' if _does(cell) and cell.how is not How.TRIED else ''}"

@@ -1,0 +1,83 @@
+"""Findings of many devices and machines, equal ones told once: who has them, the gravest first."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..grouping import equal_groups, named_nodes, number_ranges
+from ..probes.node.report import NodeReport, SilentNode
+from ..text_lines import wrapped
+from .finding import Finding, Weight
+from .findings import findings
+
+__all__ = ["SharedFinding", "finding_lines", "findings_of", "shared_findings"]
+
+_RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
+_GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
+_SILENT_MEND: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFinding:
+    """One finding and all that have it: the nodes, and what of them it is about, each once."""
+
+    finding: Finding
+    nodes: tuple[str, ...]
+    abouts: tuple[str, ...]
+    has_own_mends: bool
+
+    @property
+    def devices(self) -> str:
+        """Return what it is about: ``GPU 0-7 (NVIDIA H200)``; "" where that is the machine itself."""
+        numbers: dict[str, list[int]] = {}
+        others: list[str] = []
+        for about in self.abouts:
+            found = _GPU.match(about)
+            if found is None:
+                others.append(about)
+            else:
+                numbers.setdefault(found[2], []).append(int(found[1]))
+        gpus = (f"GPU {number_ranges(found)} ({name})" for name, found in numbers.items())
+        return ", ".join([*gpus, *filter(None, others)])
+
+
+def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
+    """Return a machine's findings; that it gave no report is one."""
+    if isinstance(report, SilentNode):
+        return (Finding(Weight.BROKEN, "gave no report", report.reason, _SILENT_MEND),)
+    return findings(report)
+
+
+def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]:
+    """Return the findings of nodes, equal ones as one: the gravest first, then what most machines have.
+
+    Findings are equal in weight, title and cause. What to do about them may name each device.
+    """
+    groups = equal_groups(found, lambda pair: (pair[1].weight, pair[1].title, pair[1].cause))
+    shared = (
+        SharedFinding(
+            group[0][1],
+            tuple(dict.fromkeys(node for node, _ in group)),
+            tuple(dict.fromkeys(finding.about for _, finding in group)),
+            len({finding.mend for _, finding in group}) > 1,
+        )
+        for group in groups
+    )
+    return sorted(shared, key=lambda each: (_RANK[each.finding.weight], -len(each.nodes)))
+
+
+def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
+    """Yield findings with their numbers; ``names_nodes`` tells that they are of more than one machine."""
+    for number, each in enumerate(shared, start=1):
+        finding, devices = each.finding, each.devices
+        first = f"  {number}. {finding.weight.value}: "
+        is_named = not devices or finding.title.startswith(devices) or names_nodes
+        yield from wrapped(finding.title if is_named else f"{devices}: {finding.title}", first, indent=5)
+        if names_nodes:
+            nodes = named_nodes(each.nodes)
+            yield from wrapped(f"{nodes}: {devices}" if devices else nodes, "     ")
+        yield from wrapped(f"cause: {finding.cause}", "     ")
+        if finding.mend:
+            own = " (for each by its own number)" if each.has_own_mends else ""
+            yield from wrapped(f"mend: {finding.mend}{own}", "     ")

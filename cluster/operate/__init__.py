@@ -1,0 +1,1 @@
+"""What an operator asks of a cluster: its nodes, and its supervisor."""

@@ -1,0 +1,42 @@
+"""Probes every node of a Ray cluster at once, for the commands that look at machines."""
+
+import asyncio
+from typing import Any
+
+from ..probes.node.report import NodeReport, SilentNode
+from ..ray.embedded import connect
+from ..ray.ray_words import first_line
+
+__all__ = ["probe_cluster"]
+
+
+async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNode]:  # noqa: FBT001 - a service's argument
+    """Return what the probes find on every live node, in order of their names; a node that gives none says why.
+
+    Args:
+        address: the cluster's.
+        fresh: try every codec anew, whatever earlier trials found.
+
+    Raises:
+        UsageError: the address is of another kind.
+        FleetUnavailable: the cluster does not answer.
+    """
+    connection = await connect(address)
+    try:
+        import ray  # noqa: PLC0415 - never before ``connect`` has settled the environment that Ray reads
+
+        nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeManagerHostname"], n["NodeID"]))
+        return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in nodes)))
+    finally:
+        await connection.close()
+
+
+async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNode:
+    from ..survey.ray_probe import PROBE_LIMIT_S, report_of_ray_node  # noqa: PLC0415 - imports Ray
+
+    try:
+        return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)
+    except TimeoutError:
+        return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
+    except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises, this node gave no report
+        return SilentNode(node["NodeManagerHostname"], first_line(error))

@@ -1,0 +1,110 @@
+"""Asking a cluster's supervisor from outside: what ``codecfleet status``, ``drain`` and their kin do."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from ...errors import FleetUnavailable, UsageError
+from ..ray.embedded import connect
+from ..ray.private_ray import NAMESPACE
+from ..supervisor.runner.actor import SUPERVISOR
+from ..supervisor.state.events import Order
+from ..supervisor.status.status import Status
+
+__all__ = ["ask_supervisor", "order_node", "read_status", "require_address", "watch_status"]
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0
+
+
+def require_address(address: str | None) -> str:
+    """Return the cluster's address: the one given, or RAY_ADDRESS.
+
+    Raises:
+        UsageError: there is neither: a private Ray has nothing to look at from outside.
+    """
+    found = address or os.environ.get("RAY_ADDRESS", "")
+    if not found or found == "local":
+        message = "no cluster is named"
+        raise UsageError(message, "Give --address, or set RAY_ADDRESS; `auto` is the cluster on this machine.")
+    return found
+
+
+async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) -> T | None:
+    """Connect to a cluster, put ``question`` to its supervisor's handle, and disconnect; None if it has none.
+
+    Raises:
+        FleetUnavailable: the cluster or its supervisor does not answer.
+    """
+    connection = await connect(address)
+    try:
+        import ray  # noqa: PLC0415 - never before it is needed
+
+        try:
+            actor = await asyncio.to_thread(ray.get_actor, SUPERVISOR, NAMESPACE)
+        except ValueError:
+            return None
+        try:
+            return await asyncio.wait_for(question(actor), ANSWER_S)
+        except TimeoutError:
+            message = f"the supervisor has not answered for {ANSWER_S:g} s"
+            raise FleetUnavailable(message, "Look at `ray status` and at the node it runs on.") from None
+        except ray.exceptions.RayError as error:
+            message = f"the supervisor does not answer: {type(error).__name__}"
+            raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
+    finally:
+        await connection.close()
+
+
+async def read_status(address: str) -> Status | None:
+    """Return a cluster's status; None if nobody has used it lately, so that it has no supervisor."""
+
+    async def question(actor: Any) -> Status:  # noqa: ANN401 - Ray's handles carry no types
+        status: Status = await actor.status.remote()
+        return status
+
+    return await ask_supervisor(address, question)
+
+
+async def watch_status(
+    address: str, show: Callable[[Status | FleetUnavailable | None], None], every_s: float
+) -> NoReturn:
+    """Show a cluster's status again and again, over one connection, until cancelled.
+
+    A supervisor that does not answer is shown too: Ray restarts it, and the next look finds it.
+
+    Raises:
+        FleetUnavailable: the cluster cannot be reached to begin with.
+    """
+    connection = await connect(address)
+    try:
+        while True:
+            try:
+                show(await read_status(address))
+            except FleetUnavailable as trouble:
+                show(trouble)
+            await asyncio.sleep(every_s)
+    finally:
+        await connection.close()
+
+
+async def order_node(address: str, order: Order, node: str) -> None:
+    """Cordon, drain or open a node, named by its host name, or its Ray id or the beginning of that.
+
+    Raises:
+        UsageError: no node, or more than one, answers to that name; or the cluster has no supervisor.
+    """
+
+    async def question(actor: Any) -> bool:  # noqa: ANN401 - Ray's handles carry no types
+        known: bool = await actor.ask.remote(order, node)
+        return known
+
+    known = await ask_supervisor(address, question)
+    if known is None:
+        message = "no supervisor runs on this cluster, so nothing of ours is on its nodes"
+        raise UsageError(message, "To keep all of Ray off a node, use `ray drain-node`.")
+    if not known:
+        message = f"no node, or more than one, is called {node}"
+        raise UsageError(message, "See codecfleet status for names and ids.")

@@ -1,0 +1,1 @@
+"""Choosing devices and sessions for demands."""

@@ -1,0 +1,255 @@
+"""Giving out sessions among demands of one priority: first one each, then by weighted fair shares."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from heapq import heapify, heappop, heapreplace
+from math import log
+
+from ..model.demand import Demand
+from ..model.policy import Policy
+from .estimates import capacity_fps, useful_sessions
+from .ledger import Ledger, Site
+from .options import Catalogue, Option
+from .recipes import Kinds
+
+__all__ = ["Claim", "Fill", "sessions_wanted"]
+
+Key = tuple[int, int, float, bool, int, float, int]
+
+STEP = log(1.25)
+NO_GAIN = -1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A demand while it is served. ``given`` counts sessions by option; ``kinds`` is None while none can be found."""
+
+    demand: Demand
+    wanted: int
+    weight: Fraction
+    kinds: Kinds | None = None
+    options: tuple[Option, ...] = ()
+    choices: list[Kinds] = field(default_factory=list)
+    given: dict[int, int] = field(default_factory=dict)
+    sessions: int = 0
+    share: float = 0.0
+    limit: int = 0
+    """The most sessions that are of use: no more than wanted, and none that opens when all is done."""
+
+
+def sessions_wanted(demand: Demand) -> int:
+    """Return the most sessions a demand can use: one for each segment, and no more than its own bound."""
+    segments = len(demand.segments)
+    return segments if demand.workers_max is None else min(segments, demand.workers_max)
+
+
+class Fill:
+    """All demands of one priority."""
+
+    def __init__(self, demands: Iterable[Demand], ledger: Ledger, catalogue: Catalogue, policy: Policy) -> None:
+        self._ledger = ledger
+        self._catalogue = catalogue
+        most = Fraction(policy.weight_most)
+        self.claims = [
+            Claim(demand, sessions_wanted(demand), min(max(demand.weight, 1 / most), most)) for demand in demands
+        ]
+        self._queues: dict[int, _Queue] = {}
+        self._capacities: dict[tuple[int, int], tuple[float, float]] = {}
+        self._useful: dict[tuple[int, tuple[int, ...], int], int] = {}
+
+    def run(self) -> None:
+        """Give out all that can be given."""
+        active = [claim for claim in self.claims if claim.wanted > 0]
+        self._choose_kinds(active)
+        self._give_first(active)
+        self._give_more([claim for claim in active if claim.sessions])
+
+    def _choose_kinds(self, claims: list[Claim]) -> None:
+        """Choose each track's encoder kind: what finishes soonest beside those that have chosen before."""
+        pressure = {True: Fraction(0), False: Fraction(0)}
+        for claim in claims:
+            order = []
+            for number, kinds in enumerate(self._catalogue.choices(claim.demand)):
+                options = self._catalogue.options(claim.demand, kinds).found
+                side = any(kind.is_nvenc for kind in kinds)
+                fps, fastest = self._capacity(claim.wanted, options)
+                if fps > 0:
+                    fps *= float(claim.weight / (claim.weight + pressure[side]))
+                    segments = claim.demand.segments
+                    order.append((max(sum(segments) / fps, max(segments) / fastest), number, kinds))
+            claim.choices = [kinds for _, _, kinds in sorted(order, key=lambda entry: entry[:2])]
+            if claim.choices:
+                self._settle(claim, claim.choices[0])
+                pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
+
+    def _capacity(self, wanted: int, options: tuple[Option, ...]) -> tuple[float, float]:
+        key = (wanted, id(options))
+        if key not in self._capacities:
+            self._capacities[key] = capacity_fps(wanted, options, self._ledger)
+        return self._capacities[key]
+
+    def _settle(self, claim: Claim, kinds: Kinds) -> None:
+        claim.kinds = kinds
+        claim.options = self._catalogue.options(claim.demand, kinds).found
+        key = (claim.wanted, claim.demand.segments, id(claim.options))
+        if key not in self._useful:
+            self._useful[key] = useful_sessions(claim.wanted, claim.demand.segments, claim.options, self._ledger)
+        claim.limit = self._useful[key]
+
+    def _give_first(self, claims: list[Claim]) -> None:
+        """Give everybody one session, moving others' first ones out of the way where that helps."""
+        holders: dict[int, list[Claim]] = {}
+        for claim in sorted(claims, key=lambda claim: (len(claim.options), claim.demand.job)):
+            for kinds in claim.choices:
+                self._settle(claim, kinds)
+                if self._give_one(claim, holders, set()):
+                    break
+            else:
+                if claim.choices:
+                    self._settle(claim, claim.choices[0])
+
+    def _give_one(self, claim: Claim, holders: dict[int, list[Claim]], visited: set[int]) -> bool:
+        best = self._best_fit(claim) if visited else self._queue(claim).next_fit()
+        if best is not None:
+            self._book(claim, best, holders)
+            return True
+        for index, option in enumerate(claim.options):
+            order = option.site.order
+            if order in visited:
+                continue
+            visited.add(order)
+            # Who asks for the same has nowhere else to go either.
+            for other in [held for held in holders.get(order, ()) if held.options is not claim.options]:
+                if self._moved(other, claim, index, holders, visited):
+                    self._queues.clear()  # they dropped what did not fit, and some of it may fit now
+                    return True
+        return False
+
+    def _moved(
+        self, other: Claim, claim: Claim, index: int, holders: dict[int, list[Claim]], visited: set[int]
+    ) -> bool:
+        """Move another's first session elsewhere, if that makes room for ours."""
+        held = next(iter(other.given))
+        self._unbook(other, held, holders)
+        option = claim.options[index]
+        if not self._ledger.why_not(option.site, option.recipe):
+            self._book(claim, index, holders)
+            if self._give_one(other, holders, visited):
+                return True
+            self._unbook(claim, index, holders)
+        self._book(other, held, holders)
+        return False
+
+    def _best_fit(self, claim: Claim) -> int | None:
+        fitting = [
+            (option_key(option, self._ledger), index)
+            for index, option in enumerate(claim.options)
+            if not self._ledger.why_not(option.site, option.recipe)
+        ]
+        return min(fitting)[1] if fitting else None
+
+    def _book(self, claim: Claim, index: int, holders: dict[int, list[Claim]]) -> None:
+        self._take(claim, index)
+        holders.setdefault(claim.options[index].site.order, []).append(claim)
+
+    def _unbook(self, claim: Claim, index: int, holders: dict[int, list[Claim]]) -> None:
+        option = claim.options[index]
+        self._ledger.take(option.site, option.recipe, -1)
+        holders[option.site.order].remove(claim)
+        claim.given.clear()
+        claim.sessions = 0
+        claim.share = 0.0
+
+    def _give_more(self, claims: list[Claim]) -> None:
+        """Give the next session to whoever has the smallest weighted share, until nobody can take one."""
+        waiting = [
+            (claim.share / float(claim.weight), number, claim)
+            for number, claim in enumerate(claims)
+            if claim.sessions < claim.limit
+        ]
+        heapify(waiting)
+        while waiting:
+            _, number, claim = waiting[0]
+            index = self._queue(claim).next_fit()
+            if index is None:
+                heappop(waiting)
+                continue
+            self._take(claim, index)
+            if claim.sessions < claim.limit:
+                heapreplace(waiting, (claim.share / float(claim.weight), number, claim))
+            else:
+                heappop(waiting)
+
+    def _take(self, claim: Claim, index: int) -> None:
+        option = claim.options[index]
+        self._ledger.take(option.site, option.recipe)
+        claim.given[index] = claim.given.get(index, 0) + 1
+        claim.sessions += 1
+        claim.share += self._ledger.share_of(option.recipe)
+
+    def _queue(self, claim: Claim) -> "_Queue":
+        # Demands that ask for the same share the tuple of their options, and so the queue.
+        queue = self._queues.get(id(claim.options))
+        if queue is None:
+            queue = self._queues[id(claim.options)] = _Queue(claim.options, self._ledger)
+        return queue
+
+
+def option_key(option: Option, ledger: Ledger) -> Key:
+    """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
+
+    Nodes that come last come last. Then counts what gains most frames a second, in steps of a
+    quarter: rates are no more exact than that, and spreading the load is worth more. Then what is least loaded; then
+    hosts without a GPU, so that GPUs stay free for what only they do; then the host that has opened the fewest GPU
+    sessions; then a whole GPU before a share of one, whose engines others may be using; then the inventory's order, so
+    that few GPUs of a host are opened where its cores are what is short.
+    """
+    site = option.site
+    gain = ledger.gain_fps(site, option.recipe)
+    host = site.host
+    load = round(_load(site, option), 9)
+    return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
+
+
+def _step(gain_fps: float) -> int:
+    return round(log(gain_fps) / STEP) if gain_fps > 0 else NO_GAIN
+
+
+def _load(site: Site, option: Option) -> float:
+    """Return how loaded what this route presses on is, from 0."""
+    recipe = option.recipe
+    if not recipe.encoder_seats:
+        return site.host.load
+    used = [site.encoder_seats / recipe.encoder_curve[-1][0]]
+    if recipe.decoder_seats:
+        used.append(site.decoder_seats / recipe.decoder_curve[-1][0])
+    return max(used)
+
+
+class _Queue:
+    """Options in the order in which they are to be taken, worked out again only when they come to the front."""
+
+    def __init__(self, options: tuple[Option, ...], ledger: Ledger) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._heap = [(option_key(option, ledger), index) for index, option in enumerate(options)]
+        heapify(self._heap)
+
+    def next_fit(self) -> int | None:
+        """Return the option to be taken next; None when nothing fits any more.
+
+        An option that does not fit is dropped for good: from here on nothing is given back.
+        """
+        heap = self._heap
+        while heap:
+            key, index = heap[0]
+            option = self._options[index]
+            if self._ledger.why_not(option.site, option.recipe):
+                heappop(heap)
+                continue
+            now = option_key(option, self._ledger)
+            if now <= key:
+                return index
+            heapreplace(heap, (now, index))
+        return None

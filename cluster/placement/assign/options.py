@@ -1,0 +1,187 @@
+"""Which devices could do what for a demand, and why others could not: looked up once per kind of device."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...probes.report.device_report import DeviceKind
+from ...probes.report.engines import Engine
+from ..model.demand import Demand, EncoderChoice, EncoderKind, Rendition
+from ..model.inventory import DeviceState, Node
+from ..model.policy import Policy, PreemptibleUse
+from ..rates.rates import Rates
+from .ledger import Ledger, Site
+from .recipes import Kinds, Recipe, Refused, nvenc_kind, recipes_of
+
+__all__ = ["Catalogue", "Option", "Options", "node_refusal"]
+
+Shape = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One route on one device. ``rank`` is 1 on nodes that come last, else 0."""
+
+    site: Site
+    recipe: Recipe
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every route that is open to a demand with its encoder kinds, and why other devices have none, by reason."""
+
+    found: tuple[Option, ...]
+    refused: Mapping[str, tuple[str, ...]]
+
+
+class Catalogue:
+    """Answers of recipes, remembered by kind of device and by what is asked."""
+
+    def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
+        self._sites = ledger.sites
+        self._rates = rates
+        self._policy = policy
+        self._kind_of_site = [_device_key(site) for site in self._sites]
+        self._recipes: dict[object, tuple[Recipe, ...] | Refused] = {}
+        self._options: dict[object, Options] = {}
+        self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
+        self._nvenc_kinds = self._nvenc()
+
+    def options(self, demand: Demand, kinds: Kinds) -> Options:
+        """Return every route that is open to a demand, in the inventory's order."""
+        key = (_shape(demand), kinds)
+        found = self._options.get(key)
+        if found is None:
+            found = self._options[key] = self._look_up(demand, kinds, key)
+        return found
+
+    def choices(self, demand: Demand) -> list[Kinds]:
+        """Return the encoder kinds that a demand's tracks may have: software where it can, and each NVENC.
+
+        A track that has begun keeps its kind. Where an NVENC does not write a track's codec, software does.
+        """
+        families: list[EncoderKind | None] = []
+        if demand.encoder is not EncoderChoice.NVENC:
+            families.append(None)
+        if demand.encoder is not EncoderChoice.SOFTWARE and Engine.NVENC in self._policy.engines:
+            families += self._nvenc_kinds
+        chosen = [self._settled(demand, family) for family in families]
+        if all(rendition.kind is not None for rendition in demand.renditions):
+            chosen = [tuple(rendition.kind for rendition in demand.renditions if rendition.kind is not None)]
+        return list(dict.fromkeys(kinds for kinds in chosen if kinds is not None))
+
+    def _settled(self, demand: Demand, family: EncoderKind | None) -> Kinds | None:
+        kinds = [self._kind(demand, rendition, family) for rendition in demand.renditions]
+        settled = tuple(kind for kind in kinds if kind is not None)
+        return settled if len(settled) == len(kinds) else None
+
+    def _kind(self, demand: Demand, rendition: Rendition, family: EncoderKind | None) -> EncoderKind | None:
+        if rendition.kind is not None:
+            return rendition.kind
+        if family is not None and self._writes(family, rendition):
+            return family
+        allowed = demand.encoder is not EncoderChoice.NVENC and rendition.software != ""
+        return EncoderKind(rendition.software) if allowed else None
+
+    def _writes(self, family: EncoderKind, rendition: Rendition) -> bool:
+        return any(
+            site.device.can(rendition.case, Engine.NVENC)
+            for site in self._examples
+            if site.device.engines.get(Engine.NVENC, 0) > 0 and nvenc_kind(site.device) == family
+        )
+
+    def _nvenc(self) -> tuple[EncoderKind, ...]:
+        found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
+        return tuple(sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch)))
+
+    def _look_up(self, demand: Demand, kinds: Kinds, shape: object) -> Options:
+        found: list[Option] = []
+        refused: dict[str, list[str]] = {}
+        node_of: Node | None = None
+        refusal = ""
+        for site, kind in zip(self._sites, self._kind_of_site, strict=True):
+            if site.host.node is not node_of:
+                node_of = site.host.node
+                refusal = node_refusal(node_of, self._policy)
+            reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
+            recipes = Refused(reason) if reason else self._recipes_of(demand, kinds, site, (shape, kind))
+            if isinstance(recipes, Refused):
+                refused.setdefault(recipes.reason, []).append(site.device.device)
+                continue
+            rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
+            found += [Option(site, recipe, rank) for recipe in recipes]
+        return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
+
+    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> tuple[Recipe, ...] | Refused:
+        known = self._recipes.get(key)
+        if known is None:
+            host = site.host
+            known = recipes_of(
+                demand,
+                kinds,
+                site.device,
+                self._rates,
+                self._policy,
+                processor=host.processor,
+                speed=host.node.speed,
+                host_cores=host.cores or 0.0,
+            )
+            if not isinstance(known, Refused) and host.cores is None and not _runs_without_host(known):
+                known = Refused("nothing is known of its host's processor")
+            self._recipes[key] = known
+        return known
+
+
+def node_refusal(node: Node, policy: Policy) -> str:
+    """Return why a node as a whole takes no work; "" when it does."""
+    return _state_refusal("its node", node.state, node.state_reason) or _preemptible_refusal(node, policy)
+
+
+def _preemptible_refusal(node: Node, policy: Policy) -> str:
+    if node.preemptible and policy.preemptible is PreemptibleUse.NEVER:
+        return "its node may be taken away at any moment, and the policy does not use such nodes"
+    return ""
+
+
+def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
+    if state is DeviceState.OPEN:
+        return ""
+    return f"{name} is {state.value}" + (f" because {reason}" if reason else "")
+
+
+def _runs_without_host(recipes: tuple[Recipe, ...]) -> bool:
+    return any(kind.is_nvenc for recipe in recipes for kind in recipe.kinds)
+
+
+def _device_key(site: Site) -> object:
+    """Return what a device's recipes depend on; equal for all devices of a kind on equal hosts."""
+    device, host = site.device, site.host
+    # Trials are shared by devices of a kind, so their identity says enough, and comparing them all would take long.
+    return (
+        device.kind is DeviceKind.CPU,
+        device.name,
+        id(device.trials),
+        tuple(device.engines.items()),
+        device.architecture,
+        device.driver_branch,
+        device.max_video_clock_mhz,
+        device.share,
+        tuple(device.busy.items()),
+        device.fps_max,
+        host.processor,
+        host.node.speed,
+        host.cores,
+    )
+
+
+def _shape(demand: Demand) -> Shape:
+    """Return all of a demand that its options depend on."""
+    return (
+        demand.decode,
+        demand.width,
+        demand.height,
+        demand.renditions,
+        demand.software_decode,
+        demand.needs_gpu,
+        demand.about_frames,
+    )

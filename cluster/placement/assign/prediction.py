@@ -1,0 +1,100 @@
+"""How long a placement takes: which segment goes to which lane, and what that costs in seconds of GPU and core."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from ...probes.gpus.hardware import Hardware, load_hardware
+from ..model.demand import Demand
+from ..model.placement import Lane, Placement, Route
+
+__all__ = ["LaneSchedule", "Prediction", "predict", "schedule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSchedule:
+    """The segments of one lane, by their place in ``Demand.segments``, and when the last of them is done."""
+
+    lane: Lane
+    segments: tuple[int, ...]
+    frames: int
+    ends_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a job will take, with the placement as it is: all in seconds.
+
+    ``wall_s`` is from the first session's start to the last segment's end, without Ray's own start, planning and
+    joining. ``gpu_s`` adds up the time that each GPU or slice is held, ``cpu_s`` that of each core. None of it is
+    known where nothing could be placed: ``wall_s`` is then None.
+    """
+
+    wall_s: float | None
+    gpu_s: float
+    cpu_s: float
+    lanes: tuple[LaneSchedule, ...]
+
+
+def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = None) -> tuple[LaneSchedule, ...]:
+    """Return which segment goes to which lane: the longest first, each to the session that finishes it soonest.
+
+    Sessions start one after the other on a host with GPU sessions, because drivers open decoders one at a time.
+    """
+    free = _free_sessions(lanes, hardware or load_hardware())
+    taken: list[list[int]] = [[] for _ in lanes]
+    ends = [0.0] * len(lanes)
+    order = sorted(range(len(demand.segments)), key=lambda number: (-demand.segments[number], number))
+    for number in order if lanes else ():
+        frames = demand.segments[number]
+        ends_s, index, fps = min((heap[0][0] + frames / fps, heap[0][1], fps) for fps, heap in free.items())
+        heapreplace(free[fps], (ends_s, index))
+        taken[index].append(number)
+        ends[index] = max(ends[index], ends_s)
+    return tuple(
+        LaneSchedule(
+            lane=lane,
+            segments=tuple(sorted(numbers)),
+            frames=sum(demand.segments[number] for number in numbers),
+            ends_s=end,
+        )
+        for lane, numbers, end in zip(lanes, taken, ends, strict=True)
+    )
+
+
+def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
+    """Return what a demand will take in a placement, if nothing else comes and nothing dies."""
+    lanes = [lane for lane in placement.lanes if lane.job == demand.job]
+    scheduled = schedule(demand, lanes, hardware)
+    held: dict[str, float] = {}
+    for entry in scheduled:
+        if entry.lane.route is not Route.CPU:
+            held[entry.lane.device] = max(held.get(entry.lane.device, 0.0), entry.ends_s)
+    return Prediction(
+        wall_s=max((entry.ends_s for entry in scheduled), default=None),
+        gpu_s=sum(held.values()),
+        cpu_s=sum(_core_s(entry) for entry in scheduled),
+        lanes=scheduled,
+    )
+
+
+def _core_s(entry: LaneSchedule) -> float:
+    """Return the core seconds of a lane: its cores for as long as its sessions are at work."""
+    return entry.lane.cores * entry.frames / entry.lane.fps if entry.lane.fps > 0 else 0.0
+
+
+def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
+    """Return by speed when each session is free, with its lane: of equal speed, the first that is free is the best."""
+    times, opened = hardware.sessions, dict[str, int]()
+    free: dict[float, list[tuple[float, int]]] = {}
+    for index, lane in enumerate(lanes):
+        sessions = free.setdefault(lane.fps / lane.sessions, [])
+        before = opened.get(lane.node, 0)
+        if lane.route is Route.CPU:
+            sessions += [(0.0, index)] * lane.sessions
+        else:
+            sessions += [(times.first_start_s + (before + n) * times.start_s, index) for n in range(lane.sessions)]
+            opened[lane.node] = before + lane.sessions
+    for sessions in free.values():
+        heapify(sessions)
+    return free

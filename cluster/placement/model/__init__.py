@@ -1,0 +1,1 @@
+"""The values of placement: demand, inventory, policy, placement."""

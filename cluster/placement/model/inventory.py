@@ -1,0 +1,124 @@
+"""What there is to place work on: frozen values, made from node reports or from a simulated fleet."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from ...probes.report.device_report import DeviceKind
+from ...probes.report.engines import CodecCase, Engine, Trial
+from ...probes.report.gpu_identity import ShownGpus
+
+__all__ = ["Device", "DeviceState", "Dla", "Inventory", "Node", "cordoned", "dlas_of", "processor_name"]
+
+
+class DeviceState(Enum):
+    """Whether a device takes new work."""
+
+    OPEN = "open"  #: takes work
+    CORDONED = "cordoned"  #: a user asked for no new work; what runs goes on
+    DRAINING = "draining"  #: the node is leaving; what runs may finish
+    QUARANTINED = "quarantined"  #: it broke, and has not earned its way back by passing a probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor.
+
+    ``device`` is unique in the inventory (the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a
+    processor). ``engines`` are counts by kind; a processor has {CPU: cores}. ``trials`` say what its engines can do,
+    and are shared by all devices of a kind. ``encoder_sessions_max`` is a cap learnt from an error, or documented;
+    None is none known. ``parent`` is the GPU of a MIG slice: caps of the GPU hold for its slices together.
+    ``free_memory_bytes`` is what sessions may use. ``architecture`` and ``driver_branch`` are part of NVENC's encoder
+    kind.
+    """
+
+    device: str
+    node: str
+    kind: DeviceKind
+    name: str
+    engines: dict[Engine, int]
+    trials: tuple[Trial, ...] = ()
+    architecture: str = ""
+    driver_branch: str = ""
+    max_video_clock_mhz: int | None = None
+    free_memory_bytes: int | None = None
+    encoder_sessions_max: int | None = None
+    parent: str = ""
+    share: float = 1.0
+    """The part of its physical engines that is its own: below 1 on a vGPU, and where compute instances share them."""
+    share_unknown: str = ""
+    """Why that part is not known, "" where it is."""
+    busy: dict[Engine, float] = field(default_factory=dict)
+    """The part of each kind of engine that other programs keep busy, as last polled: 0 to 1."""
+    encoder_sessions_others: int = 0
+    """Encoder sessions that other programs hold on it."""
+    fps_max: float | None = None
+    """What its driver limits all its sessions to together, in frames a second: a vGPU without a licence."""
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+    converts: bool = True
+    """Whether it can scale and convert pictures itself, as far as known: without NVRTC no GPU does."""
+    untried: str = ""
+    """Why none of its codecs could be tried, "" where they could: without trials nothing is known of its engines."""
+    hosts_vgpus: bool = False
+    """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
+
+    def can(self, case: CodecCase, engine: Engine) -> bool:
+        """Tell whether ``engine`` of this device was found to do ``case``."""
+        return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
+
+
+@dataclass(frozen=True, slots=True)
+class Dla:
+    """A DLA: an engine of a Tegra, and by itself since an error of one is final for the process that uses it.
+
+    ``device`` is unique in the inventory, ``number`` counts those of its node.
+    """
+
+    device: str
+    number: int
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
+
+    ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them. ``shown`` are its GPUs by all
+    their names, and which of them Ray was shown; None where NVML was not asked.
+    """
+
+    node: str
+    name: str
+    devices: tuple[Device, ...]
+    dlas: tuple[Dla, ...] = ()
+    preemptible: bool = False
+    memory_bytes: int | None = None
+    speed: float = 1.0
+    system_encoder_sessions_max: int | None = None
+    shown: ShownGpus | None = None
+    state: DeviceState = DeviceState.OPEN
+    state_reason: str = ""
+
+
+def cordoned(device: Device, reason: str) -> Device:
+    """Return a device that gets no new work for a reason, unless it had one before."""
+    is_open = device.state is DeviceState.OPEN
+    return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
+
+
+def processor_name(node: str) -> str:
+    """Return the name of a node's processor among devices."""
+    return f"{node}/cpu"
+
+
+def dlas_of(node: str, count: int) -> tuple[Dla, ...]:
+    """Return a node's DLAs, of which there are so many."""
+    return tuple(Dla(f"{node}/dla#{number}", number) for number in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Every node, in a fixed order."""
+
+    nodes: tuple[Node, ...]

@@ -1,0 +1,86 @@
+"""What a cluster's owner allows: a frozen value with documented defaults, read from TOML.
+
+docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
+"""
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ....errors import UsageError
+from ...probes.report.engines import Engine
+
+__all__ = ["ALL_ENGINES", "Policy", "PreemptibleUse", "load_policy"]
+
+ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
+
+_HELP = "docs/placement.md lists the keys of a policy and their values."
+Part = Annotated[float, Field(gt=0, le=1)]
+
+
+class PreemptibleUse(StrEnum):
+    """Whether nodes that may be taken away at any moment get work."""
+
+    FREELY = "freely"  #: like any other node
+    LAST = "last"  #: after all other nodes
+    NEVER = "never"
+
+
+class Policy(BaseModel):
+    """What placement may do. Memory parts are of what is free, cores are whole processors' threads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    gpu_share: Part = 0.51
+    """The part of a GPU that is reserved with Ray for a worker: above a half, so that no two of ours share one, and
+    below one, so that other work of Ray's may lie beside it."""
+    vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The part of its GPU's engines that a vGPU has; 0 is what its type says."""
+    engines: frozenset[Engine] = ALL_ENGINES
+    """The engines that may be used."""
+    preemptible: PreemptibleUse = PreemptibleUse.LAST
+    sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0
+    """Software sessions for each core of a node; each has two encoder threads."""
+    cores_reserved: Annotated[float, Field(ge=0)] = 0.0
+    """Cores of every node that are left alone."""
+    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """What of a core a session takes whose pictures are decoded and encoded by a GPU: reading and feeding."""
+    sessions_per_device: Annotated[int, Field(ge=1)] = 64
+    """The most sessions on one GPU or slice, whatever its engines could take."""
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """The part of a device's and of a host's memory that is left alone."""
+    hybrid_gain: Annotated[float, Field(ge=0)] = 0.0
+    """How much faster a session must be for a GPU to be taken for decoding alone: 0.1 asks for a tenth."""
+    gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
+    """How long it takes until a GPU's worker decodes. A job for which a GPU only decodes must save more than that."""
+    weight_most: Annotated[int, Field(ge=1)] = 100
+    """The largest weight a job may have against others of its priority."""
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Return the policy that a TOML file describes; keys that it leaves out have their defaults.
+
+    Raises:
+        UsageError: the file cannot be read, is no TOML, or has a key or a value that makes no sense.
+    """
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return Policy.model_validate(document)
+    except OSError as error:
+        message = f"the policy {path} cannot be read: {error.strerror}"
+        raise UsageError(message, "Check the path.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        message = f"the policy {path} is no TOML: {error}"
+        raise UsageError(message, _HELP) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = f"the policy {path}: {where}: {_lower(str(first['msg']))}"
+        raise UsageError(message, _HELP) from None
+
+
+def _lower(text: str) -> str:
+    return f"{text[:1].lower()}{text[1:]}"

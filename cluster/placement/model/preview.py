@@ -1,0 +1,63 @@
+"""Where a demand would be placed: what a job asks of machines before it is bound to an encoder, and what it explains.
+
+A pure function of what a supervisor knows; the answer is small, and travels to whoever asked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...probes.report.device_report import DeviceKind
+from .demand import Demand, EncoderKind
+from .inventory import Inventory
+from .placement import Placement
+
+__all__ = ["Place", "Prospect", "prospect_of"]
+
+Place = Callable[[Sequence[Demand], Inventory], Placement]
+"""Returns where demands go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """Where a demand would be placed. Whatever nobody can say is left empty.
+
+    ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
+    join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``gpu_refusal``
+    says why no GPU would take part, "" where one would, or there is none. ``unknown`` says why none of it is known, and
+    ``is_probing`` that it will be: GPUs are still being probed.
+    """
+
+    never: str = ""
+    encoder_kind: EncoderKind | None = None
+    gpu_refusal: str = ""
+    unknown: str = ""
+    is_probing: bool = False
+
+
+def prospect_of(
+    demand: Demand, others: Sequence[Demand], inventory: Inventory, place: Place, *, idle: Inventory | None
+) -> Prospect:
+    """Return where a demand would be placed; it is placed once, and once more only where nothing takes it just now.
+
+    Args:
+        demand: what is wanted. Where it has an encoder to choose, that depends on who else wants it; else it is placed
+            as if it were alone.
+        others: what else is wanted.
+        inventory: every node, as it can be used just now.
+        place: decides.
+        idle: every node there will ever be, with nothing to do; None where more may join.
+    """
+    placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
+    lanes = [lane for lane in placement.lanes if lane.job == demand.job]
+    refusals = [refusal for refusal in placement.refusals if refusal.job == demand.job]
+    gpus = {device.device for node in inventory.nodes for device in node.devices if device.kind is not DeviceKind.CPU}
+    refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
+    return Prospect(
+        never="" if lanes or idle is None else _never(place((demand,), idle)),
+        encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),
+        gpu_refusal="" if any(lane.device in gpus for lane in lanes) else next(refused, ""),
+    )
+
+
+def _never(alone: Placement) -> str:
+    return "" if alone.lanes else alone.refusals[0].reason

@@ -1,0 +1,1 @@
+"""From probe reports to an inventory."""

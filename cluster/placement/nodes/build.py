@@ -1,0 +1,308 @@
+"""From what probes report, or a simulated fleet says, to the inventory that work is placed on."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from ...probes.gpus.devices import NvmlReport
+from ...probes.gpus.hardware import Hardware, load_hardware
+from ...probes.node.report import NodeReport
+from ...probes.report.absence import Absence, Maybe, NotApplicable, known
+from ...probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
+from ...probes.report.engines import Engine, EngineCount, Trial
+from ...probes.report.gpu_identity import ShownGpus, named, on_node
+from ...probes.report.placeable import broken_by_xid, why_unplaceable
+from ...probes.tegra.module import TegraReport
+from ...probes.vgpu.licence import fps_limit, licence_of
+from ...simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
+from ..model.inventory import Device, DeviceState, Inventory, Node, dlas_of
+from .guest_share import SHARE_UNKNOWN, guest_share
+
+__all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report", "shown_by"]
+
+HOST_OF_VGPUS = 3
+_HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
+_PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
+
+
+def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventory:
+    """Return the inventory of one machine of which only its processor counts."""
+    processor = Device(
+        device=f"{node}/cpu", node=node, kind=DeviceKind.CPU, name="processor", engines={Engine.CPU: cores}
+    )
+    return Inventory((Node(node=node, name=node, devices=(processor,), memory_bytes=memory_bytes),))
+
+
+def node_of_report(
+    report: NodeReport, *, node: str = "", hardware: Hardware | None = None, cuda_visible: str | None = None
+) -> Node:
+    """Return one probed machine; a simulated machine's report gives what a real one's would.
+
+    Args:
+        report: what its probes found.
+        node: its id in the cluster, by default its host's name.
+        hardware: the tables.
+        cuda_visible: CUDA_VISIBLE_DEVICES as Ray was started with it there; None where it was not set.
+    """
+    tables, name = hardware or load_hardware(), node or report.host.name
+    devices: tuple[DeviceReport, ...] = ()
+    driver = ""
+    if not isinstance(report.nvml, NotApplicable):
+        devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
+    trials = {entry.device: entry.trials for entry in report.devices}
+    limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
+    found = [
+        replace(
+            _with_shared_memory(made, report.tegra),
+            fps_max=limits.get(made.device),
+            converts=converts,
+            untried="" if made.trials else untried,
+        )
+        for each in devices
+        for made in _devices_of(each, name, driver, trials, tables)
+    ]
+    processor = Device(
+        device=f"{name}/cpu",
+        node=name,
+        kind=DeviceKind.CPU,
+        name=report.host.machine or "processor",
+        engines={Engine.CPU: report.host.cores},
+        trials=report.software,
+    )
+    return Node(
+        node=name,
+        name=report.host.name,
+        devices=(*found, processor),
+        dlas=dlas_of(name, _dla_count(report)),
+        memory_bytes=report.host.memory_bytes,
+        system_encoder_sessions_max=_system_cap((device.name for device in found), tables),
+        shown=shown_by(report, cuda_visible),
+    )
+
+
+def shown_by(report: NodeReport, cuda_visible: str | None = None) -> ShownGpus:
+    """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
+    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    container = None if isinstance(report.container, NotApplicable) else report.container.visible_devices
+    return ShownGpus(tuple(map(named, devices)), cuda_visible, container)
+
+
+def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
+    """Return a Tegra's GPU with what it could allocate of the memory that it shares (CUDA for Tegra 2.2)."""
+    if device.kind is not DeviceKind.IGPU or isinstance(tegra, NotApplicable):
+        return device
+    memory = tegra.allocatable
+    return device if isinstance(memory, NotApplicable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
+
+
+def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
+    """Return what vGPUs are limited to for their licences, in frames a second, by device."""
+    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
+    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    return {
+        on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, taken_at))
+        for each in devices
+        if (guest := report.vgpu_guests.get(known(each.uuid, ""))) is not None
+    }
+
+
+def _converts(report: NodeReport) -> bool:
+    """Tell whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
+    if isinstance(report.cuda, NotApplicable) or not isinstance(report.cuda.nvrtc, NotApplicable):
+        return True
+    return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
+
+
+def _why_untried(report: NodeReport) -> str:
+    """Return why no codec could be tried on any GPU; "" where they could."""
+    package = report.pynvvideocodec
+    if report.simulated:
+        return ""
+    found = package if isinstance(package, NotApplicable) else package.picked
+    return found.reason if isinstance(found, NotApplicable) else ""
+
+
+def _dla_count(report: NodeReport) -> int:
+    """Return how many DLAs cuDLA counted; a machine that is no Tegra was not asked."""
+    if isinstance(report.tegra, NotApplicable) or isinstance(report.tegra.dla, NotApplicable):
+        return 0
+    return len(report.tegra.dla.devices)
+
+
+def documented_devices(nvml: NvmlReport, node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
+    """Return a machine's GPUs and slices with what the tables say of them, before anybody has tried anything.
+
+    One whose name the tables do not have can do nothing yet.
+    """
+    tables = hardware or load_hardware()
+    driver = known(nvml.driver_version, "").partition(".")[0]
+    return tuple(
+        _as_documented(device, report.name, tables)
+        for report in nvml.devices
+        for device in _devices_of(report, node, driver, {}, tables)
+    )
+
+
+def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
+    model = tables.model_of(name)
+    if model is None:
+        return device
+    # NVML counts a slice's engines, and not a whole GPU's.
+    engines = dict(device.engines) if device.kind is DeviceKind.MIG else {**model[1].engines, **device.engines}
+    return replace(device, engines=engines, trials=tables.trials_of(name, model[1], engines))
+
+
+def _devices_of(
+    report: DeviceReport, node: str, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
+) -> Iterator[Device]:
+    """Return the device that a report is, or the slices that it is cut into."""
+    uuid = known(report.uuid, "")
+    own = trials.get(uuid) or trials.get(str(report.index), ())
+    architecture = known(report.architecture, "")
+    state, reason = _state(report)
+    share = guest_share(report.name, hardware) if report.kind is DeviceKind.VGPU else 1.0
+    whole = Device(
+        device=on_node(node, named(report).identity),
+        node=node,
+        kind=report.kind,
+        name=report.name,
+        engines=_counts(report.engines, own, report.name, hardware),
+        trials=own,
+        architecture=hardware.architecture_of(report.name, architecture, known(report.compute_capability, ""))
+        or architecture,
+        driver_branch=driver,
+        max_video_clock_mhz=None
+        if isinstance(report.max_video_clock_mhz, NotApplicable)
+        else report.max_video_clock_mhz,
+        free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
+        share=share or 1.0,
+        share_unknown=SHARE_UNKNOWN if share is None else "",
+        state=state,
+        state_reason=reason,
+        hosts_vgpus=known(report.virtualization, "") == "host vgpu",
+    )
+    if isinstance(report.mig, NotApplicable) or not report.mig.enabled:
+        yield whole
+        return
+    for part in report.mig.slices:
+        yield _slice_of(whole, part, trials.get(part.uuid, ()), report.mig.sharers_of(part))
+
+
+def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...], sharers: int) -> Device:
+    """Return a slice; compute instances of one GPU instance share its engines and its memory evenly."""
+    free_bytes = _free_bytes(part.memory)
+    return replace(
+        whole,
+        device=part.uuid,
+        kind=DeviceKind.MIG,
+        name=f"{whole.name} MIG {part.profile}",
+        engines={entry.engine: entry.count for entry in part.engines},
+        trials=trials,
+        free_memory_bytes=None if free_bytes is None else free_bytes // sharers,
+        share=whole.share / sharers,
+        parent=whole.device,
+    )
+
+
+def _counts(
+    asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
+) -> dict[Engine, int]:
+    """Return how many engines of each kind there are: as asked, as a trial found, as documented, or one that works."""
+    counts = {entry.engine: entry.count for entry in asked}
+    model = hardware.model_of(name)
+    documented = {} if model is None else model[1].engines
+    for engine in (Engine.NVDEC, Engine.NVENC):
+        working = [trial for trial in trials if trial.engine is engine and trial.works]
+        told = max((trial.engines or 0 for trial in working), default=0)
+        if working:
+            counts[engine] = counts.get(engine) or told or documented.get(engine) or 1
+        elif trials:
+            counts[engine] = 0  # every case was refused: a table that promises engines is wrong here
+    return counts
+
+
+def _state(report: DeviceReport) -> tuple[DeviceState, str]:
+    if trouble := why_unplaceable(report.health):
+        return DeviceState.QUARANTINED, trouble
+    if known(report.virtualization, "") == "host vgpu":
+        return DeviceState.CORDONED, _HOSTS_VGPUS
+    return DeviceState.OPEN, ""
+
+
+def _free_bytes(memory: MemoryUse | NotApplicable) -> int | None:
+    return None if isinstance(memory, NotApplicable) else memory.free_bytes
+
+
+def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
+    """Return the documented cap of encoder sessions on a machine with GeForce cards; errors teach the real one."""
+    has_geforce = any(hardware.is_geforce(name) for name in names)
+    return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
+
+
+def inventory_of_fleet(fleet: SimulatedFleet, hardware: Hardware | None = None) -> Inventory:
+    """Return the inventory of machines that do not exist."""
+    tables = hardware or load_hardware()
+    return Inventory(tuple(_simulated_node(node, tables) for node in fleet.nodes))
+
+
+def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
+    devices = [made for each in node.devices for made in _simulated_devices(each, node, hardware)]
+    caps = [each.encoder_sessions_max for each in node.devices if hardware.is_geforce(each.name)]
+    said = [cap for cap in caps if cap is not None]
+    return Node(
+        node=node.name,
+        name=node.name,
+        devices=tuple(devices),
+        dlas=dlas_of(node.name, sum(each.engines.get(Engine.DLA, 0) for each in node.devices)),
+        preemptible=node.preemptible,
+        memory_bytes=node.memory_bytes,
+        speed=node.speed,
+        system_encoder_sessions_max=min(said, default=_system_cap((each.name for each in node.devices), hardware)),
+        state=DeviceState.CORDONED if node.cordoned else DeviceState.OPEN,
+        state_reason=node.cordoned,
+    )
+
+
+def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: Hardware) -> Iterator[Device]:
+    is_processor = device.kind is DeviceKind.CPU
+    stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
+    hosts = device.virtualization == HOST_OF_VGPUS
+    geforce = hardware.is_geforce(device.name)
+    broken = broken_by_xid(device.xids)
+    state = DeviceState.QUARANTINED if broken else DeviceState.CORDONED if hosts else DeviceState.OPEN
+    whole = Device(
+        device=stable,
+        node=node.name,
+        kind=device.kind,
+        name=device.name,
+        engines={engine: count for engine, count in device.engines.items() if engine in _PLACED or is_processor},
+        trials=device.trials,
+        architecture=hardware.architecture_of(device.name, device.architecture, device.compute_capability),
+        driver_branch=node.driver.partition(".")[0],
+        max_video_clock_mhz=device.max_video_clock_mhz,
+        free_memory_bytes=None if is_processor else device.memory_bytes or None,
+        encoder_sessions_max=None if geforce else device.encoder_sessions_max,
+        share=device.share,
+        state=state,
+        state_reason=broken or (_HOSTS_VGPUS if hosts else ""),
+        hosts_vgpus=hosts,
+    )
+    if not device.mig_enabled:
+        yield whole
+        return
+    instances = [part.gpu_instance for part in device.slices]
+    for part in device.slices:
+        yield _simulated_slice(whole, part, instances.count(part.gpu_instance))
+
+
+def _simulated_slice(whole: Device, part: SimulatedSlice, sharers: int) -> Device:
+    return replace(
+        whole,
+        device=part.uuid,
+        kind=DeviceKind.MIG,
+        name=f"{whole.name} MIG {part.name}",
+        engines=part.engines,
+        free_memory_bytes=part.memory_bytes // sharers or None,
+        share=whole.share / sharers,
+        parent=whole.device,
+    )

@@ -1,0 +1,1 @@
+"""How fast a device decodes and encodes."""

@@ -1,0 +1,315 @@
+"""How fast engines are: documented start values until workers have measured, then what they measured.
+
+A session's speed depends on codec, bit depth, picture size, direction, engine, encoder and preset, and on how many
+sessions are open: each has its own curve of sessions against frames a second. Start values are the documented rates of
+one engine, scaled by clock and by pixels (NVDEC and NVENC Application Notes, Video Codec SDK 13.0), and a measured
+shape: a second session per engine adds a few percent, a third nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import ceil
+
+from ...probes.gpus.hardware import Hardware, load_hardware
+from ...probes.report.engines import Codec, CodecCase, Direction, Engine
+from ..model.inventory import Device
+
+__all__ = [
+    "Curve",
+    "Measurement",
+    "RateKey",
+    "Rates",
+    "SizeClass",
+    "Stage",
+    "curve_of",
+    "learn",
+    "measured_core_fps",
+    "read_curve",
+    "software_fps",
+    "start_rates",
+]
+
+REFERENCE_PIXELS = 1920 * 1080
+DEFAULT_PRESET = 4
+EIGHT_BITS = 8
+SMOOTHING = 0.3
+"""The part of a new measurement in the rate that follows from it."""
+BUSY_MOST = 0.9
+"""However busy others keep an engine, so much of it at most counts as theirs: engines are shared by time, so one more
+session always gets a part."""
+LEAST_GAIN = 0.02
+"""A session that adds less than this part of the first one's speed adds nothing: the curve is flat there."""
+
+Curve = tuple[tuple[int, float], ...]
+"""Sessions open against pixels a second of all of them together, by sessions, from 1 up."""
+
+
+class SizeClass(Enum):
+    """Pictures of about one size, whose rate in pixels a second is about the same; the value is the most pixels."""
+
+    SD = 1024 * 576
+    HD = 1280 * 800
+    FULL_HD = 2048 * 1152
+    UHD_4K = 4096 * 2304
+    LARGER = 1 << 62
+
+    @classmethod
+    def of(cls, width: int, height: int) -> "SizeClass":
+        """Return the class of a picture size."""
+        return next(size for size in cls if width * height <= size.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a session: decode or encode these pictures with this implementation and preset.
+
+    ``implementation`` is "nvdec", "nvenc" or the software codec; ``preset`` is 1 (fastest) to 7 of an encoder.
+    """
+
+    case: CodecCase
+    width: int
+    height: int
+    engine: Engine
+    implementation: str = ""
+    preset: int = DEFAULT_PRESET
+
+    @property
+    def pixels(self) -> int:
+        """How many pixels a picture has."""
+        return self.width * self.height
+
+
+@dataclass(frozen=True, slots=True)
+class RateKey:
+    """What a measured curve holds for. ``model`` is the device's name: its GPU and MIG profile, or its processor."""
+
+    model: str
+    engines: float
+    codec: Codec
+    bit_depth: int
+    chroma: str
+    size: SizeClass
+    direction: Direction
+    engine: Engine
+    implementation: str
+    preset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a worker measured: frames a second of all ``sessions`` of one stage on a device, while all were at work."""
+
+    device: Device
+    stage: Stage
+    sessions: int
+    fps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Documented start values and measured curves."""
+
+    hardware: Hardware
+    measured: Mapping[RateKey, Curve] = field(default_factory=dict)
+
+
+def start_rates(hardware: Hardware | None = None) -> Rates:
+    """Return what is known before anything was measured here: ``configs/hardware.toml``, or ``hardware``."""
+    tables = hardware or load_hardware()
+    return Rates(tables, _documented(tables))
+
+
+def learn(rates: Rates, measurement: Measurement) -> Rates:
+    """Return the rates with one more measurement taken in; measurements of nothing change nothing.
+
+    The first measurement of a number of sessions counts as it is, later ones by a third: a disturbed moment does not
+    move work about.
+    """
+    if measurement.fps <= 0 or measurement.sessions < 1:
+        return rates
+    key = _key_of(measurement.device, measurement.stage)
+    curve = dict(rates.measured.get(key, ()))
+    pixels_per_s = measurement.fps * measurement.stage.pixels
+    before = curve.get(measurement.sessions)
+    curve[measurement.sessions] = pixels_per_s if before is None else before + SMOOTHING * (pixels_per_s - before)
+    return replace(rates, measured={**rates.measured, key: tuple(sorted(curve.items()))})
+
+
+def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
+    """Return frames a second of all sessions together against their number; () where the device has no such engine.
+
+    It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, by
+    ours and by what others are seen to use of them, or where its driver limits its rate.
+    """
+    curve = _whole_curve(rates, device, stage)
+    if curve and device.busy.get(stage.engine):
+        curve = _up_to(curve, curve[-1][1] * (1 - min(device.busy[stage.engine], BUSY_MOST)))
+    if curve and device.fps_max is not None:
+        curve = _up_to(curve, device.fps_max)
+    return curve
+
+
+def _whole_curve(rates: Rates, device: Device, stage: Stage) -> Curve:
+    engines = device.engines.get(stage.engine, 0) * device.share
+    if engines <= 0:
+        return ()
+    measured = rates.measured.get(_key_of(device, stage)) if rates.measured else None
+    start = _start_curve(rates.hardware, device, stage, engines)
+    if measured is None:
+        return start
+    return _joined(tuple((sessions, rate / stage.pixels) for sessions, rate in measured), start)
+
+
+def _up_to(curve: Curve, fps_max: float) -> Curve:
+    """Cut a curve at a total of ``fps_max``, which the fewest sessions that would exceed it then have."""
+    below = tuple(point for point in curve if point[1] < fps_max)
+    if len(below) == len(curve):
+        return curve
+    last, last_fps = below[-1] if below else (0, 0.0)
+    after, after_fps = curve[len(below)]
+    sessions = last + ceil((after - last) * (fps_max - last_fps) / (after_fps - last_fps))
+    return (*below, (max(sessions, last + 1), fps_max))
+
+
+def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:
+    """Return the frames a second of one core for a software stage; 0 for an encoder that is not known.
+
+    What was measured on a processor of this name counts; else the reference core's rate times ``speed``.
+    """
+    return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
+
+
+def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
+    """Return the frames a second of one core as measured on a processor of this name; 0 where nobody has.
+
+    What most sessions gave counts: few of them have a machine's caches and clock to themselves, and placement fills it.
+    """
+    curve = rates.measured.get(_key(processor, 1.0, stage)) if rates.measured else None
+    if not curve:
+        return 0.0
+    sessions, pixels_per_s = curve[-1]
+    return pixels_per_s / sessions / stage.pixels
+
+
+def _key_of(device: Device, stage: Stage) -> RateKey:
+    engines = device.engines.get(stage.engine, 0) * device.share
+    return _key(device.name, 1.0 if stage.engine is Engine.CPU else engines, stage)
+
+
+def _key(model: str, engines: float, stage: Stage) -> RateKey:
+    return RateKey(
+        model=model,
+        engines=engines,
+        codec=stage.case.codec,
+        bit_depth=stage.case.bit_depth,
+        chroma=stage.case.chroma,
+        size=SizeClass.of(stage.width, stage.height),
+        direction=stage.case.direction,
+        engine=stage.engine,
+        implementation=stage.implementation,
+        preset=stage.preset if stage.case.direction is Direction.ENCODE else 0,
+    )
+
+
+def _joined(measured: Curve, start: Curve) -> Curve:
+    """Lay what was measured over the start curve: its shape, scaled to what was measured, beyond the last point."""
+    last, peak = measured[-1]
+    scale = peak / read_curve(start, last)
+    points = {sessions: fps * scale for sessions, fps in start if sessions > last} | dict(measured)
+    if 1 not in points:
+        first, fps = measured[0]
+        points[1] = max(fps / first, read_curve(start, 1) * fps / read_curve(start, first))
+    return _until_flat(tuple(sorted(points.items())))
+
+
+def _until_flat(points: Curve) -> Curve:
+    """Cut a curve where another session adds too little, and let it never fall."""
+    kept = [points[0]]
+    for sessions, fps in points[1:]:
+        before_sessions, before = kept[-1]
+        if (fps - before) / (sessions - before_sessions) < LEAST_GAIN * points[0][1]:
+            break
+        kept.append((sessions, fps))
+    return tuple(kept)
+
+
+def read_curve(curve: Curve, sessions: float) -> float:
+    """Read a curve between its points; below one session in proportion, beyond the last point flat."""
+    before = (0, 0.0)
+    for point in curve:
+        if sessions <= point[0]:
+            part = (sessions - before[0]) / (point[0] - before[0])
+            return before[1] + part * (point[1] - before[1])
+        before = point
+    return before[1]
+
+
+def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: float) -> Curve:
+    if stage.engine is Engine.CPU:
+        core, cores = _software_start(hardware, stage), max(1, int(engines))
+        return ((1, core), (cores, core * cores)) if cores > 1 else ((1, core),)
+    one = _engine_fps(hardware, device, stage)
+    if one <= 0:
+        return ()
+    points: dict[int, float] = {}
+    for each, part in hardware.sessions.efficiency:
+        # Shares of a GPU need not be whole engines: the last, which is less than one, still holds a session.
+        sessions = max(ceil(engines) * each if each == 1 else round(engines * each), len(points) + 1)
+        points.setdefault(1, one * min(1.0, engines) * part)
+        points[sessions] = one * engines * part
+    return _until_flat(tuple(sorted(points.items())))
+
+
+def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:
+    """Return the peak of one engine for this stage; 0 where the tables have no such engine."""
+    architecture = hardware.architectures.get(hardware.architecture_of(device.name, device.architecture))
+    if architecture is None:
+        return 0.0
+    scale = REFERENCE_PIXELS / stage.pixels * _clock_scale(hardware, device, architecture.nvdec)
+    if stage.engine is Engine.NVDEC and architecture.nvdec:
+        fps = hardware.nvdec[architecture.nvdec].fps
+        named = fps.get(f"{stage.case.codec.value} {stage.case.bit_depth}")
+        return scale * (named if named is not None else min(fps.values()))
+    if stage.engine is Engine.NVENC and architecture.nvenc:
+        presets = hardware.nvenc[architecture.nvenc].get(stage.case.codec)
+        return 0.0 if presets is None else scale * _between_presets(presets, stage.preset)
+    return 0.0
+
+
+def _clock_scale(hardware: Hardware, device: Device, generation: str) -> float:
+    clock = device.max_video_clock_mhz
+    if clock is None or generation not in hardware.nvdec:
+        return 1.0
+    return clock / hardware.nvdec[generation].reference_clock_mhz
+
+
+def _between_presets(known: tuple[float, float, float, float], preset: int) -> float:
+    """Return the rate of presets 1 to 7 where 1, 3, 5 and 7 are known: those between are geometric means."""
+    index, between = divmod(preset - 1, 2)
+    return (known[index] * known[index + 1]) ** 0.5 if between else known[index]
+
+
+def _software_start(hardware: Hardware, stage: Stage) -> float:
+    tables = hardware.software
+    if stage.case.direction is Direction.DECODE:
+        fps = tables.decode.get(stage.case.codec, tables.decode[Codec.OTHER])
+    else:
+        presets = tables.encode.get(stage.implementation)
+        fps = 0.0 if presets is None else presets[stage.preset - 1]
+    return fps * (tables.ten_bits if stage.case.bit_depth > EIGHT_BITS else 1.0) * REFERENCE_PIXELS / stage.pixels
+
+
+def _documented(hardware: Hardware) -> dict[RateKey, Curve]:
+    """Return the measurements that come with the tables, under each name of their model."""
+    curves = {}
+    for entry in hardware.measured:
+        codec, depth = entry.case.split()
+        case = CodecCase(Codec(codec), entry.direction, bit_depth=int(depth))
+        engine = Engine.NVDEC if entry.direction is Direction.DECODE else Engine.NVENC
+        stage = Stage(case, entry.width, entry.height, engine, engine.value)
+        model = hardware.gpus[entry.model]
+        for name in model.names:
+            key = _key(name, float(model.engines[engine]), stage)
+            curves[key] = tuple((sessions, fps * stage.pixels) for sessions, fps in entry.curve)
+    return curves

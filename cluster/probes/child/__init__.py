@@ -1,0 +1,1 @@
+"""Questions asked in a child process, with a time limit."""

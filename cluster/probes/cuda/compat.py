@@ -1,0 +1,256 @@
+"""Judges a machine's CUDA driver: pure rules over what the probes found, each verdict with the rule that decided.
+
+The rules are those of NVIDIA's "CUDA Compatibility"; its tables are in ``cuda_tables.py``. What was tried outranks what
+a table says: a driver that initialises works, whatever a matrix has against it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..report.absence import Absence, NotApplicable
+from ..report.verdict import State, Verdict
+from .deployment import is_compat_library
+from .errors import cuda_error
+from .forward import CODEC_LIMIT, judge_forward
+from .pynvvideocodec import PyNvVideoCodecReport
+from .pynvvideocodec_needs import INSTALL_EXTRA, judge_pynvvideocodec
+from .report import CudaDevice, CudaReport
+from .runtime import judge_runtimes
+from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
+
+__all__ = ["STUCK_MEND", "CompatFacts", "State", "Verdict", "has_driver", "judge"]
+
+
+STUCK_MEND: Final = (
+    "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CompatFacts:
+    """What is judged together.
+
+    ``nvml_driver_version`` is NVML's word for the driver version, "" where it has none. ``codecs_work`` tells that a
+    GPU here has decoded or encoded a picture.
+    """
+
+    cuda: CudaReport
+    pynvvideocodec: PyNvVideoCodecReport | None = None
+    nvml_driver_version: str = ""
+    codecs_work: bool = False
+
+
+def judge(facts: CompatFacts) -> tuple[Verdict, ...]:
+    """Return every verdict about the CUDA driver and what runs on it, in the order of cause before consequence.
+
+    A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there.
+    """
+    report = facts.cuda
+    if not has_driver(report):
+        return (_no_driver(),)
+    verdicts = [
+        *_versions_agree(facts),
+        *_initialises(report),
+        *_branch(report),
+        *_devices(report),
+        *judge_forward(report),
+        *judge_runtimes(report),
+        *_codec_libraries(report, codecs_work=facts.codecs_work),
+        *_nvrtc(report),
+    ]
+    if facts.pynvvideocodec is not None:
+        verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report, codecs_work=facts.codecs_work)
+    return tuple(verdicts)
+
+
+def has_driver(report: CudaReport) -> bool:
+    """Whether any part of an NVIDIA driver is here: its kernel module or a libcuda."""
+    return not (isinstance(report.kernel_module, NotApplicable) and isinstance(report.library, NotApplicable))
+
+
+def _no_driver() -> Verdict:
+    return Verdict(
+        "NVIDIA driver",
+        State.UNKNOWN,
+        "a kernel driver and libcuda are what makes a GPU usable (CUDA Compatibility 1)",
+        "neither NVIDIA's kernel driver nor libcuda is here, so only software engines work",
+        "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)",
+    )
+
+
+def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
+    """Judge whether kernel driver and user-mode driver are of one version, or a compat package stands between."""
+    subject, rule = "driver versions", "user-mode and kernel driver are of one version (CUDA Compatibility 3.3.3)"
+    module, library = facts.cuda.kernel_module, facts.cuda.library
+    if isinstance(module, NotApplicable):
+        # A Tegra without that file, or a container that hides it, still has a driver that initialises.
+        if facts.cuda.init_code != 0:
+            mend = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
+            yield Verdict(subject, State.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", mend)
+        return
+    if isinstance(library, NotApplicable):
+        because = f"the kernel driver {module.version} is loaded, but {library.reason}"
+        mend = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
+        yield Verdict(subject, _missing(library), rule, because, mend)
+        return
+    others = {"libcuda": "" if isinstance(library.version, NotApplicable) else library.version}
+    if is_compat_library(library, module) or facts.cuda.is_tegra:
+        others = {}
+    others["NVML"] = facts.nvml_driver_version
+    wrong = [f"{name} {version}" for name, version in others.items() if version and version != module.version]
+    if wrong:
+        because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
+        if facts.cuda.init_code == 0:
+            because += "; all the same cuInit accepted them"
+            yield Verdict(subject, State.OK, rule, because, limits=(CODEC_LIMIT,))
+            return
+        mend = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
+        yield Verdict(subject, State.BROKEN, rule, because, mend)
+    else:
+        kind = "open " if module.is_open else ""
+        yield Verdict(subject, State.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
+
+
+def _missing(absence: NotApplicable) -> State:
+    """Return how grave it is that something is absent: what was not reached is not known to be missing."""
+    return State.BROKEN if absence.absence is Absence.NO_LIBRARY else State.UNKNOWN
+
+
+def _lower(sentence: str) -> str:
+    return sentence if sentence.startswith("NVIDIA") else sentence[:1].lower() + sentence[1:]
+
+
+def _initialises(report: CudaReport) -> Iterator[Verdict]:
+    """Judge what cuInit returned, or that it never came back."""
+    subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
+    code = report.init_code
+    if report.ended:
+        because = f"the process that asked the driver ended: {report.ended}"
+        yield Verdict(subject, State.BROKEN, rule, because, STUCK_MEND)
+    elif isinstance(code, NotApplicable):
+        if not isinstance(report.library, NotApplicable):
+            yield Verdict(subject, State.UNKNOWN, rule, code.reason)
+    elif code == 0:
+        yield Verdict(subject, State.OK, rule, f"cuInit succeeded and found {_devices_found(report)}")
+    else:
+        error = cuda_error(code)
+        mend = error.mend
+        if code == cuda_error(100).code and report.visible_devices is not None:
+            mend = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
+        yield Verdict(subject, State.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", mend)
+
+
+def _devices_found(report: CudaReport) -> str:
+    return "1 device" if report.device_count == 1 else f"{report.device_count} devices"
+
+
+def _branch(report: CudaReport) -> Iterator[Verdict]:
+    """Judge whether the kernel driver's branch is still maintained."""
+    if isinstance(report.kernel_module, NotApplicable) or report.is_tegra:
+        return
+    subject, rule = "driver branch", "branches that have ended, and new feature branches (CUDA Compatibility 3.3.1)"
+    branch = version_numbers(report.kernel_module.version)[0]
+    mend = "install a driver of a production or long-term branch"
+    if branch in END_OF_LIFE_BRANCHES:
+        ended = ("no fixes", "no target for compat packages")
+        yield Verdict(subject, State.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, ended)
+    elif branch in NEW_FEATURE_BRANCHES:
+        limits = ("no target for compat packages",)
+        yield Verdict(subject, State.LIMITED, rule, f"R{branch} is a short-lived new feature branch", mend, limits)
+    else:
+        yield Verdict(subject, State.OK, rule, f"R{branch} is none of those that are known to have ended")
+
+
+def _devices(report: CudaReport) -> Iterator[Verdict]:
+    module = report.kernel_module
+    driver = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
+    for device in report.devices:
+        yield _context(device)
+        yield from _hardware(device, driver)
+
+
+def _context(device: CudaDevice) -> Verdict:
+    """Judge what retaining the device's primary context returned."""
+    subject = f"device {device.ordinal} ({device.name})"
+    rule = "retaining the primary context, as every codec session does"
+    code = device.context_code
+    if isinstance(code, NotApplicable):
+        return Verdict(subject, State.UNKNOWN, rule, code.reason)
+    if code == 0:
+        return Verdict(subject, State.OK, rule, "a context was made and its memory asked for")
+    error = cuda_error(code)
+    because = f"making a context returned {error.name} ({code}): {error.meaning}"
+    return Verdict(subject, State.LIMITED if error.is_passing else State.BROKEN, rule, because, error.mend)
+
+
+def _hardware(device: CudaDevice, driver: str) -> Iterator[Verdict]:
+    """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" where no table has it."""
+    if isinstance(device.compute_capability, NotApplicable):
+        return
+    subject = f"generation of device {device.ordinal} ({device.name})"
+    rule = "the kernel driver decides about hardware (CUDA Compatibility 5)"
+    generation = generation_of(device.compute_capability)
+    if generation is None:
+        because = f"compute capability {device.compute_capability} is older than Maxwell"
+        yield Verdict(subject, State.LIMITED, rule, because, "use a newer GPU", ("no maintained driver knows it",))
+    elif driver and version_numbers(driver) < version_numbers(generation.first_driver):
+        because = f"{generation.name} is known to drivers from {generation.first_driver} on, and this is {driver}"
+        if device.context_code == 0:
+            yield Verdict(subject, State.OK, rule, f"{because}; all the same a context was made")
+        else:
+            yield Verdict(subject, State.BROKEN, rule, because, f"install driver {generation.first_driver} or later")
+    elif generation.last_driver_branch:
+        because = f"{generation.name} is known to drivers up to R{generation.last_driver_branch}"
+        limits = (f"no toolkit after CUDA {generation.last_toolkit} compiles for it",)
+        yield Verdict(subject, State.LIMITED, rule, because, "stay on that branch, or use a newer GPU", limits)
+    else:
+        because = f"{generation.name} (compute capability {device.compute_capability}) is supported"
+        yield Verdict(subject, State.OK, rule, because)
+
+
+def _nvrtc(report: CudaReport) -> Iterator[Verdict]:
+    """Judge whether our kernels can be compiled; a report that did not come so far says nothing."""
+    subject, rule = "NVRTC", "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
+    found = report.nvrtc
+    if not isinstance(found, NotApplicable):
+        yield Verdict(subject, State.OK, rule, f"NVRTC {found} loads")
+    elif found.absence is Absence.NO_LIBRARY:
+        limits = ("scaling and converting pictures on the GPU: the processor does it",)
+        yield Verdict(subject, State.LIMITED, rule, found.reason, INSTALL_EXTRA, limits)
+
+
+def _codec_packages(report: CudaReport) -> str:
+    """Return the step that brings the codec libraries, by the names of Debian's and Ubuntu's packages."""
+    module = report.kernel_module
+    branch = "" if isinstance(module, NotApplicable) else f"-{version_numbers(module.version)[0]}"
+    packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
+    return (
+        f"install the driver's codec libraries (Ubuntu: {packages}); "
+        "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+    )
+
+
+def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Verdict]:
+    """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
+    subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
+    absent = [name for name, path in report.codec_libraries.items() if isinstance(path, NotApplicable)]
+    if absent:
+        reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, NotApplicable)}
+        state = State.BROKEN if State.BROKEN in reasons else State.UNKNOWN
+        mend = _codec_packages(report)
+        yield Verdict(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", mend)
+        return
+    module = report.kernel_module
+    version = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
+    files = [Path(path).name for path in report.codec_libraries.values() if not isinstance(path, NotApplicable)]
+    strangers = [file for file in files if version and not file.endswith(version) and file.count(".") > 2]  # noqa: PLR2004
+    if strangers:
+        because = f"the kernel driver is {version}, but {' and '.join(strangers)} was loaded"
+        if codecs_work:
+            yield Verdict(subject, State.OK, rule, f"{because}; all the same a codec session worked")
+        else:
+            yield Verdict(subject, State.BROKEN, rule, because, f"install the driver's libraries of version {version}")
+    else:
+        yield Verdict(subject, State.OK, rule, f"{', '.join(files)} load")

@@ -1,0 +1,52 @@
+"""How a process came to the libcuda it loaded: the deployment models of compat packages, as pure rules."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..report.absence import Maybe, NotApplicable
+from .report import CudaLibrary, Deployment, KernelModule
+from .tables import version_numbers
+
+__all__ = ["deployment", "is_compat_library"]
+
+
+def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
+    """Tell whether a libcuda is a compat package's and not the driver's own.
+
+    It is where it lies in a compat folder; and, since a package taken from a runfile may lie anywhere (CUDA
+    Compatibility 3.2.2), where it has the note of such a library and is of a newer version than the kernel driver. The
+    note alone tells nothing: the driver's own libcuda has one too (measured with 580.159.04).
+    """
+    if library.in_compat_folder:
+        return True
+    if isinstance(library.note, NotApplicable) or isinstance(library.version, NotApplicable):
+        return False
+    return not isinstance(module, NotApplicable) and version_numbers(library.version) > version_numbers(module.version)
+
+
+def deployment(
+    library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
+) -> Deployment:
+    """Tell how a libcuda came to be loaded (CUDA Compatibility 3.4).
+
+    Args:
+        library: the file that was loaded.
+        module: the kernel driver, to tell a compat package from the driver's own library.
+        environ: the process's variables.
+        linker_folders: the folders that ld.so.conf adds.
+    """
+    if not is_compat_library(library, module):
+        return Deployment.DRIVER
+    here = _resolved(str(Path(library.path).parent))
+    if here in [_resolved(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]:
+        return Deployment.MODULES if _has_cuda_module(environ) else Deployment.SEARCH_PATH
+    return Deployment.LINKER if here in {_resolved(folder) for folder in linker_folders} else Deployment.RUN_PATH
+
+
+def _has_cuda_module(environ: Mapping[str, str]) -> bool:
+    """Whether an environment module about CUDA is loaded (``module load cuda/13.0``)."""
+    return any("cuda" in module.lower() for module in environ.get("LOADEDMODULES", "").split(":"))
+
+
+def _resolved(folder: str) -> str:
+    return str(Path(folder).resolve())

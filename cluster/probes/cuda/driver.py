@@ -1,0 +1,289 @@
+"""What CUDA driver is really here: asked of the driver in a child process, and read from the machine's files.
+
+Order and meaning follow "CUDA Compatibility" 3.3.3: the kernel driver, the user-mode driver and the file it came from,
+what initialising it returns, then each device. Nothing here judges: that is ``cuda_compat.py``.
+"""
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..child.child import ChildOutcome, run_in_child
+from ..report.absence import Absence, Maybe, NotApplicable
+from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
+from .deployment import deployment
+from .elf_note import forward_note_of
+from .errors import cuda_error
+from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse
+from .tables import version_numbers
+
+__all__ = [
+    "CudaReport",
+    "compat_libraries",
+    "find_runtimes",
+    "kernel_module",
+    "linker_folders",
+    "probe_cuda",
+    "report_of",
+]
+
+_ROOT = Path("/")
+_NVRM = re.compile(r"^NVRM version:.*?\bKernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", re.MULTILINE)
+_LIBRARY_VERSION = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
+_COMPAT_FOLDER = re.compile(r"^compat([-_].+)?$|^cuda-compat")
+_BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
+_RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
+_NO_LIBRARY = NotApplicable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
+_NOT_ASKED = NotApplicable(Absence.FAILED, "the question was not reached")
+_NOT_INITIALISED = NotApplicable(Absence.FAILED, "cuInit failed, so nothing more was asked")
+
+
+def probe_cuda(
+    limit_s: float,
+    *,
+    every_device: bool = False,
+    root: Path = _ROOT,
+    environ: Mapping[str, str] = os.environ,
+) -> CudaReport:
+    """Report the CUDA driver of this machine; never raises and never hangs for what the driver does.
+
+    Args:
+        limit_s: the asking process is killed after so many seconds; what it had said until then is kept.
+        every_device: ask about all devices, whatever CUDA_VISIBLE_DEVICES of this process leaves of them. Ray sets it
+            to nothing for tasks without a GPU.
+        root: where the machine's files are read from.
+        environ: the variables that say where libraries are found and which devices are visible.
+    """
+    searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
+    outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", {"every_device": every_device}, limit_s, searched)
+    found = report_of(outcome)
+    library, module = found.library, kernel_module(root)
+    return replace(
+        found,
+        kernel_module=module,
+        deployment=library
+        if isinstance(library, NotApplicable)
+        else deployment(library, module, environ, linker_folders(root)),
+        compat_libraries=compat_libraries(root),
+        runtimes=find_runtimes(),
+        visible_devices=None if every_device else environ.get("CUDA_VISIBLE_DEVICES"),
+        is_tegra=_is_tegra(root),
+    )
+
+
+def kernel_module(root: Path = _ROOT) -> Maybe[KernelModule]:
+    """Return NVIDIA's kernel driver as ``/proc/driver/nvidia/version`` tells of it, the open one too."""
+    path = root / "proc/driver/nvidia/version"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return NotApplicable(Absence.NOT_FOUND, "NVIDIA's kernel driver is not loaded")
+    except OSError as error:
+        return NotApplicable(Absence.FAILED, f"{path} cannot be read: {error}")
+    found = _NVRM.search(text)
+    if found is None:
+        return NotApplicable(Absence.FAILED, f"{path} names no driver version")
+    return KernelModule(found[1], is_open="Open Kernel Module" in found[0])
+
+
+def compat_libraries(root: Path = _ROOT) -> tuple[CudaLibrary, ...]:
+    """Return the user-mode drivers of compat packages that lie on this machine, whether or not they are used."""
+    found = {path.resolve() for path in root.glob("usr/local/cuda*/compat*/libcuda.so.1")}
+    return tuple(_library(str(path)) for path in sorted(found) if path.is_file())
+
+
+def linker_folders(root: Path = _ROOT) -> tuple[str, ...]:
+    """Return the folders that the linker's configuration adds (ld.so.conf and ld.so.conf.d)."""
+    folders: list[str] = []
+    for path in (root / "etc/ld.so.conf", *sorted(root.glob("etc/ld.so.conf.d/*.conf"))):
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        folders += [line.strip() for line in lines if line.strip().startswith("/")]
+    return tuple(folders)
+
+
+def find_runtimes() -> tuple[RuntimeInUse, ...]:
+    """Return the CUDA runtimes that this Python installation would use, from the packages' metadata: none is loaded."""
+    found: list[RuntimeInUse] = []
+    for name in _RUNTIME_PACKAGES:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found.append(RuntimeInUse(f"{name} {version}", _minor(version)))
+    return (*found, *_codec_package_runtime())
+
+
+def _codec_package_runtime() -> tuple[RuntimeInUse, ...]:
+    """Return the runtime that PyNvVideoCodec's wheel brings along, named by the file in it."""
+    try:
+        package = importlib.metadata.distribution("PyNvVideoCodec")
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    versions = (_BUNDLED_RUNTIME.search(str(file)) for file in package.files or ())
+    name = f"PyNvVideoCodec {package.version}'s runtime"
+    return tuple(RuntimeInUse(name, version[1]) for version in versions if version)
+
+
+def _minor(version: str) -> str:
+    return ".".join(str(number) for number in version_numbers(version)[:2])
+
+
+def _is_tegra(root: Path) -> bool:
+    try:
+        compatible = (root / "proc/device-tree/compatible").read_bytes()
+    except OSError:
+        compatible = b""
+    return b"nvidia,tegra" in compatible or (root / "etc/nv_tegra_release").exists()
+
+
+def report_of(outcome: ChildOutcome) -> CudaReport:
+    """Return what the asking process said, as far as it came, without the machine's files."""
+    said = _Said(outcome.values)
+    return CudaReport(
+        kernel_module=_NOT_ASKED,
+        library=_library_said(said),
+        deployment=_NOT_ASKED,
+        compat_libraries=(),
+        cuda_version=said.answer("cuda version", _cuda_version),
+        init_code=said.code("init"),
+        device_count=said.answer("count", int),
+        devices=tuple(_device(said, item) for item in said.all("device")),
+        codec_libraries={name: _codec_library(said, name) for name in CODEC_LIBRARIES},
+        nvenc_api=said.answer("nvenc", lambda value: f"{value >> 4}.{value & 15}"),
+        runtimes=(),
+        nvrtc=_nvrtc(said),
+        ended=_ended(said, outcome),
+        took_s=outcome.took_s,
+    )
+
+
+class _Said:
+    """The items that the asking process yielded, to be looked up by key."""
+
+    def __init__(self, items: tuple[Any, ...]) -> None:
+        self._items = items
+
+    def all(self, key: str, *first: str | int) -> list[list[Any]]:
+        """Return the values of each item with that key whose first values are those given."""
+        found = [item for item in self._items if item[0] == key]
+        return [item[1 + len(first) :] for item in found if list(item[1 : 1 + len(first)]) == list(first)]
+
+    def one(self, key: str, *first: str | int) -> list[Any] | None:
+        """Return the values of the last such item."""
+        found = self.all(key, *first)
+        return found[-1] if found else None
+
+    def code(self, key: str, *first: str | int) -> Maybe[int]:
+        """Return the code of a call that returns nothing else."""
+        values = self.one(key, *first)
+        if values is None:
+            return self._not_reached()
+        return _not_in_driver() if values[0] is None else int(values[0])
+
+    def answer(self, key: str, meaning: Any, *first: str | int) -> Maybe[Any]:  # noqa: ANN401 - a probe's plain values
+        """Return what a call answered: ``meaning`` of its value, or the absence that its code is."""
+        values = self.one(key, *first)
+        if values is None:
+            return self._not_reached()
+        code, value = values
+        if code is None:
+            return _not_in_driver()
+        if code != 0:
+            error = cuda_error(code)
+            return NotApplicable(Absence.FAILED, f"{error.name} ({code}): {error.meaning}")
+        return meaning(value)
+
+    def _not_reached(self) -> NotApplicable:
+        if self.one("no library"):
+            return _NO_LIBRARY
+        return _NOT_ASKED if self.one("init") in (None, [0]) else _NOT_INITIALISED
+
+
+def _not_in_driver() -> NotApplicable:
+    return NotApplicable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _library_said(said: _Said) -> Maybe[CudaLibrary]:
+    refused = said.one("no library")
+    if refused is not None:
+        return NotApplicable(Absence.NO_LIBRARY, f"libcuda cannot be loaded: {refused[0]}")
+    found = said.one("library")
+    if found is None or not found[0]:
+        return _NOT_ASKED
+    return _library(found[0])
+
+
+def _library(path: str) -> CudaLibrary:
+    named = _LIBRARY_VERSION.match(Path(path).name)
+    return CudaLibrary(
+        path=path,
+        version=named[1] if named else NotApplicable(Absence.NOT_FOUND, "the library's name carries no driver version"),
+        in_compat_folder=any(_COMPAT_FOLDER.search(part) for part in Path(path).parent.parts),
+        note=forward_note_of(Path(path)),
+    )
+
+
+def _codec_library(said: _Said, name: str) -> Maybe[str]:
+    loaded = said.one("loaded", name)
+    if loaded is not None:
+        return str(loaded[0])
+    refused = said.one("not loaded", name)
+    if refused is None:
+        return _NOT_ASKED
+    return NotApplicable(Absence.NO_LIBRARY, f"{name} cannot be loaded: {refused[0]}")
+
+
+def _nvrtc(said: _Said) -> Maybe[str]:
+    refused = said.one("no nvrtc")
+    if refused is not None:
+        return NotApplicable(Absence.NO_LIBRARY, f"NVRTC cannot be loaded: {refused[0]}")
+    return said.answer("nvrtc", str)
+
+
+def _device(said: _Said, item: list[Any]) -> CudaDevice:
+    ordinal, _, name = item
+    attributes = {key: said.answer("attribute", int, ordinal, key) for key in ATTRIBUTES}
+    major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
+    integrated = attributes.pop("integrated")
+    context = said.one("context", ordinal)
+    return CudaDevice(
+        ordinal=ordinal,
+        uuid=said.answer("uuid", str, ordinal),
+        pci_bus_id=said.answer("pci", str, ordinal),
+        name=name,
+        compute_capability=major if isinstance(major, NotApplicable) else f"{major}.{minor}",
+        is_integrated=integrated if isinstance(integrated, NotApplicable) else bool(integrated),
+        attributes=attributes,
+        context_code=said.code("context", ordinal),
+        free_bytes=_memory(context, 2),
+        total_bytes=_memory(context, 3),
+    )
+
+
+def _memory(context: list[Any] | None, column: int) -> Maybe[int]:
+    if context is None:
+        return _NOT_ASKED
+    code = context[0] or context[1]
+    if code or context[1] is None:
+        return NotApplicable(
+            Absence.FAILED, "there is no context to ask in" if code is None else cuda_error(code).meaning
+        )
+    return int(context[column])
+
+
+def _ended(said: _Said, outcome: ChildOutcome) -> str:
+    if outcome.returned:
+        return ""
+    step = said.one("step")
+    return f"{outcome.detail} while {step[0]}" if step else outcome.detail

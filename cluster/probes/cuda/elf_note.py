@@ -1,0 +1,149 @@
+"""The note in which a CUDA user-mode driver says which kernel drivers it works on.
+
+A libcuda that may be used for forward compatibility carries an ELF section ``.note.cuda.fwd_compatibility``: a note
+whose owner is "NVIDIA Corporation" and whose description is JSON with the CUDA version, the driver branches it accepts
+and the kinds of device. It is surer than any table, since it comes with the very file that is loaded.
+
+The library for Orin is an oddity twice: its note holds a CUDA version alone, and claims two bytes more than its section
+has. So lengths are cut to what is there, and missing lists are empty.
+"""
+
+import json
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..report.absence import Absence, Maybe, NotApplicable
+
+__all__ = ["ForwardNote", "forward_note_of", "read_forward_note"]
+
+SECTION = b".note.cuda.fwd_compatibility"
+OWNER = b"NVIDIA Corporation"
+_DESCRIPTION_BYTES_MAX = 65536
+_NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
+_ENTRIES_MAX = 1024
+_BITS_64 = 2
+_LITTLE = 1
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
+_NO_NOTE = NotApplicable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
+
+_Bytes: TypeAlias = bytes | mmap.mmap
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardNote:
+    """What a libcuda says of itself.
+
+    ``cuda_version`` is its own ("13.1"); ``drivers`` are the branches of kernel drivers that it accepts, () where it
+    does not say (Orin); ``devices`` are kinds of device as numbers whose meaning is not published.
+    """
+
+    cuda_version: str
+    drivers: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the fields are that we need, for one class (32 or 64 bits) and byte order of ELF file."""
+
+    order: str
+    is_64: bool
+
+    def header(self, data: _Bytes) -> tuple[int, int, int, int]:
+        """Return where the section headers start, the size and number of them, and which one holds their names."""
+        (start,) = struct.unpack_from(self.order + ("Q" if self.is_64 else "I"), data, 0x28 if self.is_64 else 0x20)
+        size, count, names = struct.unpack_from(self.order + "3H", data, 0x3A if self.is_64 else 0x2E)
+        return int(start), int(size), int(count), int(names)
+
+    def section(self, data: _Bytes, at: int) -> tuple[int, int, int]:
+        """Return a section's name (as an offset), its place in the file and its size."""
+        (name,) = struct.unpack_from(self.order + "I", data, at)
+        place, size = struct.unpack_from(
+            self.order + ("2Q" if self.is_64 else "2I"), data, at + (24 if self.is_64 else 16)
+        )
+        return int(name), int(place), int(size)
+
+
+_LAYOUTS = {
+    b"\x7fELF" + bytes((kind, order)): _Layout("<" if order == _LITTLE else ">", kind == _BITS_64)
+    for kind in (1, _BITS_64)
+    for order in (_LITTLE, 2)
+}
+"""By the first six bytes of a file: ELF's mark, its class and its byte order."""
+
+
+def forward_note_of(path: Path) -> Maybe[ForwardNote]:
+    """Read the note of a library file; never raises, whatever the file is."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_forward_note(data)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        return NotApplicable(Absence.FAILED, f"{path} cannot be read: {error}")
+
+
+def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
+    """Return what the note of this ELF file says; an absence for anything else."""
+    try:
+        section = _section(data)
+        description = None if section is None else _description(*section)
+        return _NO_NOTE if description is None else _meaning(description)
+    except (struct.error, ValueError, OverflowError, RecursionError) as error:
+        return NotApplicable(Absence.FAILED, f"the library's note about forward compatibility is damaged: {error}")
+
+
+def _section(data: _Bytes) -> tuple[_Layout, bytes] | None:
+    """Return the bytes of the note's section, with the layout of the file, or None."""
+    layout = _LAYOUTS.get(data[:6])
+    if layout is None:
+        return None
+    start, entry_bytes, count, names = layout.header(data)
+    if names >= count:
+        return None
+    _, names_at, names_bytes = layout.section(data, start + names * entry_bytes)
+    for index in range(min(count, _ENTRIES_MAX)):
+        name, place, size = layout.section(data, start + index * entry_bytes)
+        at = names_at + name
+        if name < names_bytes and data[at : at + len(SECTION) + 1] == SECTION + b"\0":
+            return layout, data[place : place + min(size, _NOTE_BYTES_MAX)]
+    return None
+
+
+def _description(layout: _Layout, section: bytes) -> bytes | None:
+    """Return the description of NVIDIA's note among those of the section, or None."""
+    return next((description for owner, description in _notes(layout, section) if owner == OWNER), None)
+
+
+def _notes(layout: _Layout, section: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at + 12 <= len(section):
+        owner_bytes, description_bytes, _ = struct.unpack_from(layout.order + "3I", section, at)
+        owner_at = at + 12
+        description_at = owner_at + _padded(owner_bytes)
+        yield (
+            section[owner_at : owner_at + owner_bytes].rstrip(b"\0"),
+            section[description_at : description_at + min(description_bytes, _DESCRIPTION_BYTES_MAX)],
+        )
+        at = description_at + _padded(description_bytes)
+
+
+def _padded(size: int) -> int:
+    return (size + 3) & ~3
+
+
+def _meaning(description: bytes) -> Maybe[ForwardNote]:
+    said = json.loads(description.partition(b"\0")[0])
+    version = said.get("CUDA version") if isinstance(said, dict) else None
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        return NotApplicable(Absence.FAILED, "the library's note about forward compatibility names no CUDA version")
+    return ForwardNote(version, _numbers(said.get("driver")), _numbers(said.get("device")))
+
+
+def _numbers(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever JSON may hold
+    entries = value if isinstance(value, list) else []
+    # bool is an int to Python, and no branch.
+    return tuple(entry for entry in entries if type(entry) is int and 0 <= entry < 1 << 31)

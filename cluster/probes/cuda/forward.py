@@ -1,0 +1,186 @@
+"""Judges forward compatibility: a newer user-mode driver from a compat package, on an older kernel driver.
+
+What the library says of itself in its ELF note outranks the table; what cuInit returned outranks both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..report.absence import NotApplicable
+from ..report.verdict import State, Verdict
+from .deployment import is_compat_library
+from .report import CudaDevice, CudaLibrary, CudaReport, Deployment
+from .tables import (
+    FORWARD_LIMITS,
+    FeatureLimit,
+    Forward,
+    forward_by_table,
+    newest_cuda_of,
+    version_numbers,
+)
+
+__all__ = ["CODEC_LIMIT", "ForwardAnswer", "forward_answer", "judge_forward", "usable_compat_library"]
+
+_WRONG_DEVICE = 804
+_MISMATCH = 803
+CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
+_OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardAnswer:
+    """Whether a compat library fits a kernel driver, by which rule, and why in one sentence; None is not known."""
+
+    answer: Forward | None
+    rule: str
+    because: str
+
+
+def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
+    """Tell whether a compat library fits a kernel driver version ("550.54.15"), by its note or, without one, by table.
+
+    By the note: the driver's branch is among those it lists, and its CUDA version is newer than the driver's. By the
+    table (CUDA Compatibility 3.3.1): Table 3; beyond it, a library from a branch newer than the driver's may work, and
+    one from an older branch never does.
+    """
+    branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
+    note = library.note
+    if not isinstance(note, NotApplicable) and note.drivers:
+        rule = "the note in the library (.note.cuda.fwd_compatibility)"
+        if version_numbers(note.cuda_version)[:2] <= version_numbers(host_cuda):
+            return _not_newer(rule, note.cuda_version, branch, host_cuda)
+        if branch in note.drivers:
+            return ForwardAnswer(Forward.WORKS, rule, f"the library for CUDA {note.cuda_version} accepts R{branch}")
+        listed = ", ".join(f"R{accepted}" for accepted in note.drivers)
+        return ForwardAnswer(Forward.NOT_SUPPORTED, rule, f"the library accepts {listed}, and the driver is R{branch}")
+    cuda = _cuda_of(library)
+    if not cuda:
+        return ForwardAnswer(None, "neither note nor name says", "nothing says which CUDA version the library is for")
+    return _by_table(cuda, branch, host_cuda)
+
+
+def _by_table(cuda: str, branch: int, host_cuda: str) -> ForwardAnswer:
+    rule = "the matrix of compat packages and drivers (CUDA Compatibility 3.3.1, Table 3)"
+    answer = forward_by_table(cuda, branch)
+    if version_numbers(cuda)[:2] <= version_numbers(host_cuda):
+        return _not_newer(rule, cuda, branch, host_cuda)
+    word = {Forward.WORKS: "works on", None: "is in no table with"}.get(answer, "does not work on")
+    return ForwardAnswer(answer, rule, f"the package for CUDA {cuda} {word} R{branch}")
+
+
+def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnswer:
+    if version_numbers(cuda)[:2] == version_numbers(host_cuda):
+        because = f"R{branch} was made for CUDA {host_cuda}, so the package for {cuda} is not needed"
+        return ForwardAnswer(Forward.NOT_NEEDED, rule, because)
+    because = f"the package for CUDA {cuda} is older than the driver R{branch} (CUDA {host_cuda}), where it never works"
+    return ForwardAnswer(Forward.NOT_SUPPORTED, rule, because)
+
+
+def _cuda_of(library: CudaLibrary) -> str:
+    """Return the CUDA version of a library, from its note or from the driver version in its name; "" unknown."""
+    if not isinstance(library.note, NotApplicable):
+        return library.note.cuda_version
+    return "" if isinstance(library.version, NotApplicable) else newest_cuda_of(library.version)
+
+
+def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
+    """Return a compat library on the disk that fits this kernel driver and has at least that CUDA version, or None."""
+    if isinstance(report.kernel_module, NotApplicable) or report.is_tegra:
+        return None
+    host, wanted = report.kernel_module.version, version_numbers(cuda_version)
+    fitting = (
+        library
+        for library in report.compat_libraries
+        if forward_answer(library, host).answer is Forward.WORKS and version_numbers(_cuda_of(library)) >= wanted
+    )
+    return next(fitting, None)
+
+
+def judge_forward(report: CudaReport) -> Iterator[Verdict]:
+    """Judge the compat package in use: whether it fits, what it leaves out, and how it was deployed."""
+    library, module = report.library, report.kernel_module
+    if isinstance(library, NotApplicable) or not is_compat_library(library, module):
+        return
+    if report.is_tegra:
+        yield _on_tegra(library, report)
+    elif not isinstance(module, NotApplicable):
+        yield _fits(library, module.version, report)
+    yield _device_support(report)
+    yield _deployed(library, report)
+
+
+def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Verdict:
+    found = forward_answer(library, host_driver)
+    subject, works = "forward compatibility", report.init_code == 0
+    if report.init_code == _MISMATCH:
+        because = f"{found.because}; cuInit refused it (803)"
+        return Verdict(subject, State.BROKEN, found.rule, because, _mend_package(library))
+    if found.answer is Forward.NOT_NEEDED:
+        return Verdict(subject, State.LIMITED, found.rule, found.because, _mend_package(library), _limits(report))
+    if found.answer is Forward.WORKS:
+        return Verdict(subject, State.LIMITED, found.rule, found.because, "", _limits(report))
+    if works:
+        because = f"{found.because}; all the same cuInit accepted it"
+        return Verdict(subject, State.LIMITED, found.rule, because, _mend_package(library), _limits(report))
+    state = State.UNKNOWN if found.answer is None else State.BROKEN
+    return Verdict(subject, state, found.rule, found.because, _mend_package(library))
+
+
+def _mend_package(library: CudaLibrary) -> str:
+    return (
+        f"take {library.path.rpartition('/')[0]} out of the library search path, so that the driver's libcuda is used"
+    )
+
+
+def _on_tegra(library: CudaLibrary, report: CudaReport) -> Verdict:
+    """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising tells."""
+    rule = "a Jetson's upgrade package says no more than its CUDA version"
+    cuda = _cuda_of(library) or "unknown"
+    if report.init_code == 0:
+        return Verdict("forward compatibility", State.OK, rule, f"the package for CUDA {cuda} initialised")
+    mend = "install the package that this JetPack accepts"
+    return Verdict(
+        "forward compatibility", State.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", mend
+    )
+
+
+def _device_support(report: CudaReport) -> Verdict:
+    """Judge the rule that forward compatibility is for data-centre GPUs, select NGC-ready RTX boards and Jetson."""
+    subject = "hardware for compat packages"
+    rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility 3.1)"
+    if report.init_code == 0:
+        return Verdict(subject, State.OK, rule, "cuInit accepted this hardware")
+    if report.init_code == _WRONG_DEVICE:
+        because = "cuInit returned 804: a GPU here is none of those that compat packages are for"
+        mend = "upgrade the driver instead, and take the compat package out of the library search path"
+        return Verdict(subject, State.BROKEN, rule, because, mend)
+    return Verdict(subject, State.UNKNOWN, rule, "cuInit did not come so far as to tell")
+
+
+def _deployed(library: CudaLibrary, report: CudaReport) -> Verdict:
+    """Name the deployment model (CUDA Compatibility 3.4): one package for all is what NVIDIA recommends."""
+    rule = "shared or per application (CUDA Compatibility 3.4)"
+    how = report.deployment
+    if isinstance(how, NotApplicable):
+        return Verdict("compat package's deployment", State.UNKNOWN, rule, how.reason)
+    because = f"{library.path} is deployed {how.value}"
+    if how is Deployment.MODULES:
+        mend = "let the module check that the package fits the driver before it sets the path, else fall back"
+        return Verdict("compat package's deployment", State.OK, rule, because, mend)
+    return Verdict("compat package's deployment", State.OK, rule, because)
+
+
+def _limits(report: CudaReport) -> tuple[str, ...]:
+    """Return what forward compatibility leaves out here (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
+    features = (_limit(limit, report.devices) for limit in FORWARD_LIMITS)
+    return (*(feature for feature in features if feature), _OPENCL_LIMIT, CODEC_LIMIT)
+
+
+def _limit(limit: FeatureLimit, devices: tuple[CudaDevice, ...]) -> str:
+    if not limit.attributes:
+        return f"{limit.feature}: only on {limit.condition}" if limit.condition else f"no {limit.feature}"
+    values = [device.attributes.get(name) for device in devices for name in limit.attributes]
+    if values and all(value == 1 for value in values):
+        return ""
+    known = values and all(isinstance(value, int) for value in values)
+    return f"no {limit.feature}" if known else f"{limit.feature}: only where {limit.condition}"

@@ -1,0 +1,102 @@
+"""What the CUDA driver of a machine is, as values: ``cuda_driver.py`` fills them in, ``cuda_compat.py`` judges."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..report.absence import Absence, Maybe, NotApplicable
+from .elf_note import ForwardNote
+
+__all__ = ["CudaDevice", "CudaLibrary", "CudaReport", "Deployment", "KernelModule", "RuntimeInUse"]
+
+_NVRTC_NOT_ASKED = NotApplicable(Absence.FAILED, "NVRTC was not asked for")
+
+
+class Deployment(Enum):
+    """How a process came to load its libcuda; the compat package's models are those of CUDA Compatibility 3.4."""
+
+    DRIVER = "installed with the driver"
+    SEARCH_PATH = "shared, through LD_LIBRARY_PATH"
+    LINKER = "shared, through the linker's configuration (ld.so.conf)"
+    RUN_PATH = "shared, through a program's run path (RPATH)"
+    MODULES = "per application, through an environment module"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModule:
+    """NVIDIA's kernel driver: its version ("580.159.04"), and whether it is the open one."""
+
+    version: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaLibrary:
+    """A file that is, or could be, this machine's libcuda.
+
+    ``version`` is the driver version that its name carries ("580.159.04"), absent where the name carries none: a
+    Tegra's ``libcuda.so.1.1`` says nothing. ``in_compat_folder`` tells that it lies where compat packages are put.
+    """
+
+    path: str
+    version: Maybe[str]
+    in_compat_folder: bool
+    note: Maybe[ForwardNote]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInUse:
+    """A CUDA runtime, toolkit or binding that this installation would run: its CUDA version is "13.4"."""
+
+    name: str
+    cuda_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice:
+    """One device as CUDA sees it. ``context_code`` is what retaining its primary context returned: 0 is success.
+
+    ``uuid`` is without "GPU-" or "MIG-": CUDA does not say which. ``attributes`` maps our names of the driver's
+    attributes ("host_register_supported") to their values.
+    """
+
+    ordinal: int
+    uuid: Maybe[str]
+    pci_bus_id: Maybe[str]
+    name: str
+    compute_capability: Maybe[str]
+    is_integrated: Maybe[bool]
+    attributes: dict[str, Maybe[int]]
+    context_code: Maybe[int]
+    free_bytes: Maybe[int]
+    total_bytes: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaReport:
+    """The CUDA driver of this machine, and what depends on it.
+
+    ``library`` is the libcuda that a process of ours loads, ``compat_libraries`` those of compat packages that lie on
+    the disk. ``cuda_version`` is what that library says of itself ("13.0"). ``init_code`` is cuInit's.
+    ``codec_libraries`` maps the name of each library that codecs and NVML need to the file that loaded.
+    ``nvenc_api`` is the newest NVENC interface of the driver ("13.0"), ``nvrtc`` the version of the compiler of our
+    kernels; with ``Absence.NO_LIBRARY`` there is none. ``ended`` says how the asking process ended, ""
+    when it came to its own end; what it had found out until then is kept. ``visible_devices`` is CUDA_VISIBLE_DEVICES,
+    None where it is not set.
+    """
+
+    kernel_module: Maybe[KernelModule]
+    library: Maybe[CudaLibrary]
+    deployment: Maybe[Deployment]
+    compat_libraries: tuple[CudaLibrary, ...]
+    cuda_version: Maybe[str]
+    init_code: Maybe[int]
+    device_count: Maybe[int]
+    devices: tuple[CudaDevice, ...]
+    codec_libraries: dict[str, Maybe[str]]
+    nvenc_api: Maybe[str]
+    runtimes: tuple[RuntimeInUse, ...]
+    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED
+    visible_devices: str | None = None
+    is_tegra: bool = False
+    ended: str = ""
+    took_s: float = 0.0

@@ -1,0 +1,1 @@
+"""All GPUs of a machine: probed once, and polled for health."""

@@ -1,0 +1,113 @@
+"""NVML asked in a child process: a driver that is stuck must not take its asker along.
+
+What travels back is the report as plain values, one map per part, so that a part that was reached counts.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..child.child import ChildEnd, ChildOutcome, run_in_child
+from ..child.trials import RunChild
+from ..nvml.calls import NvmlLike, ask_named
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
+from ..vgpu.host import VgpuHostReport, probe_vgpu_host
+from .devices import NvmlReport, probe_nvml
+
+__all__ = ["NvmlAnswers", "ask_nvml", "probe_nvml_in_child", "read_nvml"]
+
+T = TypeVar("T")
+
+_PROBE: Final = f"{__name__}:ask_nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlAnswers:
+    """What NVML says of a machine, and of the vGPUs on it, by the GPU's UUID."""
+
+    nvml: Maybe[NvmlReport]
+    vgpu_hosts: dict[str, VgpuHostReport]
+    vgpu_guests: dict[str, VgpuGuestReport]
+    problems: tuple[str, ...] = ()
+
+
+_NVML: Final = TypeAdapter(NvmlReport)
+_HOST: Final[TypeAdapter[dict[str, VgpuHostReport]]] = TypeAdapter(dict[str, VgpuHostReport])
+_GUEST: Final[TypeAdapter[dict[str, VgpuGuestReport]]] = TypeAdapter(dict[str, VgpuGuestReport])
+
+
+def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> NvmlAnswers:
+    """Ask NVML within ``limit_s``; never raises and never hangs."""
+    return _rebuilt(run(_PROBE, {}, limit_s))
+
+
+def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
+    parts: dict[str, Any] = {}
+    for value in outcome.values:
+        if isinstance(value, dict):
+            parts |= value
+    problems = () if outcome.returned else (outcome.detail,)
+    kind = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
+    absent = NotApplicable(kind, outcome.detail or "NVML said nothing")
+    try:
+        return NvmlAnswers(
+            nvml=_NVML.validate_python(parts["nvml"]) if "nvml" in parts else absent,
+            vgpu_hosts=_HOST.validate_python(parts.get("vgpu_hosts", {})),
+            vgpu_guests=_GUEST.validate_python(parts.get("vgpu_guests", {})),
+            problems=problems,
+        )
+    except ValidationError as error:
+        reason = f"what NVML answered is not of the shape it should be: {error.errors()[0]['msg']}"
+        return NvmlAnswers(NotApplicable(Absence.FAILED, reason), {}, {}, (reason,))
+
+
+def ask_nvml() -> Iterator[dict[str, Any]]:
+    """Yield what ``probe_nvml_in_child`` reads, part by part; runs in the child."""
+    import pynvml  # noqa: PLC0415 - in the child
+
+    report = probe_nvml(pynvml)
+    yield {"nvml": _NVML.dump_python(report, mode="json")}
+    hosts, guests = _read_vgpus(pynvml, report)
+    yield {"vgpu_hosts": _HOST.dump_python(hosts, mode="json")}
+    yield {"vgpu_guests": _GUEST.dump_python(guests, mode="json")}
+
+
+def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
+    """Ask NVML, or what answers like it, in this process; never raises for what it answers.
+
+    Args:
+        nvml: the ``pynvml`` module, or what stands in for it.
+        sleep: lets time pass between two samples of the per-engine metrics.
+    """
+    report = probe_nvml(nvml, sleep=sleep)
+    return NvmlAnswers(report, *_read_vgpus(nvml, report))
+
+
+def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostReport], dict[str, VgpuGuestReport]]:
+    """Return what the devices that are virtual, or host such, say as hosts and as guests."""
+    hosts: dict[str, VgpuHostReport] = {}
+    guests: dict[str, VgpuGuestReport] = {}
+    virtual = [device for device in report.devices if device.virtualization in ("vgpu", "passthrough", "host vgpu")]
+    # The driver may have been exchanged since the report was made, and then this is refused.
+    if not virtual or isinstance(ask_named(nvml, "nvmlInit"), NotApplicable):
+        return hosts, guests
+    try:
+        for device in virtual:
+            if not isinstance(device.uuid, str) or device.health.lost:
+                continue
+            handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", device.index)
+            if not isinstance(handle, NotApplicable):
+                _keep(hosts, device.uuid, probe_vgpu_host(nvml, handle))
+                _keep(guests, device.uuid, probe_vgpu_guest(nvml, handle))
+    finally:
+        ask_named(nvml, "nvmlShutdown")
+    return hosts, guests
+
+
+def _keep(kept: dict[str, T], uuid: str, found: Maybe[T]) -> None:
+    if not isinstance(found, NotApplicable):
+        kept[uuid] = found

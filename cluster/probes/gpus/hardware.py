@@ -1,0 +1,313 @@
+"""What is known of video engines before anybody asked a machine: ``configs/hardware.toml`` as frozen values.
+
+Everything here is a start value. Probes replace counts and capabilities, workers' measurements replace rates.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..cuda.tables import is_geforce
+from ..report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+
+__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuType", "load_hardware"]
+
+MIB = 1 << 20
+_MOST_VGPUS = 32
+"""The guide gives no type of these GPUs more than 32 to a GPU, however little memory it has."""
+_TIME_SHARED_MOST = 50
+"""Where the made-up ids of types of GPU instances begin after those of types that share a GPU by time."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Capability(_Frozen):
+    """A row of a capability table: what an engine takes, up to which size in pixels."""
+
+    codec: Codec
+    chroma: str
+    bit_depths: tuple[int, ...]
+    max_width: int
+    max_height: int
+
+
+class DecoderRates(_Frozen):
+    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, by "<codec> <bit depth>"."""
+
+    reference_clock_mhz: int
+    fps: dict[str, float]
+
+
+class MigProfileFacts(_Frozen):
+    """What one instance of a MIG profile has: [NVDEC, NVENC, NVJPG, OFA], its memory, how many fit at most."""
+
+    engines: tuple[int, int, int, int]
+    memory_mib: int
+    most: int
+
+    def engine_counts(self) -> dict[Engine, int]:
+        """Return the engines by kind, without those it has none of."""
+        kinds = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA)
+        return {kind: count for kind, count in zip(kinds, self.engines, strict=True) if count}
+
+
+class Architecture(_Frozen):
+    """Which generation of engines an architecture has; "" for none. ``nvml`` is the driver's word for it."""
+
+    nvdec: str
+    nvenc: str
+    nvml: str
+    compute_capability: str
+
+
+class VgpuType(_Frozen):
+    """A type of vGPU that a GPU can host; ``most`` is how many run at once. ``mig_profile`` is "" outside MIG mode."""
+
+    number: int
+    name: str
+    framebuffer_mib: int
+    most: int
+    mig_profile: str = ""
+
+    @property
+    def series(self) -> str:
+        """Return what kind of type it is, by the letter in its name: "Q", "B", "A" or "C"."""
+        return self.name.removesuffix("ME")[-1:]
+
+
+class VgpuBoard(_Frozen):
+    """The types of vGPU of one GPU: what their names begin with, the memory they share, and sizes (GiB) by series."""
+
+    prefix: str
+    memory_gib: int
+    unlisted_id: int
+    series: dict[str, tuple[int, ...]]
+    first_id: dict[str, int] = {}
+    fewer: dict[str, int] = {}
+
+    def shared(self) -> Iterator[VgpuType]:
+        """Yield the types that share the GPU by time."""
+        unlisted = count(self.unlisted_id)
+        for series, sizes in self.series.items():
+            numbers = count(self.first_id[series]) if series in self.first_id else unlisted
+            for gib, number in zip(sizes, numbers, strict=False):
+                most = self.fewer.get(f"{gib}{series}", min(_MOST_VGPUS, self.memory_gib // gib))
+                yield VgpuType(number=number, name=f"{self.prefix}-{gib}{series}", framebuffer_mib=gib << 10, most=most)
+
+    def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuType]:
+        """Yield the types that have a whole GPU instance each: "A100-1-5C" a 1g.5gb, "A100-1-5CME" a 1g.5gb+me."""
+        named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
+        for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
+            if parts is not None:
+                yield VgpuType(
+                    number=number,
+                    name=f"{self.prefix}-{parts[1]}-{parts[2]}C{'ME' if parts[3] else ''}",
+                    framebuffer_mib=int(parts[2]) << 10,
+                    most=profiles[profile].most,
+                    mig_profile=profile,
+                )
+
+
+class GpuModel(_Frozen):
+    """One GPU model; ``confidence`` says of each figure how it is known, ``note`` why it has engines we cannot use."""
+
+    names: tuple[str, ...]
+    architecture: str
+    memory_mib: int
+    engines: dict[Engine, int]
+    confidence: dict[str, str]
+    source: str
+    video_clock_mhz: int | None = None
+    mig: str = ""
+    geforce: bool = False
+    igpu: bool = False
+    note: str = ""
+
+
+class Measured(_Frozen):
+    """Rates measured on a model: pairs of sessions open and frames a second of all of them together."""
+
+    model: str
+    case: str
+    direction: Direction
+    width: int
+    height: int
+    curve: tuple[tuple[int, float], ...]
+    source: str
+
+
+class Sessions(_Frozen):
+    """How sessions share engines, how long they take to open (s), and what is documented of caps."""
+
+    efficiency: tuple[tuple[int, float], ...]
+    start_s: float
+    first_start_s: float
+    encoder_sessions_geforce_system: int
+    source: str
+
+
+class DeviceMemory(_Frozen):
+    """Device memory of a process and of a session."""
+
+    context_mib: int
+    session_mib: int
+    session_1080p_frames: int
+    source: str
+
+
+class SoftwareRates(_Frozen):
+    """Frames a second of one reference core at 1080p 8 bits; encoders by preset 1 to 7, without decoding."""
+
+    reference_core: str
+    encode_threads: int
+    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
+    decode: dict[Codec, float]
+    ten_bits: float
+    host_frames: int
+    host_session_mib: int
+    source: str
+
+
+class _CapabilityNames(_Frozen):
+    decodes: str
+    encodes: str
+
+
+class Hardware(_Frozen):
+    """All tables. ``nvenc`` holds frames a second of one NVENC at 1080p for the presets P1, P3, P5 and P7."""
+
+    schema_version: int = Field(alias="schema")
+    sources: dict[str, str]
+    nvdec: dict[str, DecoderRates]
+    nvenc: dict[str, dict[Codec, tuple[float, float, float, float]]]
+    architectures: dict[str, Architecture]
+    decodes: dict[str, tuple[Capability, ...]]
+    encodes: dict[str, tuple[Capability, ...]]
+    capabilities_of: dict[str, _CapabilityNames]
+    sessions: Sessions
+    memory: DeviceMemory
+    software: SoftwareRates
+    measured: tuple[Measured, ...]
+    gpus: dict[str, GpuModel]
+    mig: dict[str, dict[str, MigProfileFacts]]
+    vgpu: dict[str, VgpuBoard]
+
+    def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
+        """Return the MIG profiles of the GPU with this NVML name; none where we know none."""
+        model = self.model_of(name)
+        return self.mig.get(model[1].mig, {}) if model is not None else {}
+
+    def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
+        """Return the types of vGPU that the GPU with this NVML name hosts; none where we know none."""
+        named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
+        if not named:
+            return ()
+        board = self.vgpu[max(named, key=len)]
+        return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
+
+    def model_of(self, name: str) -> tuple[str, GpuModel] | None:
+        """Return the model with this NVML name and what we call it; None for one we do not know.
+
+        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU is that GPU.
+        """
+        named = [
+            (len(spelt), key)
+            for key, model in self.gpus.items()
+            for spelt in model.names
+            if _begins(name, spelt) or (spelt in self.vgpu and name.startswith(f"{self.vgpu[spelt].prefix}-"))
+        ]
+        return (max(named)[1], self.gpus[max(named)[1]]) if named else None
+
+    def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
+        """Return our word for an architecture: of a known model its own, else by what the driver says, else "".
+
+        NVML calls GA100 and GA10x both "ampere", though their video engines differ: the capability tells them apart.
+        """
+        known = self.model_of(name)
+        if known is not None:
+            return known[1].architecture
+        spoken = architecture.lower()
+        if spoken in self.architectures and not compute_capability:
+            return spoken
+        alike = [key for key, entry in self.architectures.items() if spoken in (key, entry.nvml)]
+        exact = [key for key in alike if self.architectures[key].compute_capability == compute_capability]
+        return next(iter(exact or alike), "")
+
+    def is_geforce(self, name: str) -> bool:
+        """Tell whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
+        return is_geforce(name)
+
+    def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
+        """Return what the engines of a GPU would answer to every case in the tables, as a simulated fleet has it.
+
+        ``name`` is what NVML calls it. Engines that it has none of answer no, as the driver would.
+        """
+        decoders, encoders = engines.get(Engine.NVDEC, 0), engines.get(Engine.NVENC, 0)
+        return (
+            *self._trials(model.architecture, Direction.DECODE, decoders, model.note or f"{name} has no NVDEC"),
+            *self._trials(model.architecture, Direction.ENCODE, encoders, model.note or f"{name} has no NVENC"),
+        )
+
+    def _trials(self, architecture: str, direction: Direction, count: int, missing: str) -> tuple[Trial, ...]:
+        decodes = direction is Direction.DECODE
+        engine, tables = (Engine.NVDEC, self.decodes) if decodes else (Engine.NVENC, self.encodes)
+        generation = getattr(self.architectures[architecture], engine.value)
+        rows: tuple[Capability, ...] = ()
+        if generation:
+            names = self.capabilities_of[generation]
+            rows = tables[names.decodes if decodes else names.encodes]
+        able = {case: row for row in rows for case in _cases(row, direction)}
+        asked = {case: None for table in tables.values() for row in table for case in _cases(row, direction)}
+        return tuple(_trial(case, engine, able.get(case), count, missing) for case in asked)
+
+
+def _cases(row: Capability, direction: Direction) -> list[CodecCase]:
+    return [CodecCase(row.codec, direction, row.chroma, depth) for depth in row.bit_depths]
+
+
+def _trial(case: CodecCase, engine: Engine, row: Capability | None, count: int, missing: str) -> Trial:
+    reason = ""
+    if count == 0:
+        reason = missing
+    elif row is None:
+        reason = (
+            f"its {engine.name} cannot {case.direction.value} {case.codec.value} {case.bit_depth}-bit {case.chroma}"
+        )
+    taken = None if reason else row
+    return Trial(
+        case=case,
+        engine=engine,
+        implementation=engine.value,
+        works=taken is not None,
+        how=How.SIMULATED,
+        max_width=None if taken is None else taken.max_width,
+        max_height=None if taken is None else taken.max_height,
+        engines=None if taken is None else count,
+        reason=reason,
+    )
+
+
+def _begins(name: str, spelt: str) -> bool:
+    return name == spelt or name.startswith(f"{spelt} ")
+
+
+@cache
+def load_hardware() -> Hardware:
+    """Return the tables that come with the package."""
+    text = files(f"{__name__.split('.')[0]}.configs").joinpath("hardware.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    for name in ("decodes", "encodes"):
+        document[name] = {key: [_row(row) for row in rows] for key, rows in document[name].items()}
+    return Hardware.model_validate(document)
+
+
+def _row(row: list[object]) -> dict[str, object]:
+    return dict(zip(("codec", "chroma", "bit_depths", "max_width", "max_height"), row, strict=True))

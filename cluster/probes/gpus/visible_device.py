@@ -1,0 +1,123 @@
+"""Which GPU a worker process sees: the one that Ray has given it, or its slice of that, and no other.
+
+Ray names a GPU by its index in NVML's order, or by whatever CUDA_VISIBLE_DEVICES said when the node was started. CUDA
+counts in an order of its own, so an index means nothing across the two; a UUID means the same everywhere.
+PyNvVideoCodec's capability calls always ask ordinal 0: with one visible device, that is ours. CUDA gives a process no
+more than one MIG slice, so slices that share a GPU of Ray's have a process each.
+"""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ....errors import FleetUnavailable
+from ..nvml.calls import DeviceQuestions, ask_named, read_text
+from ..nvml.mig import probe_mig
+from ..report.absence import NotApplicable
+from ..report.gpu_identity import DevicePart, NamedGpu, ShownGpus, named_gpu, unit_given
+from .devices import VIRTUALIZATION_MODES
+
+__all__ = ["CONTAINER_VARIABLE", "CUDA_VARIABLE", "narrow", "open_nvml", "show_the_gpu", "shown_gpus"]
+
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+def narrow(
+    given: Sequence[str],
+    environment: MutableMapping[str, str],
+    nvml: Any | None,  # noqa: ANN401 - pynvml
+    *,
+    part: int = 0,
+    counts_slices: bool = False,
+) -> str:
+    """Make one device the only one that this process sees; return its identity on this machine.
+
+    Args:
+        given: what Ray's ``get_accelerator_ids()["GPU"]`` says.
+        environment: the process's environment; CUDA_VISIBLE_DEVICES is set in it.
+        nvml: an initialised pynvml, or a fake; None where there is none.
+        part: which slice of the GPU that Ray gave, where that is cut into several.
+        counts_slices: whether Ray's numbers count slices on this machine (``gpu_identity.Units``).
+
+    Returns:
+        The identity; "" where the GPU that Ray gave has no slice of that number, and then the process sees no GPU.
+
+    Raises:
+        FleetUnavailable: Ray gave none or several, or one that is not there.
+    """
+    if len(given) != 1:
+        message = f"Ray gave this worker {len(given)} GPUs instead of one"
+        raise FleetUnavailable(message, "Start the Ray node with --num-gpus, one for each GPU or slice.")
+    parts = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
+    mine = parts[part] if part < len(parts) else DevicePart("", "")
+    environment[CUDA_VARIABLE] = mine.visible
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return mine.identity
+
+
+def show_the_gpu(environment: MutableMapping[str, str]) -> None:
+    """Let a process that Ray gave no GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
+
+    Args:
+        environment: the process's environment, before CUDA starts. What somebody else chose in it is left.
+    """
+    if environment.get(CUDA_VARIABLE) == "":
+        del environment[CUDA_VARIABLE]
+
+
+def _given_parts(
+    entry: str,
+    environment: Mapping[str, str],
+    nvml: Any | None,  # noqa: ANN401 - pynvml
+    *,
+    counts_slices: bool,
+) -> tuple[DevicePart, ...]:
+    if nvml is None:
+        if not entry.isdigit():
+            return (DevicePart(entry, entry),)
+        message = f"Ray gave GPU {entry}, and no NVIDIA driver is there to say which that is"
+        raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
+    gpus = shown_gpus(nvml, environment).given
+    parts = unit_given(entry, gpus, counts_slices=counts_slices)
+    if parts is None:
+        message = f"Ray gave GPU {entry}, which the NVIDIA driver does not know"
+        raise FleetUnavailable(message, "Start the Ray node again: its GPUs have changed since.")
+    trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")
+    if trouble:
+        message = f"Ray gave GPU {entry}, and {trouble}"
+        raise FleetUnavailable(message, "Run codecfleet doctor on its machine.")
+    return parts
+
+
+def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:  # noqa: ANN401 - pynvml
+    """Return this machine's GPUs by name, and what the environment says of which may be seen; never raises."""
+    count = ask_named(nvml, "nvmlDeviceGetCount")
+    gpus = () if isinstance(count, NotApplicable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
+    return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
+
+
+def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
+    handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
+    if isinstance(handle, NotApplicable):
+        return NamedGpu(index=index, trouble=handle.reason)
+    questions = DeviceQuestions(nvml, handle)
+    found = named_gpu(
+        index,
+        questions.ask("nvmlDeviceGetUUID", read=read_text),
+        questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
+        questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: VIRTUALIZATION_MODES.get(int(mode), "")),
+        probe_mig(questions, ()),
+    )
+    return replace(found, trouble=questions.lost)
+
+
+def open_nvml() -> Any | None:  # noqa: ANN401 - pynvml, which carries no types
+    """Return pynvml, initialised; None where there is no driver."""
+    import pynvml  # noqa: PLC0415 - only workers with GPUs ask
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml

@@ -1,0 +1,1 @@
+"""A whole machine probed: one report."""

@@ -1,0 +1,233 @@
+"""What a container's runtime gave and withheld of NVIDIA's driver, and what of that is a trap.
+
+The variables that a container was started with only explain: whether the codec libraries are there is judged by loading
+them. On a real H200 the capabilities were compute, graphics and utility, without video, and they were there.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..cuda.report import CudaReport
+from ..cuda.require_cuda import HostFacts, evaluate, host_facts, undecided
+from ..cuda.tables import is_geforce, version_numbers
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.verdict import State, Verdict
+
+__all__ = ["ContainerReport", "judge_container", "probe_container"]
+
+_ROOT = Path("/")
+SHARED_MEMORY_NEEDED_BYTES = 128 << 20
+_SUBSET_TROUBLE_BRANCHES = (570, 580)
+_COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
+_RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
+_NOT_A_CONTAINER = NotApplicable(Absence.DOES_NOT_APPLY, "this is no container, as far as its files tell")
+_VOID = frozenset({"", "void", "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerReport:
+    """What a container's runtime gave and withheld.
+
+    ``runtime`` names it ("docker", "podman", "kubernetes"); absent outside containers. ``capabilities`` is
+    NVIDIA_DRIVER_CAPABILITIES, None where it is not set; ``visible_devices`` NVIDIA_VISIBLE_DEVICES likewise.
+    ``requirements`` maps each NVIDIA_REQUIRE_* variable to its text; ``is_requirement_disabled`` is
+    NVIDIA_DISABLE_REQUIRE. ``compat_folders`` are the folders of compat packages that LD_LIBRARY_PATH names.
+    ``device_minors`` are the numbers N of /dev/nvidiaN. ``shared_memory_bytes`` is the size of /dev/shm.
+    """
+
+    runtime: Maybe[str]
+    capabilities: tuple[str, ...] | None
+    visible_devices: str | None
+    requirements: dict[str, str]
+    is_requirement_disabled: bool
+    compat_folders: tuple[str, ...]
+    device_minors: tuple[int, ...]
+    shared_memory_bytes: Maybe[int]
+
+
+def probe_container(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> ContainerReport:
+    """Report the container that this process is in, from its variables and files; never raises.
+
+    Args:
+        environ: the process's variables.
+        root: where the machine's files are read from.
+    """
+    capabilities = environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    searched = environ.get("LD_LIBRARY_PATH", "").split(":")
+    minors = (path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia[0-9]*"))
+    return ContainerReport(
+        runtime=_runtime(environ, root),
+        capabilities=None if capabilities is None else tuple(word for word in capabilities.split(",") if word),
+        visible_devices=environ.get("NVIDIA_VISIBLE_DEVICES"),
+        requirements={name: text for name, text in sorted(environ.items()) if name.startswith("NVIDIA_REQUIRE_")},
+        is_requirement_disabled=environ.get("NVIDIA_DISABLE_REQUIRE", "").lower() in {"1", "true"},
+        compat_folders=tuple(folder for folder in searched if _COMPAT.search(folder)),
+        device_minors=tuple(sorted(int(minor) for minor in minors if minor.isdigit())),
+        shared_memory_bytes=_shared_memory_bytes(root),
+    )
+
+
+def _runtime(environ: Mapping[str, str], root: Path) -> Maybe[str]:
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if environ.get("container"):
+        return environ["container"]
+    try:
+        control_groups = (root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return _NOT_A_CONTAINER
+    found = next((word for word in _RUNTIME_WORDS if word in control_groups), None)
+    return {"kubepods": "kubernetes", "libpod": "podman"}.get(found, found) if found else _NOT_A_CONTAINER
+
+
+def _shared_memory_bytes(root: Path) -> Maybe[int]:
+    folder = root / "dev/shm"
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return NotApplicable(Absence.NOT_FOUND, f"{folder} cannot be asked: {error.strerror}")
+    return found.f_blocks * found.f_frsize
+
+
+def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Verdict, ...]:
+    """Return a verdict for each trap of this container; none outside containers.
+
+    Args:
+        container: what its runtime gave.
+        cuda: what of the driver loads and answers in it.
+        brand: NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" where unknown.
+    """
+    if isinstance(container.runtime, NotApplicable):
+        return ()
+    return (
+        *_shared_memory(container),
+        *_no_devices(container, cuda),
+        *_capabilities(container, cuda),
+        *_requirements(container, host_facts(cuda, brand)),
+        *_compat(container, cuda),
+        *_subset(container, cuda),
+    )
+
+
+def _shared_memory(container: ContainerReport) -> Iterator[Verdict]:
+    size = container.shared_memory_bytes
+    subject, rule = "shared memory", "Ray keeps its objects in /dev/shm"
+    if isinstance(size, NotApplicable):
+        yield Verdict(subject, State.UNKNOWN, rule, size.reason)
+    elif size < SHARED_MEMORY_NEEDED_BYTES:
+        because = f"it has {size >> 20} MiB, and below {SHARED_MEMORY_NEEDED_BYTES >> 20} MiB objects go to disk"
+        mend = "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
+        yield Verdict(subject, State.LIMITED, rule, because, mend, ("segments pass through files, which is slower",))
+
+
+def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+    """Judge a container of a CUDA image that was given no GPU: only where its variables ask for one."""
+    if container.visible_devices is None or container.device_minors or cuda.init_code == 0:
+        return
+    subject, rule = "NVIDIA_VISIBLE_DEVICES", "the container runtime passes the devices that it names"
+    if container.visible_devices in _VOID:
+        because = f'it is "{container.visible_devices}", so the container was given no GPU'
+        mend = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
+        yield Verdict(subject, State.UNKNOWN, rule, because, mend)
+    else:
+        because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
+        mend = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
+        yield Verdict(subject, State.UNKNOWN, rule, because, mend)
+
+
+def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+    """Judge by whether the codec libraries load; the variable only explains."""
+    if isinstance(cuda.library, NotApplicable):
+        return
+    subject = "NVIDIA_DRIVER_CAPABILITIES"
+    rule = "whether the codec libraries load decides; the variable only explains"
+    given = container.capabilities
+    said = "it is not set" if given is None else f"it is {','.join(given) or 'empty'}"
+    has_video = given is not None and bool({"video", "all"} & set(given))
+    codecs = {name: path for name, path in cuda.codec_libraries.items() if name != "libnvidia-ml.so.1"}
+    absent = [name for name, path in codecs.items() if isinstance(path, NotApplicable)]
+    if not absent:
+        aside = "" if has_video else ", without video, and all the same"
+        yield Verdict(subject, State.OK, rule, f"{said}{aside or ';'} the codec libraries load")
+    elif has_video:
+        mend = "install the driver's decode and encode libraries on the host, and start the container again"
+        yield Verdict(subject, State.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", mend)
+    else:
+        mend = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        because = f"{said}, without video, and {' and '.join(absent)} cannot be loaded"
+        yield Verdict(subject, State.BROKEN, rule, because, mend)
+
+
+def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Verdict]:
+    """Judge what the image asks of the host; all its requirements hold together."""
+    rule = "an image's requirements: a space is or, a comma is and (NVIDIA Container Toolkit)"
+    for name, text in container.requirements.items():
+        met = evaluate(text, host)
+        if met is None:
+            because = f"what it depends on cannot be checked here: {_short(', '.join(undecided(text, host)))}"
+            yield Verdict(name, State.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
+        elif met:
+            yield Verdict(name, State.OK, rule, "the host's driver meets it")
+        else:
+            skipped = (
+                " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)" if container.is_requirement_disabled else ""
+            )
+            because = f'"{_short(text)}" does not hold: the driver is {host.driver}, for CUDA {host.cuda}{skipped}'
+            mend = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
+            limits = ("the image's own CUDA programs may fail",)
+            yield Verdict(name, State.LIMITED, rule, because, mend, limits)
+
+
+def _short(text: str) -> str:
+    limit = 80
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+    """Name a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
+    if not container.compat_folders or isinstance(cuda.library, NotApplicable):
+        return
+    subject, rule = "compat package in LD_LIBRARY_PATH", "images put it there (CUDA Compatibility 5)"
+    folders = ":".join(container.compat_folders)
+    if cuda.library.in_compat_folder:
+        mend = "" if cuda.init_code == 0 else f"take {folders} out of LD_LIBRARY_PATH"
+        state = State.OK if cuda.init_code == 0 else State.BROKEN
+        yield Verdict(subject, state, rule, f"libcuda comes from {cuda.library.path}", mend)
+    else:
+        yield Verdict(
+            subject, State.OK, rule, f"{folders} is named, and the driver's own libcuda is loaded all the same"
+        )
+
+
+def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+    """Warn of containers that see some of a host's GPUs: on R570 and R580 codecs were seen to work on one of them only.
+
+    Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); whether data-centre
+    GPUs have it is not known.
+    """
+    if isinstance(cuda.kernel_module, NotApplicable) or not _is_subset(container):
+        return
+    branch = version_numbers(cuda.kernel_module.version)[0]
+    if branch not in _SUBSET_TROUBLE_BRANCHES:
+        return
+    names = {device.name for device in cuda.devices}
+    is_hit = any(map(is_geforce, names))
+    because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
+    mend = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
+    state = State.LIMITED if is_hit else State.UNKNOWN
+    limits = ("decoding or encoding may fail on some of the GPUs",)
+    yield Verdict("part of the host's GPUs", state, "reported for GeForce cards", because, mend, limits)
+
+
+def _is_subset(container: ContainerReport) -> bool:
+    """Whether the container was given some GPUs by name, or a gap in the devices' numbers tells so."""
+    minors = container.device_minors
+    named = (container.visible_devices or "all") not in {"all", *_VOID}
+    return bool(minors) and (named or minors != tuple(range(len(minors))))

@@ -1,0 +1,74 @@
+"""A device's condition as plain values for JSON documents: what is not told is None, and its reason is kept."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.device_report import DeviceReport, Health
+from ..report.placeable import why_unplaceable
+from ..vgpu.licence import Licence, licence_of
+from .report import NodeReport
+
+__all__ = ["Said", "device_condition", "health_values", "licence_values"]
+
+T = TypeVar("T")
+_NO_GUEST = NotApplicable(Absence.DOES_NOT_APPLY, "this machine is no guest of the GPU")
+_NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "it was not asked")
+
+
+class Said:
+    """Turns absences into None; ``unknown`` has their reasons, by the value's name."""
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, str] = {}
+
+    def value(self, name: str, value: Maybe[T]) -> T | None:
+        """Return the value, or None with its reason kept."""
+        if isinstance(value, NotApplicable):
+            self.unknown[name] = value.reason
+            return None
+        return value
+
+
+def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
+    """Return a device's health; ``xids`` are those that count against it."""
+    return {
+        "lost": health.lost,
+        "recovery_action": said.value("recovery_action", health.recovery_action),
+        "ecc_uncorrected": said.value("ecc_uncorrected", health.ecc_uncorrected),
+        "retirement_pending": said.value("retirement_pending", health.retirement_pending),
+        "remapped_rows_pending": said.value("remapped_rows_pending", health.remapped_rows_pending),
+        "xids": list(xids),
+    }
+
+
+def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
+    """Return a device's licence in words, and whether it is valid."""
+    known = said.value("licence", licence)
+    return {
+        "licence": None if known is None else known.sentence,
+        "is_licensed": None if known is None else known.is_valid,
+    }
+
+
+def device_condition(gpu: DeviceReport, report: NodeReport) -> dict[str, Any]:
+    """Return how a GPU was when its machine was probed, all programs' use together.
+
+    ``unplaceable`` says why no work may go to it, "" where it may.
+    """
+    said = Said()
+    guest = None if isinstance(gpu.uuid, NotApplicable) else report.vgpu_guests.get(gpu.uuid)
+    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
+    licence = _NO_GUEST if guest is None else licence_of(guest.licences, taken_at)
+    memory = said.value("memory", gpu.memory)
+    return {
+        "unplaceable": why_unplaceable(gpu.health),
+        "nvdec_percent": said.value("nvdec_percent", gpu.use.decoder_percent),
+        "nvenc_percent": said.value("nvenc_percent", gpu.use.encoder_percent),
+        "encoder_sessions": said.value("encoder_sessions", gpu.use.encoder_sessions_open),
+        "memory": None if memory is None else {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes},
+        "throttle": said.value("throttle", gpu.facts.get("clocks_event_reasons", _NOT_ASKED)),
+        "health": health_values(said, gpu.health, gpu.health.xids),
+        **licence_values(said, licence),
+        "unknown": said.unknown,
+    }

@@ -1,0 +1,193 @@
+"""Probes this machine: every probe with a time limit of its own, all of them within one; nothing here raises.
+
+The same function runs as a Ray task on each node and for ``codecfleet doctor``.
+"""
+
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ... import machine
+from ..child.child import STUCK_S
+from ..cuda.driver import probe_cuda
+from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
+from ..cuda.report import CudaReport
+from ..gpus.child import NvmlAnswers, probe_nvml_in_child
+from ..gpus.devices import NvmlReport
+from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..tegra.module import CudaSaid, TegraReport, probe_tegra
+from ..trials.cache import cache_folder
+from ..trials.software import SoftwareTrials, probe_software
+from .container import probe_container
+from .report import HostReport, NodeReport, ProbeProblem
+from .trials import TrialPlan, subjects, try_devices
+
+__all__ = ["PACKAGES", "host_report", "probe_node", "tegra_of"]
+
+T = TypeVar("T")
+
+PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", "cuda-python")
+"""Those that decide about what a machine can do."""
+_TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
+
+_NOT_SAID: Final = NotApplicable(Absence.NOT_FOUND, "CUDA was not asked")
+_AFTER_LIMIT_S: Final = STUCK_S + 1
+"""How much later than its child's limit a probe answers at the latest, with what the child had said by then."""
+_NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
+
+
+class _Probes:
+    """Runs probes beside each other and keeps what went wrong."""
+
+    def __init__(self, ends_s: float) -> None:
+        self._ends_s = ends_s
+        self.problems: list[ProbeProblem] = []
+
+    def remaining_s(self, limit_s: float) -> float:
+        """Return ``limit_s``, or what is left of the whole time if that is less."""
+        return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
+
+    def start(self, probe: Callable[[], T]) -> "Future[T]":
+        """Run a probe in a thread that nobody waits for in the end: one that hangs must not keep the process."""
+        future: Future[T] = Future()
+        threading.Thread(target=_answer, args=(future, probe), daemon=True).start()
+        return future
+
+    def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:
+        """Return what a probe says; why there is nothing if it failed or did not answer in time."""
+        wait_s = self.remaining_s(limit_s)
+        try:
+            return future.result(timeout=wait_s)
+        except TimeoutError:
+            absence = NotApplicable(Absence.TIMED_OUT, f"no answer within {wait_s:.3g} s")
+        except Exception as error:  # noqa: BLE001 - a probe that breaks must not take the others along
+            absence = NotApplicable(Absence.FAILED, f"{type(error).__name__}: {error}")
+        self.problems.append(ProbeProblem(name, absence.reason))
+        return absence
+
+
+def probe_node(*, fresh: bool = False, limit_s: float = 120.0) -> NodeReport:
+    """Return all that can be found out about this machine within ``limit_s``; never raises.
+
+    Args:
+        fresh: try every codec anew, whatever earlier trials found.
+        limit_s: for everything. Probes that are cut off say so in ``probe_problems``.
+    """
+    began_s = time.monotonic()
+    return _probe(_Probes(began_s + limit_s), fresh=fresh, began_s=began_s, limit_s=limit_s)
+
+
+def _answer(future: "Future[T]", probe: Callable[[], T]) -> None:
+    try:
+        future.set_result(probe())
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        future.set_exception(error)
+
+
+def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> NodeReport:
+    nvml = probes.start(lambda: probe_nvml_in_child(_NVML_LIMIT_S))
+    cuda = probes.start(lambda: probe_cuda(_CUDA_LIMIT_S, every_device=True))
+    package = probes.start(lambda: probe_pynvvideocodec(_PACKAGE_LIMIT_S))
+    software = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
+    container = probes.start(lambda: probe_container(os.environ, Path("/")))
+    answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
+    found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
+    cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
+    tegra = probes.start(lambda: tegra_of(cuda_report))
+    tried = probes.result("software codecs", software, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
+    codecs = tried if isinstance(tried, SoftwareTrials) else SoftwareTrials((), {}, ())
+    # Named first: inside the call below a type checker would read the absence into what the probe returns.
+    in_container = probes.result("container", container, _TEGRA_LIMIT_S)
+    imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
+    host = host_report()
+    plan = TrialPlan(
+        driver=_driver(found.nvml),
+        packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
+        folder=cache_folder(),
+        fresh=fresh,
+        ends_s=began_s + limit_s - 1,
+    )
+    to_try = subjects(found.nvml, cuda_report) if can_try(imported) else ()
+    devices, troubles = try_devices(to_try, codecs.streams, plan)
+    probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
+    probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
+    return NodeReport(
+        host=host,
+        nvml=found.nvml,
+        cuda=cuda_report,
+        container=in_container,
+        pynvvideocodec=imported,
+        tegra=probes.result("Tegra", tegra, 3 * _TEGRA_LIMIT_S),
+        vgpu_hosts=found.vgpu_hosts,
+        vgpu_guests=found.vgpu_guests,
+        software=codecs.trials,
+        devices=devices,
+        probe_problems=tuple(probes.problems),
+        simulated="",
+        taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        took_s=round(time.monotonic() - began_s, 3),
+    )
+
+
+def can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
+    """Tell whether devices can be tried: where the package does not import, its own verdict is the whole news."""
+    return not isinstance(package, NotApplicable) and not isinstance(package.picked, NotApplicable)
+
+
+def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
+    """Probe a Tegra with what CUDA said of its GPU; where this machine is none, nothing is run."""
+    if isinstance(cuda, NotApplicable) or not cuda.devices:
+        return probe_tegra(limit_s=_TEGRA_LIMIT_S)
+    gpu = cuda.devices[0]
+    register = known(gpu.attributes.get("host_register_supported", _NOT_SAID), -1)
+    said = CudaSaid(
+        capability=_pair(gpu.compute_capability),
+        version=_pair(cuda.cuda_version),
+        free_bytes=gpu.free_bytes,
+        host_register_supported=None if register < 0 else bool(register),
+        concurrent_managed_access=bool(known(gpu.attributes.get("concurrent_managed_access", _NOT_SAID), 0)),
+    )
+    return probe_tegra(cuda=said, limit_s=_TEGRA_LIMIT_S)
+
+
+def _pair(version_text: Maybe[str]) -> Maybe[tuple[int, int]]:
+    if isinstance(version_text, NotApplicable):
+        return version_text
+    major, _, minor = version_text.partition(".")
+    return int(major), int(minor or 0)
+
+
+def _driver(nvml: Maybe[NvmlReport]) -> str:
+    if isinstance(nvml, NotApplicable) or isinstance(nvml.driver_version, NotApplicable):
+        return ""
+    return nvml.driver_version
+
+
+def host_report() -> HostReport:
+    """Return what the operating system says of this machine, and the versions that matter."""
+    system = os.uname()
+    return HostReport(
+        name=system.nodename,
+        cores=machine.cores(),
+        memory_bytes=machine.memory_bytes(),
+        shared_memory_free_bytes=machine.shared_memory_free_bytes(),
+        kernel=system.release,
+        machine=system.machine,
+        python=f"{platform.python_implementation()} {'.'.join(map(str, sys.version_info[:3]))}",
+        packages={name: _version(name) for name in PACKAGES},
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,137 @@
+"""How busy each single engine is, for a whole GPU and for each MIG slice: NVML's GPU performance monitoring (GPM).
+
+A figure is what happened between two samples, so whoever measures takes a first sample of everything, lets some time
+pass, and then takes the second. Documented for Hopper and later; a slice is sampled by its GPU instance's number.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.engines import Engine, EngineCount
+from .calls import SUCCESS, DeviceQuestions
+
+__all__ = ["METRICS", "GpmMeasure", "begin_gpm"]
+
+METRICS: dict[int, tuple[Engine, int]] = {
+    **{30 + index: (Engine.NVDEC, index) for index in range(8)},
+    **{40 + index: (Engine.NVJPG, index) for index in range(8)},
+    **{50 + index: (Engine.OFA, index) for index in range(2)},
+    **{166 + index: (Engine.NVENC, index) for index in range(4)},
+}
+"""Metric number to engine and its index: NVML's ``NVML_GPM_METRIC_*_UTIL``."""
+
+WHOLE_GPU = None
+
+# A driver that does not know a number may refuse all that are asked with it, and encoders' numbers came late.
+_LATE = 100
+_GROUPS = (
+    tuple(metric for metric in METRICS if metric < _LATE),
+    tuple(metric for metric in METRICS if metric >= _LATE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpmMeasure:
+    """First samples that wait for their second; ``finish`` must be called once, whatever happened between."""
+
+    questions: DeviceQuestions
+    _first: dict[int | None, Maybe[Any]]
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether any sample was taken, so that waiting makes sense."""
+        return any(not isinstance(sample, NotApplicable) for sample in self._first.values())
+
+    def finish(self, engines: dict[int | None, tuple[EngineCount, ...]]) -> dict[int | None, Maybe[dict[str, float]]]:
+        """Take the second samples and return percent per engine name ("nvdec0") for each target.
+
+        ``engines`` says how many engines a target has, where that is known: an engine that does not exist is left
+        out, because the driver may call it idle.
+        """
+        return {
+            instance: self._measure(instance, first, engines.get(instance, ()))
+            for instance, first in self._first.items()
+        }
+
+    def _measure(
+        self, instance: int | None, first: Maybe[Any], engines: tuple[EngineCount, ...]
+    ) -> Maybe[dict[str, float]]:
+        if isinstance(first, NotApplicable):
+            return first
+        second = _take(self.questions, instance)
+        try:
+            if isinstance(second, NotApplicable):
+                return second
+            return _read_metrics(self.questions, first, second, engines)
+        finally:
+            _free(self.questions, first)
+            if not isinstance(second, NotApplicable):
+                _free(self.questions, second)
+
+
+def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int] = ()) -> GpmMeasure:
+    """Take first samples of a GPU and of its GPU instances; never raises."""
+    targets = [WHOLE_GPU, *gpu_instances]
+    supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
+    if supported is True:
+        return GpmMeasure(questions, {target: _take(questions, target) for target in targets})
+    none = NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not offer per-engine metrics (GPM)")
+    refused = supported if isinstance(supported, NotApplicable) else none
+    return GpmMeasure(questions, dict.fromkeys(targets, refused))
+
+
+def _take(questions: DeviceQuestions, instance: int | None) -> Maybe[Any]:
+    sample = questions.ask_none("nvmlGpmSampleAlloc", read=lambda found: found)
+    if isinstance(sample, NotApplicable):
+        return sample
+    if instance is WHOLE_GPU:
+        taken = questions.ask("nvmlGpmSampleGet", sample, read=lambda _: sample)
+    else:
+        taken = questions.ask("nvmlGpmMigSampleGet", instance, sample, read=lambda _: sample)
+    if isinstance(taken, NotApplicable):
+        _free(questions, sample)
+    return taken
+
+
+def _free(questions: DeviceQuestions, sample: object) -> None:
+    questions.ask_of(sample, "nvmlGpmSampleFree", read=lambda _: None)
+
+
+def _read_metrics(
+    questions: DeviceQuestions, first: object, second: object, engines: tuple[EngineCount, ...]
+) -> Maybe[dict[str, float]]:
+    counted = {count.engine: count.count for count in engines}
+    answers = [_read_group(questions, (first, second), group, counted) for group in _GROUPS]
+    read = [answer for answer in answers if not isinstance(answer, NotApplicable)]
+    if not read:
+        return answers[0]
+    return {engine: percent for answer in read for engine, percent in answer.items()}
+
+
+def _read_group(
+    questions: DeviceQuestions, samples: tuple[object, object], group: tuple[int, ...], counted: dict[Engine, int]
+) -> Maybe[dict[str, float]]:
+    try:
+        asked = questions.nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = questions.nvml.NVML_GPM_METRICS_GET_VERSION
+    except AttributeError as error:
+        return NotApplicable(Absence.FUNCTION_NOT_FOUND, f"the installed nvidia-ml-py has no GPM structures ({error})")
+    asked.sample1, asked.sample2 = samples
+    asked.numMetrics = len(group)
+    for position, metric in enumerate(group):
+        asked.metrics[position].metricId = metric
+    return questions.ask_of(asked, "nvmlGpmMetricsGet", read=lambda _: _percents(asked, counted))
+
+
+def _percents(answered: Any, counted: dict[Engine, int]) -> dict[str, float]:  # noqa: ANN401 - c_nvmlGpmMetricsGet_t
+    percents = {}
+    for position in range(int(answered.numMetrics)):
+        metric = answered.metrics[position]
+        engine, index = METRICS[int(metric.metricId)]
+        exists = index < counted.get(engine, index + 1)
+        if exists and int(metric.nvmlReturn) == SUCCESS and math.isfinite(metric.value):
+            percents[f"{engine.value}{index}"] = float(metric.value)
+    return percents

@@ -1,0 +1,232 @@
+"""What GPUs, their slices and vGPUs are called: one identity for probe, inventory, worker and supervisor.
+
+NVML numbers GPUs. ``CUDA_VISIBLE_DEVICES`` takes those numbers, UUIDs, their beginnings, and slices. Ray counts either
+what NVML counts or the entries of that variable, and each of its GPUs is called a *unit* here: one device, or all the
+slices of a GPU that Ray takes for one. Everything here is a function of what NVML and the two variables say.
+
+Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
+Enumeration"; vGPU Management SDK guide, 3.3.2 (the UUID of a vGPU is random); Ray's ``NvidiaGPUAcceleratorManager``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from .absence import Maybe, NotApplicable, known
+from .device_report import DeviceReport, MigReport
+
+__all__ = ["DevicePart", "NamedGpu", "NamedSlice", "ShownGpus", "Units", "named", "named_gpu", "on_node", "unit_given"]
+
+GUEST = "vgpu"
+_UNIQUE = ("GPU-", "MIG-")
+_EVERYTHING_HIDDEN = ("", "NoDevFiles")
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePart:
+    """A device as others call it: its identity on its machine, and what CUDA_VISIBLE_DEVICES takes for it."""
+
+    identity: str
+    visible: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSlice:
+    """A MIG device: one compute instance of a GPU instance."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedGpu:
+    """A GPU's names; ``index`` is NVML's, ``uuid`` and ``bus_id`` are "" where NVML does not say.
+
+    ``is_cut`` says that it is in MIG mode: then its slices are the devices, and it is none itself. ``trouble`` says why
+    NVML does not answer for it, "" where it does.
+    """
+
+    index: int
+    uuid: str = ""
+    bus_id: str = ""
+    is_guest: bool = False
+    is_cut: bool = False
+    slices: tuple[NamedSlice, ...] = ()
+    trouble: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Its name on its machine: the UUID where that lasts, else the PCI bus id, else NVML's number."""
+        if self.uuid and not self.is_guest:
+            return self.uuid
+        return self.bus_id or str(self.index)
+
+    @property
+    def parts(self) -> tuple[DevicePart, ...]:
+        """The devices that work can be pinned to: itself, or its slices."""
+        if self.is_cut:
+            return tuple(DevicePart(piece.uuid, piece.uuid) for piece in self.slices)
+        return (DevicePart(self.identity, self.uuid or str(self.index)),)
+
+
+def on_node(node: str, identity: str) -> str:
+    """Return a device's identity in the cluster: UUIDs are unique, whatever else is so on its machine alone."""
+    if not identity or identity.startswith((*_UNIQUE, f"{node}/")):
+        return identity
+    return f"{node}/{identity}"
+
+
+def named_gpu(
+    index: int, uuid: Maybe[str], bus_id: Maybe[str], virtualization: Maybe[str], mig: Maybe[MigReport]
+) -> NamedGpu:
+    """Return a GPU's names from NVML's answers."""
+    is_cut = not isinstance(mig, NotApplicable) and mig.enabled
+    slices = () if isinstance(mig, NotApplicable) or not mig.enabled else mig.slices
+    return NamedGpu(
+        index=index,
+        uuid=known(uuid, ""),
+        bus_id=known(bus_id, ""),
+        is_guest=known(virtualization, "") == GUEST,
+        is_cut=is_cut,
+        slices=tuple(NamedSlice(each.uuid, each.gpu_instance, known(each.compute_instance, 0)) for each in slices),
+    )
+
+
+def named(report: DeviceReport) -> NamedGpu:
+    """Return the names of a GPU that was probed."""
+    return named_gpu(report.index, report.uuid, report.pci_bus_id, report.virtualization, report.mig)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What Ray gives out on a machine.
+
+    ``units`` are the identities behind each of Ray's GPUs, in its order; one that stands for nothing is empty.
+    ``hidden`` says of every other device why Ray has none for it. ``counts_slices`` says that Ray was told a number
+    that fits only where slices are counted: then its GPU 2 is the third of all devices.
+    """
+
+    units: tuple[tuple[str, ...], ...]
+    hidden: dict[str, str]
+    counts_slices: bool
+
+    @property
+    def parts_max(self) -> int:
+        """How many devices the unit with the most has; at least one."""
+        return max(map(len, self.units), default=1) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGpus:
+    """A machine's GPUs in NVML's order, and which of them Ray was shown there.
+
+    ``cuda`` is CUDA_VISIBLE_DEVICES as Ray's node was started with it, ``container`` NVIDIA_VISIBLE_DEVICES; None where
+    they are not set.
+    """
+
+    gpus: tuple[NamedGpu, ...]
+    cuda: str | None = None
+    container: str | None = None
+
+    @property
+    def given(self) -> tuple[NamedGpu, ...]:
+        """The GPUs and slices that this container was given.
+
+        A device plugin names them by UUID, also to a privileged container, which sees all. Numbers are the host's, and
+        mean nothing inside: there the driver shows only what was given.
+        """
+        entries = [entry.strip() for entry in (self.container or "").split(",")]
+        wanted = [entry for entry in entries if entry.startswith(_UNIQUE)]
+        given = [narrowed for gpu in self.gpus if (narrowed := _narrowed(gpu, wanted)) is not None]
+        return tuple(given) or self.gpus
+
+    def units(self, count: int) -> Units:
+        """Return what Ray gives out, if it counts ``count`` GPUs there."""
+        gpus = self.given
+        counts_slices = self.cuda is None and 0 < len(gpus) < count
+        offered = self._offered()
+        if counts_slices:
+            offered = tuple((part,) for parts in offered for part in parts)
+        units = tuple(tuple(part.identity for part in parts) for parts in offered[:count])
+        return Units(units, self._hidden({name for unit in units for name in unit}, count), counts_slices)
+
+    def _offered(self) -> tuple[tuple[DevicePart, ...], ...]:
+        if self.cuda is None:
+            return tuple(gpu.parts for gpu in self.given)
+        return tuple(_offered(self.cuda, self.given))
+
+    def _hidden(self, offered: set[str], count: int) -> dict[str, str]:
+        given = {part.identity for gpu in self.given for part in gpu.parts}
+        everything = [part.identity for gpu in self.gpus for part in gpu.parts]
+        return {name: self._why(name in given, count) for name in everything if name not in offered}
+
+    def _why(self, is_given: bool, count: int) -> str:  # noqa: FBT001 - the one caller is above
+        if not is_given:
+            return "it is hidden from its container by NVIDIA_VISIBLE_DEVICES"
+        if self.cuda is not None:
+            return f'it is hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{self.cuda}" on its node'
+        return f"Ray was started with {count} of the GPUs of its node, without this one"
+
+    @property
+    def for_ray(self) -> str | None:
+        """What CUDA_VISIBLE_DEVICES must be for Ray to count each slice as a GPU; None where there are no slices.
+
+        ``ray start`` needs the number of entries too, as ``--num-gpus``: by itself it counts no slices.
+        """
+        parts = [part for unit in self._offered() for part in unit]
+        slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
+        return ",".join(part.visible for part in parts) if any(part.identity in slices for part in parts) else None
+
+
+def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
+    if gpu.uuid in wanted:
+        return gpu
+    slices = tuple(piece for piece in gpu.slices if piece.uuid in wanted or _old_name(gpu, piece) in wanted)
+    return replace(gpu, slices=slices) if slices else None
+
+
+def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePart, ...]]:
+    """Yield what each entry of CUDA_VISIBLE_DEVICES stands for, up to the first that stands for nothing.
+
+    So does CUDA: whatever follows an entry that is not valid, or one that was there before, is not visible.
+    """
+    seen: set[DevicePart] = set()
+    for entry in () if visible in _EVERYTHING_HIDDEN else visible.split(","):
+        parts = _named_by(entry.strip(), gpus)
+        if parts is None or not seen.isdisjoint(parts):
+            return
+        seen.update(parts)
+        yield parts
+
+
+def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | None:
+    """Return the devices that an entry stands for; None where it stands for none, or for several GPUs."""
+    if entry.isdigit():
+        return gpus[int(entry)].parts if int(entry) < len(gpus) else None
+    if not entry.startswith(_UNIQUE):
+        return None
+    slices = [
+        DevicePart(piece.uuid, piece.uuid)
+        for gpu in gpus
+        for piece in gpu.slices
+        if piece.uuid.startswith(entry) or _old_name(gpu, piece) == entry
+    ]
+    wholes = [gpu.parts for gpu in gpus if gpu.uuid.startswith(entry)]
+    found = [*((piece,) for piece in slices), *wholes]
+    return found[0] if len(found) == 1 else None
+
+
+def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
+    """Return what drivers before R470 call a slice."""
+    return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
+
+
+def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
+    """Return the devices behind what Ray calls a GPU: none for a MIG GPU without slices, None where there is no GPU.
+
+    A number that NVML does not have can only count slices.
+    """
+    if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
+        parts = [part for gpu in gpus for part in gpu.parts]
+        return tuple(parts[int(entry) : int(entry) + 1]) or None
+    return _named_by(entry, gpus)

@@ -1,0 +1,1 @@
+"""Jetson modules: their GPU, memory and DLAs."""

@@ -1,0 +1,133 @@
+"""How much memory a Tegra's GPU can allocate: processor and GPU share one DRAM, and swap space counts.
+
+From CUDA for Tegra, 2.2. Sizes are in bytes. Measured nowhere by us: no Tegra was at hand.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ..report.absence import Absence, Maybe, NotApplicable
+
+__all__ = [
+    "Allocatable",
+    "MemorySource",
+    "SystemMemory",
+    "allocatable_bytes",
+    "allocatable_memory",
+    "device_allocated_from_clients",
+    "read_meminfo",
+]
+
+MEMINFO = "proc/meminfo"
+NVMAP_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
+
+_MEMINFO_LINE = re.compile(r"^(\w+(?:\(\w+\))?):\s+([0-9]{1,18})(?:\s+(kB))?\s*$")
+_CLIENTS_TOTAL = re.compile(r"^\s*total\s+([0-9]{1,18})([KMG]?)\s*$")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemMemory:
+    """What the formula needs, in bytes. ``device_allocated_bytes`` is what the GPU holds already."""
+
+    total_bytes: int
+    free_bytes: int
+    swap_free_bytes: int
+    device_allocated_bytes: int
+
+
+def allocatable_bytes(memory: SystemMemory) -> int:
+    """Return how many bytes the GPU could allocate, 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
+
+    The processor can move its own pages to swap space. If all of them fit there, everything but what the GPU holds
+    already is allocatable; otherwise everything but what does not fit. Read to the letter, and so here: only the first
+    case takes off what the GPU holds. The second comes to ``free + device + swap free``, which counts it as allocatable
+    once more; the document gives no reason. Where both are equal it names no case; the second is taken.
+    """
+    host = memory.total_bytes - memory.free_bytes - memory.device_allocated_bytes
+    if host < memory.swap_free_bytes:
+        found = memory.total_bytes - memory.device_allocated_bytes
+    else:
+        found = memory.total_bytes - (host - memory.swap_free_bytes)
+    # The counters are not read at one moment, so their differences may leave the range that makes sense.
+    return max(0, min(found, memory.total_bytes))
+
+
+class MemorySource(Enum):
+    """How the amount of allocatable memory was found, the fullest account first."""
+
+    MEMINFO = "/proc/meminfo"  #: the formula, with NvMapMemUsed
+    NVMAP = "nvmap clients"  #: the formula, with the total of nvmap's clients
+    CUDA = "cudaMemGetInfo"  #: what the driver calls free: swap space not counted, so possibly too little
+
+
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """How many bytes the GPU could allocate, and where that is from."""
+
+    allocatable_bytes: int
+    source: MemorySource
+
+
+def read_meminfo(text: str) -> dict[str, int]:
+    """Return the fields of /proc/meminfo in bytes; lines that are none are left out."""
+    found = {}
+    for line in text.splitlines():
+        match = _MEMINFO_LINE.match(line)
+        if match:
+            name, number, unit = match.groups()
+            found[name] = int(number) * (1024 if unit else 1)
+    return found
+
+
+def device_allocated_from_clients(text: str) -> int | None:
+    """Return the total of /sys/kernel/debug/nvmap/iovmm/clients in bytes, None where it has none or counts nothing.
+
+    On Thor the file is there and says 0K whatever is allocated, so 0 is no answer.
+    """
+    totals = [_CLIENTS_TOTAL.match(line) for line in text.splitlines()]
+    sizes = [int(match[1]) * _UNITS[match[2]] for match in totals if match]
+    return sizes[-1] if sizes and sizes[-1] > 0 else None
+
+
+def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
+    """Return how much memory the GPU could allocate; never raises.
+
+    Args:
+        root: where the machine's files are read from.
+        cuda_free_bytes: what cudaMemGetInfo calls free, for where the formula cannot be used: on a QNX system, which
+            has no swap space, and where nothing tells what the GPU holds (Thor).
+        qnx: whether the system is QNX.
+    """
+    if qnx:
+        return _by_cuda(cuda_free_bytes)
+    fields = read_meminfo(_read(root / MEMINFO))
+    device = fields.get("NvMapMemUsed")
+    source = MemorySource.MEMINFO
+    if device is None:
+        device, source = device_allocated_from_clients(_read(root / NVMAP_CLIENTS)), MemorySource.NVMAP
+    if device is None or not {"MemTotal", "MemFree"} <= fields.keys():
+        return _by_cuda(cuda_free_bytes)
+    memory = SystemMemory(
+        total_bytes=fields["MemTotal"],
+        free_bytes=fields["MemFree"],
+        swap_free_bytes=fields.get("SwapFree", 0),
+        device_allocated_bytes=device,
+    )
+    return Allocatable(allocatable_bytes(memory), source)
+
+
+def _by_cuda(cuda_free_bytes: Maybe[int]) -> Maybe[Allocatable]:
+    if isinstance(cuda_free_bytes, NotApplicable):
+        reason = "no file tells what the GPU has allocated, and CUDA did not tell how much is free"
+        return NotApplicable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
+    return Allocatable(cuda_free_bytes, MemorySource.CUDA)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

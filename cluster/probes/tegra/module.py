@@ -1,0 +1,276 @@
+"""Whether this machine is a Tegra, which one, and what that means for work on it.
+
+From CUDA for Tegra, with what later editions changed. That a GPU is integrated does not make a Tegra: DGX Spark's is
+too. So a Tegra is known by the files of its kernel and of Jetson Linux. Documented, not measured: no Tegra was at hand.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..report.engines import EngineCount
+from .dla import DlaReport, probe_dla
+from .memory import Allocatable, allocatable_memory
+from .rules import (
+    Capability,
+    Rule,
+    System,
+    TegraFacts,
+    Version,
+    host_register,
+    io_coherency,
+    unsupported_features,
+)
+from .tegrastats import TegraStats, engine_counts, read_tegrastats
+
+__all__ = [
+    "CodecInterface",
+    "CudaSaid",
+    "L4tRelease",
+    "Monitor",
+    "Soc",
+    "TegraIdentity",
+    "TegraReport",
+    "codec_interface",
+    "detect_tegra",
+    "monitor_for",
+    "probe_tegra",
+]
+
+COMPATIBLE = "proc/device-tree/compatible"
+MODEL = "proc/device-tree/model"
+RELEASE = "etc/nv_tegra_release"
+
+_RELEASE = re.compile(r"^#\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9.]+)")
+_TEGRA = re.compile(r"^nvidia,tegra[0-9]+")
+_NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "nobody has asked CUDA")
+_ROOT = Path("/")
+_OLDEST: Final[Version] = (0, 0)
+_NEWEST: Final[Version] = (999, 0)
+
+
+class Soc(Enum):
+    """A Tegra system on chip: the name that the kernel gives it."""
+
+    X1 = "nvidia,tegra210"
+    X2 = "nvidia,tegra186"
+    XAVIER = "nvidia,tegra194"
+    ORIN = "nvidia,tegra234"
+    THOR = "nvidia,tegra264"
+    OTHER = "a Tegra that we do not know"
+
+
+CAPABILITIES: dict[Soc, Capability] = {
+    Soc.X1: (5, 3),
+    Soc.X2: (6, 2),
+    Soc.XAVIER: (7, 2),
+    Soc.ORIN: (8, 7),
+    Soc.THOR: (11, 0),
+}
+"""Compute capability of each SoC's GPU: documented; CUDA, where it is asked, decides."""
+
+_MODEL_WORDS = (("thor", Soc.THOR), ("orin", Soc.ORIN), ("xavier", Soc.XAVIER), ("tx2", Soc.X2), ("nano", Soc.X1))
+
+
+@dataclass(frozen=True, slots=True)
+class L4tRelease:
+    """A release of Jetson Linux: R38, revision "4.0"."""
+
+    major: int
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class TegraIdentity:
+    """Which Tegra it is, its board's name ("" where none is given), and its Jetson Linux."""
+
+    soc: Soc
+    model: str
+    l4t: Maybe[L4tRelease]
+
+
+class Monitor(Enum):
+    """What tells about use on a Tegra."""
+
+    NVML = "NVML"
+    TEGRASTATS = "tegrastats"
+
+
+class CodecInterface(Enum):
+    """Through what a Tegra's video engines are reached; only the second is one of ours."""
+
+    V4L2 = "V4L2 and the Jetson Multimedia API"
+    VIDEO_CODEC_SDK = "Video Codec SDK, so PyNvVideoCodec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TegraReport:
+    """What a Tegra can do. ``capability`` is what CUDA said, or the SoC's documented one.
+
+    ``unsupported`` maps each CUDA feature that is not there to the reason, ``undecided`` names those that depend on the
+    CUDA version, where that is not known. ``engines`` are those that tegrastats names.
+    """
+
+    identity: TegraIdentity
+    capability: Maybe[Capability]
+    io_coherent: Maybe[Rule]
+    host_register: Maybe[Rule]
+    monitor: Monitor
+    codecs: Maybe[CodecInterface]
+    allocatable: Maybe[Allocatable]
+    stats: Maybe[TegraStats]
+    engines: tuple[EngineCount, ...]
+    dla: Maybe[DlaReport]
+    unsupported: Maybe[dict[str, str]]
+    undecided: tuple[str, ...] = ()
+
+
+def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
+    """Say which Tegra this machine is, by the files under ``root``; never raises.
+
+    The device tree's "compatible" names the SoC; where a container hides it, the board's name or the release file of
+    Jetson Linux still tell that it is a Tegra.
+    """
+    compatible = [name for name in _read(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
+    model = _read(root / MODEL).strip("\0\n ")
+    l4t = _release(_read(root / RELEASE))
+    if compatible:
+        return TegraIdentity(_soc_named(compatible), model, l4t)
+    soc = _soc_of_model(model)
+    if soc is None and isinstance(l4t, NotApplicable):
+        reason = "neither the device tree nor a release file of Jetson Linux names a Tegra"
+        return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+    return TegraIdentity(soc or Soc.OTHER, model, l4t)
+
+
+def _soc_named(compatible: list[str]) -> Soc:
+    by_name = {soc.value: soc for soc in Soc}
+    return next((by_name[name] for name in compatible if name in by_name), Soc.OTHER)
+
+
+def _soc_of_model(model: str) -> Soc | None:
+    lower = model.lower()
+    if not any(word in lower for word in ("jetson", "tegra", "nvidia drive")):
+        return None
+    return next((soc for word, soc in _MODEL_WORDS if word in lower), Soc.OTHER)
+
+
+def _release(text: str) -> Maybe[L4tRelease]:
+    match = _RELEASE.match(text)
+    if match is None:
+        return NotApplicable(Absence.NOT_FOUND, f"there is no release of Jetson Linux in /{RELEASE}")
+    return L4tRelease(int(match[1]), match[2])
+
+
+def monitor_for(identity: TegraIdentity) -> Monitor:
+    """Say what tells about use: NVML on Thor or later under Jetson Linux, else tegrastats.
+
+    CUDA for Tegra 3.6 still denied NVML on every Tegra; its later editions do not.
+    """
+    thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, NotApplicable)
+    return Monitor.NVML if thor else Monitor.TEGRASTATS
+
+
+def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
+    """Say through what the video engines are reached: Thor's through the Video Codec SDK, earlier ones' not."""
+    if soc is Soc.OTHER:
+        return NotApplicable(Absence.NOT_FOUND, "nothing says which Tegra this is")
+    return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaSaid:
+    """What CUDA says of a Tegra, as far as it was asked. ``free_bytes`` is from cudaMemGetInfo."""
+
+    capability: Maybe[Capability] = _NOT_ASKED
+    version: Maybe[Version] = _NOT_ASKED
+    free_bytes: Maybe[int] = _NOT_ASKED
+    host_register_supported: bool | None = None
+    concurrent_managed_access: bool = False
+
+
+NOTHING_SAID = CudaSaid()
+
+
+def probe_tegra(
+    root: Path = _ROOT,
+    cuda: CudaSaid = NOTHING_SAID,
+    *,
+    limit_s: float = 10.0,
+    ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
+    ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
+) -> Maybe[TegraReport]:
+    """Report what there is to know of a Tegra; never raises and never hangs.
+
+    Args:
+        root: where the machine's files are read from.
+        cuda: what CUDA said of the GPU.
+        limit_s: time limit for each program that is run.
+        ask_stats: reads one line of tegrastats.
+        ask_dla: asks cuDLA.
+
+    Returns:
+        The report, or why this machine is no Tegra: nothing is run there.
+    """
+    identity = detect_tegra(root)
+    if isinstance(identity, NotApplicable):
+        return identity
+    capability = _capability(identity.soc, cuda.capability)
+    stats = ask_stats(limit_s)
+    unsupported, undecided = _features(identity, capability, cuda)
+    return TegraReport(
+        identity=identity,
+        capability=capability,
+        io_coherent=capability if isinstance(capability, NotApplicable) else io_coherency(capability),
+        host_register=(
+            capability
+            if isinstance(capability, NotApplicable)
+            else host_register(capability, attribute=cuda.host_register_supported)
+        ),
+        monitor=monitor_for(identity),
+        codecs=codec_interface(identity.soc),
+        allocatable=allocatable_memory(root, cuda.free_bytes),
+        stats=stats,
+        engines=() if isinstance(stats, NotApplicable) else engine_counts(stats),
+        dla=ask_dla(limit_s),
+        unsupported=unsupported,
+        undecided=undecided,
+    )
+
+
+def _capability(soc: Soc, asked: Maybe[Capability]) -> Maybe[Capability]:
+    if not isinstance(asked, NotApplicable):
+        return asked
+    return CAPABILITIES.get(soc, asked)
+
+
+def _features(
+    identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
+) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
+    """Return the features that are not there, with the reasons, and those that an unknown CUDA version decides."""
+    if isinstance(capability, NotApplicable):
+        return capability, ()
+    oldest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _OLDEST)))
+    newest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _NEWEST)))
+    return newest, tuple(name for name in oldest if name not in newest)
+
+
+def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid, version: Version) -> TegraFacts:
+    return TegraFacts(
+        capability=capability,
+        system=System.EMBEDDED_LINUX if isinstance(identity.l4t, NotApplicable) else System.L4T,
+        cuda=version,
+        concurrent_managed_access=cuda.concurrent_managed_access,
+        host_register_supported=cuda.host_register_supported,
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

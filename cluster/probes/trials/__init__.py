@@ -1,0 +1,1 @@
+"""One picture decoded or encoded, to see whether a codec works."""

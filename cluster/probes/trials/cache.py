@@ -1,0 +1,96 @@
+"""Keeps what trials found, so that a machine is not tried anew each time it is asked: a cache, never a truth.
+
+One file per subject under ``codecfleet/`` in the user's cache folder, in msgpack. The key is in the file: other
+drivers, devices, packages or schemas do not match it. A file that cannot be read is no cache.
+"""
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+from pydantic import TypeAdapter, ValidationError
+
+from ..report.engines import Trial
+
+__all__ = ["CacheKey", "cache_folder", "is_lasting", "load_trials", "save_trials"]
+
+CACHE_SCHEMA: Final = 1
+FILE_BYTES_MAX: Final = 1_000_000
+
+_TRIALS: Final = TypeAdapter(tuple[Trial, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """What trials depend on. ``subject`` is a kind of device, or a device's UUID; ``packages`` are "name version"."""
+
+    driver: str
+    subject: str
+    packages: tuple[str, ...]
+
+    @property
+    def file_name(self) -> str:
+        """Return the name of the file that would hold them."""
+        return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
+
+    def as_list(self) -> list[Any]:
+        """Return it as msgpack reads it back."""
+        return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
+
+
+def cache_folder() -> Path | None:
+    """Return where trials are kept: in XDG_CACHE_HOME, else in ``~/.cache``; None for a user without a home."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if named and Path(named).is_absolute():
+        return Path(named) / "codecfleet"
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "codecfleet"
+    return None
+
+
+def is_lasting(trials: tuple[Trial, ...]) -> bool:
+    """Tell whether trials are worth keeping: a failure that can be mended must be tried again."""
+    return bool(trials) and not any(trial.mend for trial in trials)
+
+
+def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
+    """Return what is kept for ``key``, None where there is nothing, or nothing that can be read."""
+    if folder is None:
+        return None
+    try:
+        with (folder / key.file_name).open("rb") as file:
+            kept = msgpack.unpackb(file.read(FILE_BYTES_MAX), strict_map_key=False)
+        if not isinstance(kept, dict) or kept.get("key") != key.as_list():
+            return None
+        return _TRIALS.validate_python(kept.get("trials"))
+    # msgpack raises these and ValueError for what is cut short or no msgpack at all.
+    except (OSError, ValueError, ValidationError, msgpack.UnpackException, RecursionError):
+        return None
+
+
+def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
+    """Keep ``trials``, whole or not at all; a folder that cannot be written to keeps nothing."""
+    if folder is None:
+        return
+    packed = msgpack.packb({"key": key.as_list(), "trials": _TRIALS.dump_python(trials, mode="json")})
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / key.file_name, packed)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".trials-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

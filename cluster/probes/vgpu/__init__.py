@@ -1,0 +1,1 @@
+"""What NVML says of vGPUs, on a host and in a guest."""

@@ -1,0 +1,139 @@
+"""A GPU as its virtual machine sees it: passed through or a vGPU, what does not apply, what a percentage means.
+
+From the vGPU Management SDK guide, chapter 3; the tables of 3.3.2, 3.4 and 3.5 are in ``vgpu_guest_tables.py``.
+Documented, not measured: no vGPU guest was at hand.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..nvml.calls import DeviceQuestions, NvmlLike
+from ..report.absence import Absence, Maybe, NotApplicable
+from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestProperty, GuestReturn
+from .read import read_licensable_features, read_text
+from .values import LicensableFeatures, Virtualization, virtualization
+
+__all__ = [
+    "GUEST_ABSENCES",
+    "EngineUse",
+    "GuestView",
+    "VgpuGuestReport",
+    "guest_absence",
+    "passthrough_or_vgpu",
+    "probe_vgpu_guest",
+]
+
+
+def _absence(row: GuestProperty) -> NotApplicable:
+    return NotApplicable(Absence.DOES_NOT_APPLY, row.meaning)
+
+
+GUEST_ABSENCES: dict[str, NotApplicable] = {
+    # A UUID that is random is still the one that CUDA_VISIBLE_DEVICES takes today, so it is asked for.
+    row.function: _absence(row)
+    for row in GUEST_PROPERTIES
+    if row.returns is not GuestReturn.UNSTABLE
+}
+"""NVML functions that say nothing on a vGPU, by the guide's name (3.3.2), with the reason."""
+
+
+def guest_absence(function_name: str) -> NotApplicable | None:
+    """Return why an NVML function says nothing about a vGPU, or None where its answer counts.
+
+    Ask this before the call, not after: some of these functions succeed on a vGPU with a value that misleads (a compute
+    mode of PROHIBITED, a VBIOS of zero). ``nvmlDeviceGetUUID`` is not among them: the UUID is random but selects the
+    device for as long as it lives, see ``DeviceReport.uuid_is_stable``.
+
+    Source: vGPU Management SDK guide, 3.3.2. Later names of the same functions are known too.
+    """
+    return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
+
+
+class GuestView(Enum):
+    """How a virtual machine came by its GPU."""
+
+    PASSTHROUGH = "passthrough"  #: the whole GPU: every property applies
+    VGPU = "vgpu"  #: a share of one: ``GUEST_ABSENCES`` do not
+
+
+def passthrough_or_vgpu(mode: Maybe[Virtualization]) -> Maybe[GuestView]:
+    """Say whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
+
+    Both look the same otherwise. In any other mode this machine is no guest of that GPU, and neither applies.
+    """
+    if isinstance(mode, NotApplicable):
+        return mode
+    if mode is Virtualization.PASSTHROUGH:
+        return GuestView.PASSTHROUGH
+    if mode is Virtualization.VGPU:
+        return GuestView.VGPU
+    reason = f"this machine does not see the GPU as a guest: its virtualization mode is {mode.text}"
+    return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """The four engines whose use a guest sees, in percent of the most that it may occupy (guide 3.2).
+
+    Under best effort and equal share that is the whole engine, under fixed share the part that is allotted to the vGPU.
+    The guide's second bullet calls fixed share "Equal Share", which its first bullet has just described. Which
+    scheduler its host uses, a guest cannot ask.
+    """
+
+    graphics_percent: Maybe[int]
+    memory_controller_percent: Maybe[int]
+    encoder_percent: Maybe[int]
+    decoder_percent: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuGuestReport:
+    """A GPU as its guest sees it.
+
+    On a vGPU ``uuid`` is random (``uuid_is_stable`` is False): the PCI bus id, with the machine, identifies it.
+    ``does_not_apply`` maps the NVML functions that were not asked, because they say nothing here, to the reason.
+    """
+
+    view: GuestView
+    uuid: Maybe[str]
+    uuid_is_stable: bool
+    pci_bus_id: Maybe[str]
+    use: EngineUse
+    licences: Maybe[LicensableFeatures]
+    does_not_apply: dict[str, NotApplicable]
+
+
+def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
+    """Ask what a virtual machine can know of its GPU; never raises.
+
+    Args:
+        nvml: the ``pynvml`` module, initialised, or what answers like it.
+        handle: the GPU's handle.
+
+    Returns:
+        The report, or why this machine is not the GPU's guest.
+    """
+    questions = DeviceQuestions(nvml, handle)
+    view = passthrough_or_vgpu(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization))
+    if isinstance(view, NotApplicable):
+        return view
+    return VgpuGuestReport(
+        view=view,
+        uuid=questions.ask("nvmlDeviceGetUUID", read=read_text),
+        uuid_is_stable=view is GuestView.PASSTHROUGH,
+        pci_bus_id=questions.ask("nvmlDeviceGetPciInfo", read=lambda pci: read_text(pci.busId)),
+        use=_use(questions),
+        licences=questions.ask("nvmlDeviceGetGridLicensableFeatures", read=read_licensable_features),
+        does_not_apply=dict(GUEST_ABSENCES) if view is GuestView.VGPU else {},
+    )
+
+
+def _use(questions: DeviceQuestions) -> EngineUse:
+    rates = questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: (int(rates.gpu), int(rates.memory)))
+    graphics, memory = (rates, rates) if isinstance(rates, NotApplicable) else rates
+    return EngineUse(
+        graphics_percent=graphics,
+        memory_controller_percent=memory,
+        encoder_percent=questions.ask("nvmlDeviceGetEncoderUtilization", read=lambda pair: int(pair[0])),
+        decoder_percent=questions.ask("nvmlDeviceGetDecoderUtilization", read=lambda pair: int(pair[0])),
+    )

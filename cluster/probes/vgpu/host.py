@@ -1,0 +1,173 @@
+"""A GPU that hosts vGPUs, as its host sees it: whether it can, which types it offers, which vGPUs run.
+
+From the vGPU Management SDK guide, chapter 2. Documented, not measured: no host of vGPUs was at hand. GPUs that are
+passed through to a guest are not the host's to manage (chapter 2): only their guest sees them.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+from ..nvml.calls import DeviceQuestions, NvmlLike
+from ..report.absence import Absence, Maybe, NotApplicable, known
+from .buffers import VgpuNvml
+from .instances import probe_vgpu_instance, probe_vgpu_samples
+from .read import read_host_metadata, read_licensable_features
+from .types import Creation, GpuInstance, HostLoad, RunningVgpu, probe_vgpu_type, why_creatable
+from .values import (
+    HostMetadata,
+    LicensableFeatures,
+    Scheduler,
+    VgpuInstance,
+    VgpuType,
+    Virtualization,
+    virtualization,
+)
+
+__all__ = ["VgpuHostReport", "can_host_vgpus", "probe_vgpu_host"]
+
+GPU_INSTANCES_MAX = 16
+"""Room for the GPU instances of one profile; no GPU cuts more than 8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuHostReport:
+    """The vGPUs of one physical GPU.
+
+    ``supported`` and ``creatable`` are type ids as NVML lists them, ``types`` the properties of the supported ones.
+    ``why_creatable`` maps a type id, written as text, to what the guide's rules say of it: where that disagrees with
+    ``creatable``, the driver's list is right and the reason says so.
+    """
+
+    supported: tuple[int, ...]
+    creatable: Maybe[tuple[int, ...]]
+    types: tuple[VgpuType, ...]
+    why_creatable: dict[str, Creation]
+    active: Maybe[tuple[VgpuInstance, ...]]
+    metadata: Maybe[HostMetadata]
+    licences: Maybe[LicensableFeatures]
+    scheduler: Maybe[Scheduler]
+
+
+def can_host_vgpus(mode: Maybe[Virtualization]) -> NotApplicable | None:
+    """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1).
+
+    On a platform or GPU without vGPU support NVML answers vGPU questions with NOT_SUPPORTED or INVALID_ARGUMENT, both
+    of which ``nvml_calls.ask`` reads as an absence.
+    """
+    if isinstance(mode, NotApplicable):
+        return mode
+    if mode is Virtualization.HOST_VGPU:
+        return None
+    reason = f"the GPU hosts no vGPUs: its virtualization mode is {mode.text}"
+    return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+
+
+def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
+    """Ask NVML for everything it tells of the vGPUs of one GPU; never raises.
+
+    Args:
+        nvml: the ``pynvml`` module, initialised, or what answers like it.
+        handle: the GPU's handle.
+        since_us: utilisation samples older than this time of NVML's clock are left out; 0 takes all it has kept.
+
+    Returns:
+        The report, or why this GPU hosts no vGPUs.
+    """
+    questions = DeviceQuestions(VgpuNvml(nvml), handle)
+    mode = questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)
+    absence = can_host_vgpus(mode)
+    if absence is not None:
+        return absence
+    supported = questions.ask("nvmlDeviceGetSupportedVgpus", read=_ids)
+    if isinstance(supported, NotApplicable):
+        return supported
+    return _report(questions, supported, since_us)
+
+
+def _report(questions: DeviceQuestions, supported: tuple[int, ...], since_us: int) -> VgpuHostReport:
+    types = tuple(probe_vgpu_type(questions, type_id) for type_id in supported)
+    samples = probe_vgpu_samples(questions, since_us)
+    handles = questions.ask("nvmlDeviceGetActiveVgpus", read=_ids)
+    active = (
+        handles
+        if isinstance(handles, NotApplicable)
+        else tuple(probe_vgpu_instance(questions, instance, samples) for instance in handles)
+    )
+    creatable = questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids)
+    return VgpuHostReport(
+        supported=supported,
+        creatable=creatable,
+        types=types,
+        why_creatable=_explained(types, _load(questions, types, supported, known(active, ())), creatable),
+        active=active,
+        metadata=(
+            samples.metadata if isinstance(samples.metadata, NotApplicable) else read_host_metadata(samples.metadata)
+        ),
+        licences=questions.ask("nvmlDeviceGetGridLicensableFeatures", read=read_licensable_features),
+        # Not in the guide's tables: later drivers tell the host what its guests need to read their percentages (3.2).
+        scheduler=questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: Scheduler(found.schedulerPolicy)),
+    )
+
+
+def _ids(found: list[int]) -> tuple[int, ...]:
+    return tuple(int(number) for number in found)
+
+
+def _load(
+    questions: DeviceQuestions,
+    types: tuple[VgpuType, ...],
+    supported: tuple[int, ...],
+    active: tuple[VgpuInstance, ...],
+) -> HostLoad:
+    mig_enabled = questions.ask("nvmlDeviceGetMigMode", read=lambda modes: bool(modes[0]))
+    sizes = {found.type_id: found.framebuffer_bytes for found in types}
+    unknown = NotApplicable(Absence.NOT_FOUND, "the vGPU's type is not among those that the GPU supports")
+    return HostLoad(
+        mig_enabled=known(mig_enabled, otherwise=False),
+        supported=supported,
+        running=tuple(
+            RunningVgpu(
+                known(vgpu.type_id, -1),
+                unknown if isinstance(vgpu.type_id, NotApplicable) else sizes.get(vgpu.type_id, unknown),
+                None if isinstance(vgpu.gpu_instance, NotApplicable) else vgpu.gpu_instance,
+            )
+            for vgpu in active
+        ),
+        gpu_instances=_gpu_instances(questions, types) if known(mig_enabled, otherwise=False) else (),
+    )
+
+
+def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> Maybe[tuple[GpuInstance, ...]]:
+    found: list[GpuInstance] = []
+    for profile in sorted({each.gpu_instance_profile for each in types}, key=str):
+        if isinstance(profile, NotApplicable):
+            continue
+        instances = _instances_of(questions, profile)
+        if isinstance(instances, NotApplicable):
+            return instances
+        found += [GpuInstance(gpu_instance, profile) for gpu_instance in instances]
+    return tuple(found)
+
+
+def _instances_of(questions: DeviceQuestions, profile: int) -> Maybe[tuple[int, ...]]:
+    handles = (ctypes.c_void_p * GPU_INSTANCES_MAX)()
+    count = ctypes.c_uint(GPU_INSTANCES_MAX)
+    answer = questions.ask("nvmlDeviceGetGpuInstances", profile, handles, ctypes.byref(count), read=bool)
+    if isinstance(answer, NotApplicable):
+        return answer
+    asked = (
+        questions.ask_of(ctypes.c_void_p(handle), "nvmlGpuInstanceGetInfo", read=lambda info: int(info.id))
+        for handle in handles[: count.value]
+    )
+    return tuple(found for found in asked if not isinstance(found, NotApplicable))
+
+
+def _explained(types: tuple[VgpuType, ...], load: HostLoad, creatable: Maybe[tuple[int, ...]]) -> dict[str, Creation]:
+    return {str(found.type_id): _with_driver(why_creatable(found, load), found.type_id, creatable) for found in types}
+
+
+def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:
+    if isinstance(creatable, NotApplicable) or ruled.creatable == (type_id in creatable):
+        return ruled
+    said = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
+    return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {said}")

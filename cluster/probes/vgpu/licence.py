@@ -1,0 +1,99 @@
+"""Whether a GPU is licensed as a vGPU or a passed-through one must be, and what its driver does about it if not.
+
+Source: vGPU Management SDK guide, 2.4 and 3.3.3 (``nvmlDeviceGetGridLicensableFeatures``). What an unlicensed vGPU
+loses is in NVIDIA's "Virtual GPU Client Licensing User Guide": its frame rate is limited to 15 fps after 20 minutes and
+to 3 fps after a day. A GPU that is passed through loses features of graphics, and no speed. Documented, not measured.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.device_report import DeviceKind
+from .values import LicensableFeature, LicensableFeatures
+
+__all__ = ["UNLICENSED_FPS", "Licence", "LicenceState", "fps_limit", "licence_of"]
+
+UNLICENSED_FPS: Final = 3.0
+"""What an unlicensed vGPU is limited to in the end, in frames a second."""
+_EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+class LicenceState(Enum):
+    """Whether there is a licence."""
+
+    LICENSED = "licensed"
+    MISSING = "missing"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Licence:
+    """A device's licence: the product it is for, and when it ends ("YYYY-MM-DD hh:mm:ss", UTC), or why no end is known.
+
+    ``product`` is "" where no product is licensed.
+    """
+
+    state: LicenceState
+    product: str
+    expires_utc: Maybe[str]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the device runs at its full speed."""
+        return self.state is LicenceState.LICENSED
+
+    @property
+    def sentence(self) -> str:
+        """Return it as a sentence without a full stop."""
+        if self.state is LicenceState.EXPIRED:
+            return f"the licence for {self.product} expired at {self.expires_utc} UTC"
+        if self.state is LicenceState.MISSING:
+            return "no licence was given to it"
+        ends = "" if isinstance(self.expires_utc, NotApplicable) else f" until {self.expires_utc} UTC"
+        return f"licensed for {self.product}{ends}"
+
+
+def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
+    """Return a device's licence at a time, or why licensing does not apply to it.
+
+    A feature that the driver calls licensed although its end has passed is expired: the driver looks seldom.
+
+    Args:
+        features: what NVML says of the device.
+        now_utc: the time to judge the end by; None does not judge it.
+    """
+    if isinstance(features, NotApplicable):
+        return features
+    if not features.licensing_supported:
+        return NotApplicable(Absence.DOES_NOT_APPLY, "this device needs no vGPU licence")
+    licensed = [feature for feature in features.features if feature.is_licensed]
+    valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
+    for state, found in ((LicenceState.LICENSED, valid), (LicenceState.EXPIRED, licensed)):
+        if found:
+            return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
+    expired = [feature for feature in features.features if _has_ended(feature, now_utc)]
+    if expired:
+        state, product = LicenceState.EXPIRED, expired[0].product
+        return Licence(state=state, product=product, expires_utc=expired[0].expires_utc)
+    none = NotApplicable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
+    return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
+
+
+def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
+    """Return what the driver limits a device of this kind to for its licence, in frames a second; None for nothing."""
+    if kind is not DeviceKind.VGPU or isinstance(licence, NotApplicable) or licence.is_valid:
+        return None
+    return UNLICENSED_FPS
+
+
+def _has_ended(feature: LicensableFeature, now_utc: datetime | None) -> bool:
+    if now_utc is None or isinstance(feature.expires_utc, NotApplicable):
+        return False
+    try:
+        ends = datetime.strptime(feature.expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        return False
+    return ends <= now_utc

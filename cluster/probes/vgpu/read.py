@@ -1,0 +1,256 @@
+"""Reads NVML's vGPU structures into our values: pure functions, one per structure.
+
+Fields and codes are those of the NVML API Reference Manual. A number with all its bits set is NVML's way of saying
+that it has no value.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.device_report import CodecSession
+from .values import (
+    AccountingStats,
+    EncoderStats,
+    FbcSession,
+    FbcStats,
+    HostMetadata,
+    LicensableFeature,
+    LicensableFeatures,
+    VgpuCompatibility,
+    VgpuDeviceId,
+    VgpuMetadata,
+    VgpuProcess,
+    VgpuUse,
+    VmId,
+)
+
+__all__ = [
+    "read_accounting",
+    "read_compatibility",
+    "read_device_id",
+    "read_encoder_sessions",
+    "read_encoder_stats",
+    "read_fbc_sessions",
+    "read_fbc_stats",
+    "read_host_metadata",
+    "read_licensable_features",
+    "read_metadata",
+    "read_process_utilisation",
+    "read_profile",
+    "read_text",
+    "read_utilisation",
+    "read_vm_driver",
+    "read_vm_id",
+]
+
+NO_VALUE_32 = 0xFFFFFFFF
+NO_VALUE_64 = 0xFFFFFFFFFFFFFFFF
+PERCENT_MAX = 100
+
+VM_ID_KINDS = {0: "domain id", 1: "uuid"}
+FBC_KINDS = {1: "system memory", 2: "cuda", 3: "vid", 4: "hardware encoder"}
+ENCODER_CODECS = {0: "h264", 1: "hevc", 2: "av1"}
+VM_STATES = {0x1: "cold", 0x2: "hibernate", 0x4: "sleep", 0x8: "live"}
+LIMITS = {0x1: "host driver", 0x2: "guest driver", 0x4: "GPU", 0x80000000: "other"}
+EXPIRY_VALID = 2
+EXPIRY_WORDS = {
+    0: "the driver does not say when the licence expires",
+    1: "the driver could not read when the licence expires",
+    3: "this product has no licence that could expire",
+    4: "the licence never expires",
+}
+
+
+def read_text(value: bytes | str) -> str:
+    """Return text as text, whichever way the binding gave it."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def read_device_id(pair: tuple[int, int]) -> VgpuDeviceId:
+    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``: each holds the vendor in its low 16 bits."""
+    device, subsystem = pair
+    return VgpuDeviceId(device & 0xFFFF, device >> 16 & 0xFFFF, subsystem & 0xFFFF, subsystem >> 16 & 0xFFFF)
+
+
+def read_profile(profile: int) -> Maybe[int]:
+    """Return a vGPU type's GPU instance profile; INVALID_GPU_INSTANCE_PROFILE_ID is no profile (guide 2.3)."""
+    if profile == NO_VALUE_32:
+        return NotApplicable(Absence.DOES_NOT_APPLY, "the vGPU type is not backed by a MIG GPU instance")
+    return profile
+
+
+def read_vm_id(answer: tuple[str, int]) -> VmId:
+    """Return a virtual machine's id with its kind in words."""
+    value, kind = answer
+    return VmId(read_text(value), VM_ID_KINDS.get(kind, f"kind {kind}"))
+
+
+def read_vm_driver(version: bytes | str) -> Maybe[str]:
+    """Return the guest's driver version; NVML writes "Not Available" until the guest has loaded one."""
+    text = read_text(version)
+    if text in ("", "Not Available"):
+        return NotApplicable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
+    return text
+
+
+def read_fbc_stats(stats: Any) -> FbcStats:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlFBCStats_t``."""
+    return FbcStats(int(stats.sessionsCount), int(stats.averageFPS), int(stats.averageLatency))
+
+
+def read_fbc_sessions(sessions: Iterable[Any]) -> tuple[FbcSession, ...]:
+    """Read ``nvmlFBCSession_t``, one per session: all twelve values of guide 2.4."""
+    return tuple(
+        FbcSession(
+            session=int(found.sessionId),
+            pid=int(found.pid),
+            instance=int(found.vgpuInstance),
+            display=int(found.displayOrdinal),
+            kind=FBC_KINDS.get(int(found.sessionType), "unknown"),
+            flags=int(found.sessionFlags),
+            width_max=int(found.hMaxResolution),
+            height_max=int(found.vMaxResolution),
+            width=int(found.hResolution),
+            height=int(found.vResolution),
+            average_fps=int(found.averageFPS),
+            average_latency_us=int(found.averageLatency),
+        )
+        for found in sessions
+    )
+
+
+def read_encoder_stats(stats: tuple[int, int, int]) -> EncoderStats:
+    """Read the three numbers of ``nvmlVgpuInstanceGetEncoderStats``."""
+    return EncoderStats(*(int(number) for number in stats))
+
+
+def read_encoder_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
+    """Read ``nvmlEncoderSessionInfo_t``, one per session."""
+    return tuple(
+        CodecSession(
+            session=int(found.sessionId),
+            pid=int(found.pid),
+            codec=ENCODER_CODECS.get(int(found.codecType), f"codec {int(found.codecType)}"),
+            width=int(found.hResolution),
+            height=int(found.vResolution),
+            fps=int(found.averageFps),
+            latency_us=int(found.encodeLatency),
+        )
+        for found in sessions
+    )
+
+
+def read_utilisation(samples: Iterable[Any]) -> dict[int, VgpuUse]:
+    """Return the newest sample of each vGPU, by its instance.
+
+    NVML gives every sample since the time that was asked for, in no promised order.
+    """
+    newest = {sample.vgpuInstance: sample for sample in sorted(samples, key=lambda sample: int(sample.timeStamp))}
+    return {int(instance): _use(sample) for instance, sample in newest.items()}
+
+
+def read_process_utilisation(samples: Iterable[Any]) -> dict[int, tuple[VgpuProcess, ...]]:
+    """Return the newest sample of each process, grouped by vGPU instance."""
+    ordered = sorted(samples, key=lambda sample: int(sample.timeStamp))
+    newest = {(int(sample.vgpuInstance), int(sample.pid)): sample for sample in ordered}
+    found: dict[int, list[VgpuProcess]] = {}
+    for (instance, pid), sample in sorted(newest.items()):
+        found.setdefault(instance, []).append(VgpuProcess(pid, read_text(sample.processName), _use(sample)))
+    return {instance: tuple(processes) for instance, processes in found.items()}
+
+
+def _use(sample: Any) -> VgpuUse:  # noqa: ANN401 - an NVML structure
+    return VgpuUse(*(_percent(value) for value in (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil)))
+
+
+def _percent(value: Any) -> Maybe[int]:  # noqa: ANN401 - a number, or NVML's union of numbers
+    # Per vGPU it is a union, read as its unsigned int (documented, not measured: the binding drops the type that NVML
+    # names beside it); per process a plain number.
+    percent = int(getattr(value, "uiVal", value))
+    if percent > PERCENT_MAX:
+        return NotApplicable(Absence.NOT_FOUND, "the driver has no sample of this engine")
+    return percent
+
+
+def read_accounting(stats: Any) -> AccountingStats:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlAccountingStats_t``; what a GPU cannot account for has all its bits set."""
+    return AccountingStats(
+        gpu_percent=_accounted(int(stats.gpuUtilization), NO_VALUE_32),
+        memory_percent=_accounted(int(stats.memoryUtilization), NO_VALUE_32),
+        memory_max_bytes=_accounted(int(stats.maxMemoryUsage), NO_VALUE_64),
+        active_ms=int(stats.time),
+        started_us=int(stats.startTime),
+        is_running=bool(stats.isRunning),
+    )
+
+
+def _accounted(value: int, nothing: int) -> Maybe[int]:
+    if value == nothing:
+        return NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not account for it")
+    return value
+
+
+def read_licensable_features(found: Any) -> LicensableFeatures:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlGridLicensableFeatures_t``: whether licensing applies, and each product with state and expiry."""
+    count = min(int(found.licensableFeaturesCount), len(found.gridLicensableFeatures))
+    return LicensableFeatures(
+        bool(found.isGridLicenseSupported),
+        tuple(_feature(feature) for feature in list(found.gridLicensableFeatures)[:count]),
+    )
+
+
+def _feature(feature: Any) -> LicensableFeature:  # noqa: ANN401 - an NVML structure
+    return LicensableFeature(
+        code=int(feature.featureCode),
+        product=read_text(feature.productName),
+        is_licensed=bool(feature.featureState),
+        is_enabled=bool(feature.featureEnabled),
+        licence_info=read_text(feature.licenseInfo),
+        expires_utc=_expiry(feature.licenseExpiry),
+    )
+
+
+def _expiry(expiry: Any) -> Maybe[str]:  # noqa: ANN401 - an NVML structure
+    status = int(expiry.status)
+    if status != EXPIRY_VALID:
+        reason = EXPIRY_WORDS.get(status, f"expiry status {status} has no meaning that we know")
+        return NotApplicable(Absence.NOT_FOUND, reason)
+    day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
+    return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"
+
+
+def read_metadata(found: Any) -> VgpuMetadata:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlVgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
+    return VgpuMetadata(
+        version=int(found.version),
+        revision=int(found.revision),
+        guest_is_initialised=bool(found.guestInfoState),
+        guest_driver_version=read_text(found.guestDriverVersion),
+        host_driver_version=read_text(found.hostDriverVersion),
+        virtualization_caps=int(found.vgpuVirtualizationCaps),
+        guest_vgpu_version=int(found.guestVgpuVersion),
+    )
+
+
+def read_host_metadata(found: Any) -> HostMetadata:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlVgpuPgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
+    return HostMetadata(
+        version=int(found.version),
+        revision=int(found.revision),
+        host_driver_version=read_text(found.hostDriverVersion),
+        virtualization_caps=int(found.pgpuVirtualizationCaps),
+        vgpu_version_min=int(found.hostSupportedVgpuRange.minVersion),
+        vgpu_version_max=int(found.hostSupportedVgpuRange.maxVersion),
+    )
+
+
+def read_compatibility(found: Any) -> VgpuCompatibility:  # noqa: ANN401 - an NVML structure
+    """Read ``nvmlVgpuPgpuCompatibility_t``: two sets of bits, in words."""
+    return VgpuCompatibility(
+        _bits(int(found.vgpuVmCompatibility), VM_STATES), _bits(int(found.compatibilityLimitCode), LIMITS)
+    )
+
+
+def _bits(value: int, names: dict[int, str]) -> tuple[str, ...]:
+    return tuple(name for bit, name in names.items() if value & bit)

@@ -1,0 +1,125 @@
+"""vGPU types of a GPU: their properties, and why one can or cannot be created just now.
+
+From the vGPU Management SDK guide, 2.2 (the rules) and 2.3 (the properties).
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+from ..nvml.calls import DeviceQuestions
+from ..report.absence import Maybe, NotApplicable
+from .read import read_device_id, read_profile, read_text
+from .values import VgpuType
+
+__all__ = ["Creation", "GpuInstance", "HostLoad", "RunningVgpu", "probe_vgpu_type", "why_creatable"]
+
+CAPABILITY_NVLINK_PEER_TO_PEER = 0
+CAPABILITY_GPUDIRECT = 1
+
+
+def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
+    """Ask for every property of one vGPU type (guide 2.3); never raises."""
+    ask = partial(questions.ask_of, type_id)
+    return VgpuType(
+        type_id=type_id,
+        vgpu_class=ask("nvmlVgpuTypeGetClass", read=read_text),
+        name=ask("nvmlVgpuTypeGetName", read=read_text),
+        device_id=ask("nvmlVgpuTypeGetDeviceID", read=read_device_id),
+        framebuffer_bytes=ask("nvmlVgpuTypeGetFramebufferSize", read=int),
+        display_heads=ask("nvmlVgpuTypeGetNumDisplayHeads", read=int),
+        resolution_max=ask("nvmlVgpuTypeGetResolution", read=_resolution),
+        licence=ask("nvmlVgpuTypeGetLicense", read=read_text),
+        frame_rate_limit_fps=ask("nvmlVgpuTypeGetFrameRateLimit", read=int),
+        instances_max=questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int),
+        gpu_instance_profile=ask("nvmlVgpuTypeGetGpuInstanceProfileId", read=read_profile),
+        nvlink_peer_to_peer=ask("nvmlVgpuTypeGetCapabilities", CAPABILITY_NVLINK_PEER_TO_PEER, read=bool),
+        gpudirect=ask("nvmlVgpuTypeGetCapabilities", CAPABILITY_GPUDIRECT, read=bool),
+    )
+
+
+def _resolution(pair: tuple[int, int]) -> tuple[int, int]:
+    width, height = pair
+    return int(width), int(height)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningVgpu:
+    """A vGPU that runs already. ``gpu_instance`` is the MIG GPU instance that it runs on, where there is one."""
+
+    type_id: int
+    framebuffer_bytes: Maybe[int]
+    gpu_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInstance:
+    """A MIG GPU instance that has been created, and the profile it was created from."""
+
+    gpu_instance: int
+    profile: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """What decides which vGPU types can be created: MIG mode, what was cut, what runs."""
+
+    mig_enabled: bool
+    supported: tuple[int, ...]
+    running: tuple[RunningVgpu, ...] = ()
+    gpu_instances: Maybe[tuple[GpuInstance, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Whether a vGPU of a type can be created, and why, in one sentence without a full stop."""
+
+    creatable: bool
+    reason: str
+
+
+def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
+    """Say by the rules of guide 2.2 whether a vGPU type can be created on a GPU so loaded, and why.
+
+    Without MIG: any supported type on an empty GPU; beside running vGPUs only types of the same frame buffer, until the
+    GPU is full. With MIG: only types whose profile has a GPU instance on which no vGPU runs. NVML's own list
+    (``nvmlDeviceGetCreatableVgpus``) decides; a driver that mixes sizes lists more than these rules allow.
+    """
+    if wanted.type_id not in load.supported:
+        return Creation(creatable=False, reason="this GPU does not support the type")
+    return _on_gpu_instances(wanted, load) if load.mig_enabled else _on_whole_gpu(wanted, load)
+
+
+def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> Creation:
+    if not load.running:
+        return Creation(creatable=True, reason="no vGPU runs on the GPU, so every supported type fits")
+    sizes = Counter(running.framebuffer_bytes for running in load.running)
+    if wanted.framebuffer_bytes not in sizes or isinstance(wanted.framebuffer_bytes, NotApplicable):
+        return Creation(creatable=False, reason="vGPUs with another amount of frame buffer run on the GPU already")
+    if isinstance(wanted.instances_max, NotApplicable):
+        return Creation(creatable=True, reason="vGPUs of this size run already; nothing says how many fit")
+    if len(load.running) >= wanted.instances_max:
+        return Creation(
+            creatable=False, reason=f"the GPU is full: it takes {wanted.instances_max} vGPUs of this size, and all run"
+        )
+    return Creation(
+        creatable=True,
+        reason=f"{len(load.running)} of {wanted.instances_max} vGPUs with the same frame buffer run",
+    )
+
+
+def _on_gpu_instances(wanted: VgpuType, load: HostLoad) -> Creation:
+    if isinstance(wanted.gpu_instance_profile, NotApplicable):
+        return Creation(creatable=False, reason="MIG mode is on, and the type has no GPU instance profile")
+    if isinstance(load.gpu_instances, NotApplicable):
+        return Creation(creatable=False, reason="MIG mode is on, and its GPU instances cannot be listed")
+    if not load.gpu_instances:
+        return Creation(creatable=False, reason="MIG mode is on, and no GPU instance has been created")
+    taken = {running.gpu_instance for running in load.running}
+    free = [found for found in load.gpu_instances if found.gpu_instance not in taken]
+    if not free:
+        return Creation(creatable=False, reason="a vGPU runs on every GPU instance")
+    fitting = [found for found in free if found.profile == wanted.gpu_instance_profile]
+    if not fitting:
+        return Creation(creatable=False, reason="no free GPU instance has the profile that the type takes")
+    return Creation(creatable=True, reason=f"GPU instance {fitting[0].gpu_instance} has its profile and is free")

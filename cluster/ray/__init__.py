@@ -1,0 +1,1 @@
+"""Reaching a Ray cluster, or starting a private one."""

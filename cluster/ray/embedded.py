@@ -1,0 +1,278 @@
+"""Reaching Ray: the one this process is already in, the one it is told of, or a private one of its own.
+
+Every connection of a process shares what is there: Ray knows one connection per process. The last one to close ends it,
+unless it was there before us.
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+from ...errors import FleetUnavailable, UsageError
+from .private_ray import (
+    DEATH_KNOBS,
+    NAMESPACE,
+    PrivateRay,
+    environment,
+    sigterm_untouched,
+    start_private_ray,
+)
+from .ray_internals import reread_environment, without_relayed_messages
+from .ray_words import first_line
+
+__all__ = ["Connection", "Origin", "connect"]
+
+T = TypeVar("T")
+
+REACH_S = 5.0
+"""How long a cluster's address may take to answer a knock."""
+EXIT_S = 5.0
+
+
+class Origin(Enum):
+    """Whose Ray it is."""
+
+    FOUND = "found"  #: this process was already connected; we never start, stop or configure anything
+    CLUSTER = "cluster"  #: we connected to a cluster, and disconnect when the last of us closes
+    PRIVATE = "private"  #: we started it, and stop it when the last of us closes
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A share in this process's connection to Ray; ``notes`` are lines that belong in a job's report."""
+
+    origin: Origin
+    notes: tuple[str, ...] = ()
+    _closed: bool = field(default=False, repr=False)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can be using this Ray."""
+        return self.origin is Origin.PRIVATE
+
+    def is_alive(self) -> bool:
+        """Whether a private Ray's own processes still run; another Ray's health is not ours to know."""
+        return not self.is_private or (_shared.private is not None and _shared.private.is_alive())
+
+    async def close(self) -> None:
+        """Give the share back; the last one ends what we began. Idempotent, about 0.3 s for a private Ray."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.shield(asyncio.wrap_future(_keeper.ask(lambda: _give_back(self.origin))))
+
+
+async def connect(address: str | None = None) -> Connection:
+    """Connect to Ray.
+
+    Inside a Ray driver, task, actor or job that is connected already, that connection is used as it is. Else the
+    cluster at ``address`` or in RAY_ADDRESS ("host:port", or "auto" for the one on this machine) is joined. Else, or
+    with "local", a private Ray is started on this machine (docs/fleet.md).
+
+    Raises:
+        UsageError: the address is of another kind, or this process is already connected to another cluster.
+        FleetUnavailable: Ray cannot be reached or started.
+    """
+    asked = _keeper.ask(lambda: _take(address))
+    try:
+        return await asyncio.wrap_future(asked)
+    except asyncio.CancelledError:
+        asked.add_done_callback(_return_unwanted)
+        raise
+
+
+def _return_unwanted(asked: "Future[Connection]") -> None:
+    if not asked.cancelled() and asked.exception() is None:
+        _keeper.ask(lambda: _give_back(asked.result().origin))
+
+
+class _Keeper:
+    """The one thread that opens and closes Ray, one request after the other.
+
+    Ray's processes are killed by the kernel when the *thread* that started them ends. So it must not be a thread of
+    some executor: this one lives until the process does. It also is not the main thread, so Ray leaves the signal
+    handlers alone.
+    """
+
+    def __init__(self) -> None:
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, action: Callable[[], T]) -> "Future[T]":
+        """Run ``action`` in the thread; the future tells what came of it."""
+        future: Future[T] = Future()
+
+        def settle() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(action())
+                except BaseException as error:  # noqa: BLE001 - the asker gets it
+                    future.set_exception(error)
+
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="codecfleet-ray", daemon=True)
+                self._thread.start()
+        self._requests.put(settle)
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            self._requests.get()()
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What this process holds; touched by the keeper's thread alone."""
+
+    shares: int = 0
+    origin: Origin = Origin.FOUND
+    address: str | None = None
+    private: PrivateRay | None = None
+
+
+_keeper = _Keeper()
+_shared = _Shared()
+
+
+def _take(address: str | None) -> Connection:
+    address = _settle_address(address)
+    if _shared.shares > 0:
+        return _take_another(address)
+    if "ray" in sys.modules:
+        import ray  # noqa: PLC0415 - only if it is there already
+
+        if ray.is_initialized():
+            return Connection(Origin.FOUND, _note_ignored(address))
+    if address is None:
+        notes = _note_imported()
+        _shared.private = start_private_ray()
+        notes += _shared.private.notes
+        _shared.origin = Origin.PRIVATE
+    else:
+        notes = ()
+        _join(address)
+        _shared.origin = Origin.CLUSTER
+    _shared.address, _shared.shares = address, 1
+    atexit.unregister(_end_at_exit)
+    atexit.register(_end_at_exit)  # after Ray's own handler was registered, so before it runs
+    return Connection(_shared.origin, notes)
+
+
+def _take_another(address: str | None) -> Connection:
+    if address != _shared.address:
+        message = f"this process already uses {_name(_shared.address)}, so it cannot use {_name(address)} too"
+        raise UsageError(message, "Close the other fleet first, or use another process.")
+    _shared.shares += 1
+    return Connection(_shared.origin)
+
+
+def _give_back(origin: Origin) -> None:
+    if origin is Origin.FOUND or _shared.shares == 0:
+        return
+    _shared.shares -= 1
+    if _shared.shares == 0:
+        _end()
+
+
+def _end() -> None:
+    if _shared.private is not None:
+        private, _shared.private = _shared.private, None
+        private.stop()
+        return
+    import ray  # noqa: PLC0415 - never before it is needed
+
+    with sigterm_untouched():
+        ray.shutdown()
+    reread_environment()
+
+
+def _end_at_exit() -> None:
+    """End what somebody forgot to close, while the thread that may end it still runs."""
+
+    def end() -> None:
+        if _shared.shares > 0:
+            _shared.shares = 0
+            _end()
+
+    _keeper.ask(end).exception(EXIT_S)
+
+
+def _settle_address(address: str | None) -> str | None:
+    """Return the cluster to join, or None for a private Ray."""
+    settled = address or os.environ.get("RAY_ADDRESS") or "local"
+    if settled == "local":
+        return None
+    if "://" in settled:
+        message = f"{settled} is not the address of a Ray cluster's control service"
+        raise UsageError(
+            message, "Give host:port (port 6379 unless changed), or submit the command with `ray job submit`."
+        )
+    return settled
+
+
+def _join(address: str) -> None:
+    _knock(address)
+    with environment({knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()}):
+        import ray  # noqa: PLC0415 - it reads its environment when it is imported
+
+        reread_environment()
+        try:
+            with without_relayed_messages(), sigterm_untouched():
+                ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:
+            message = f"Ray at {address} did not let us in: {first_line(error)}"
+            raise FleetUnavailable(message, _JOIN_HELP) from error
+
+
+_JOIN_HELP = (
+    "Run on a node of the cluster or through `ray job submit`, with the cluster's Ray version, and RAY_AUTH_TOKEN if it"
+    " asks for one."
+)
+
+
+def _knock(address: str) -> None:
+    """See whether anybody listens: Ray itself tries for a minute."""
+    import socket  # noqa: PLC0415 - only joining needs it
+
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        message = f"{address} is not an address of the form host:port"
+        raise UsageError(message, "Ray's port is 6379 unless it was changed.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except OSError as error:
+        message = f"no Ray answers at {address}: {error.strerror or error}"
+        raise FleetUnavailable(
+            message, "Check the address, and that the cluster is up and reachable from here."
+        ) from error
+
+
+def _note_ignored(address: str | None) -> tuple[str, ...]:
+    if address in (None, "auto"):
+        return ()
+    import ray  # noqa: PLC0415 - it is there
+
+    here = ray.get_runtime_context().gcs_address
+    return () if address == here else (f"this process is connected to the Ray at {here}, so {address} was ignored",)
+
+
+def _note_imported() -> tuple[str, ...]:
+    if "ray" not in sys.modules:
+        return ()
+    return ("ray was imported before codecfleet started its own: settings that Ray reads at import may differ",)
+
+
+def _name(address: str | None) -> str:
+    return "a Ray of its own" if address is None else f"the Ray at {address}"

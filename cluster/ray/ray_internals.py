@@ -1,0 +1,252 @@
+"""Everything that codecfleet uses of Ray beyond its public interface; no other module imports Ray's private ones.
+
+Ray may change any of it in any release, so every use is guarded. Attributes are replaced (for the lean start of a
+private Ray) only in a minor version that was tested, and only after every one of them has the expected shape. What is
+merely called must accept the call. Each use has a stand-in that is public, or says what is lost without it.
+"""
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, Final
+
+from ..probes.gpus.visible_device import CUDA_VARIABLE
+
+__all__ = [
+    "cuda_visible_to_node",
+    "draining_nodes",
+    "free_resources_by_node",
+    "keep_in_cluster",
+    "kept_in_cluster",
+    "lean_start",
+    "reread_environment",
+    "tested_versions",
+    "why_no_lean_start",
+    "without_relayed_messages",
+]
+
+TESTED_MINORS = ((2, 60),)
+"""Versions of Ray whose attributes may be replaced: test_embedded.py passes on each."""
+public_only = False
+"""For tests: do without every internal, as with a Ray that has none of them."""
+
+_REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
+_LOOK_S = 0.02
+
+_RELAY: Final = {"worker.listen_error_messages": ("worker", "threads_stopped")}
+_LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
+    **_RELAY,
+    "parameter.RayParams": ("no_monitor", "include_log_monitor"),
+    "ray_constants.ENABLE_RAY_CLUSTER": bool,
+    "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": bool,
+    "services._get_gcs_client_options": ("gcs_server_address",),
+    "services.get_node": ("gcs_address", "node_id"),
+    "services.start_api_server": (
+        *("include_dashboard", "raise_on_failure", "host", "gcs_address", "cluster_id_hex", "node_ip_address"),
+        *("temp_dir", "logdir", "session_dir"),
+    ),
+    "state.GlobalState._initialize_global_state": ("self", "gcs_options"),
+    "state.GlobalState.node_table": ("self",),
+    "utils.get_dashboard_dependency_error": (),
+}
+"""What the lean start uses of ``ray._private``: the names by which it can be called, or the type of a value."""
+_KEEPER: Final[Mapping[str, Any]] = {
+    "name": "codecfleet-keeper",
+    "namespace": "codecfleet",
+}
+
+
+def _why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
+    """Say what of Ray's does not have the expected shape; nothing if all has."""
+    if public_only:
+        return "its internals are switched off"
+    for name, shape in shapes.items():
+        module, _, attribute = name.partition(".")
+        try:
+            found = attrgetter(attribute)(import_module(f"{package}.{module}"))
+            if isinstance(shape, type):
+                fits = isinstance(found, shape)
+            else:
+                inspect.signature(found).bind(**dict.fromkeys(shape))
+                fits = True
+        except (ImportError, AttributeError, TypeError, ValueError):
+            fits = False
+        if not fits:
+            return f"its {package}.{name} is another"
+    return ""
+
+
+def tested_versions() -> str:
+    """Return the versions of Ray that the lean start fits, for people."""
+    return ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)
+
+
+def _is_tested(version: str) -> bool:
+    """Tell whether attributes of this version of Ray may be replaced."""
+    return version.split(".")[:2] in [[str(major), str(minor)] for major, minor in TESTED_MINORS]
+
+
+def why_no_lean_start() -> str:
+    """Say why the installed Ray is started by public calls alone; nothing if the lean start is known to fit it."""
+    import ray
+
+    if not _is_tested(ray.__version__):
+        return f"Ray {ray.__version__} was never tested with it"
+    return _why_unknown(_LEAN)
+
+
+@contextmanager
+def lean_start() -> Iterator[None]:
+    """Start Ray inside without what only clusters need; call it only where ``why_no_lean_start`` says nothing."""
+    from ray._private import parameter, services
+
+    no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
+    replacements = {
+        # No autoscaler and no log forwarder: two Pythons less, and no waiting for them to end.
+        "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
+        # No dashboard: include_dashboard=False only starts an empty one, and waits a second for it.
+        "services.start_api_server": lambda *_, **__: (None, None),
+        # No dashboard agent but the bare stub that Ray's node waits for: nothing that samples, serves or scrapes.
+        "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
+        # The node registers 0.8 s after its start, but Ray looks only once a second.
+        "services.get_node": partial(_get_node_soon, services.get_node),
+        # The same as the environment variable, for a Ray that was imported before we could set it.
+        "ray_constants.ENABLE_RAY_CLUSTER": False,
+        # Under `uv run` Ray would pack the working directory and start its workers through uv.
+        "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
+    }
+    with _replaced(replacements), without_relayed_messages():
+        yield
+
+
+def without_relayed_messages() -> AbstractContextManager[None]:
+    """Connect without Ray's relay that prints the cluster's messages to *stdout*: what they say we raise as errors.
+
+    Where Ray is not the known one, it prints them.
+    """
+    import ray
+
+    if not _is_tested(ray.__version__) or _why_unknown(_RELAY):
+        return nullcontext()
+    return _replaced({"worker.listen_error_messages": lambda *_: None})
+
+
+@contextmanager
+def _replaced(replacements: Mapping[str, object]) -> Iterator[None]:
+    """Replace attributes of Ray's modules, and put them back for a later ``ray.init`` of the user's."""
+    places = [(import_module(f"ray._private.{name.split('.')[0]}"), name.split(".")[1]) for name in replacements]
+    former = [getattr(module, attribute) for module, attribute in places]
+    for (module, attribute), value in zip(places, replacements.values(), strict=True):
+        setattr(module, attribute, value)
+    try:
+        yield
+    finally:
+        for (module, attribute), value in zip(places, former, strict=True):
+            setattr(module, attribute, value)
+
+
+def _get_node_soon(get_node: Callable[[str, str], object], gcs_address: str, node_id: str) -> object:
+    from ray._private import services, state
+
+    view = state.GlobalState()
+    view._initialize_global_state(services._get_gcs_client_options(gcs_address))
+    until = time.monotonic() + _REGISTER_S
+    while time.monotonic() < until and all(node["NodeID"] != node_id for node in view.node_table()):
+        time.sleep(_LOOK_S)
+    return get_node(gcs_address, node_id)
+
+
+def reread_environment() -> bool:
+    """Make an imported Ray forget the settings and the token that it once read; False if this Ray cannot."""
+    shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
+    if _why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
+        return False
+    from ray import _raylet
+
+    # The stubs of Ray's compiled module leave both out.
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+    return True
+
+
+def keep_in_cluster(key: str, value: bytes) -> None:
+    """Keep a value for as long as the cluster lives: in Ray's key-value store, or else in a detached actor.
+
+    The actor ends with its node, and the value with it.
+    """
+    if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
+        import ray
+
+        keeper: Any = ray.remote(_Keeper).options(**_KEEPER, lifetime="detached", get_if_exists=True, num_cpus=0)
+        ray.get(keeper.remote().put.remote(key, value))
+    else:
+        from ray.experimental import internal_kv
+
+        internal_kv._internal_kv_put(key, value, overwrite=True)
+
+
+def kept_in_cluster(key: str) -> bytes | None:
+    """Return what ``keep_in_cluster`` last kept; None if it kept nothing."""
+    if _why_unknown({"internal_kv._internal_kv_get": ("key",)}, "ray.experimental"):
+        import ray
+
+        with suppress(ValueError):  # nothing was ever kept
+            keeper: Any = ray.get_actor(**_KEEPER)
+            kept: bytes | None = ray.get(keeper.get.remote(key))
+            return kept
+        return None
+    from ray.experimental import internal_kv
+
+    return internal_kv._internal_kv_get(key)
+
+
+class _Keeper:
+    """A dictionary, as an actor."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def put(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def get(self, key: str) -> bytes | None:
+        return self._values.get(key)
+
+
+def free_resources_by_node() -> dict[str, dict[str, float]]:
+    """Return what is free, by node id; empty where Ray does not tell."""
+    if not _why_unknown({"state.available_resources_per_node": ()}):
+        from ray._private import state
+
+        with suppress(Exception):
+            return dict(state.available_resources_per_node())
+    return {}
+
+
+def draining_nodes() -> frozenset[str]:
+    """Return the ids of the nodes that Ray drains; empty where Ray does not tell."""
+    if not _why_unknown({"state.state.get_draining_nodes": ()}):
+        from ray._private import state
+
+        with suppress(Exception):
+            return frozenset(state.state.get_draining_nodes())
+    return frozenset()
+
+
+def cuda_visible_to_node() -> str | None:
+    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node; ask in a task without GPUs.
+
+    Such a task inherits it, unless Ray was told to blank it there; what it was, Ray remembers.
+    """
+    if not _why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
+        from ray._private import worker
+
+        with suppress(Exception):
+            entries = worker.global_worker.original_visible_accelerator_ids["GPU"]
+            return None if entries is None else ",".join(entries)
+    return os.environ.get(CUDA_VARIABLE)

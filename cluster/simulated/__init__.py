@@ -1,0 +1,1 @@
+"""Fleets that a file describes."""

@@ -1,0 +1,153 @@
+"""Closes the gap between what is wanted and what is there: places, reserves, gives back."""
+
+from dataclasses import replace
+
+from ...placement.model.caps import with_caps
+from ...placement.model.demand import Demand
+from ...placement.model.inventory import DeviceState, Inventory
+from ...placement.model.placement import Placement, Refusal
+from ...probes.report.engines import Engine
+from ..state.events import Effect, Note, Reserve, Stop
+from ..state.nodes import places_of
+from ..state.state import Planner, State
+from ..state.stranded import find_unservable, note_stranded
+from ..state.worker_slots import SeatBook, SeatState
+from .assigning import cores_for, deal
+from .reconcile import effective_nodes, reservable_cores
+
+__all__ = ["close_the_gap"]
+
+EXACT_BITS = 4
+"""Up to 15 segments left are counted, more of them in steps of an eighth or less."""
+
+
+def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
+    """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
+    if state.end:
+        return []
+    effects: list[Effect] = []
+    if not state.is_settled:
+        state.is_settled = True
+        _set_out_seats(state)
+        effects += _place(state, planner)
+    note_stranded(state, now_s)
+    if state.is_recovering(now_s):
+        return effects
+    return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
+
+
+def _set_out_seats(state: State) -> None:
+    for node in state.nodes:
+        for seat in node.seats:
+            book = state.seats.setdefault(seat.seat, SeatBook(seat))
+            if book.state is SeatState.EMPTY:
+                book.seat = seat
+            # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
+            is_relieved = book.borrows and node.ray.free_cores >= min(seat.slots, node.ray.cores)
+            book.outgoing = is_relieved or bool(book.worn)
+
+
+def _place(state: State, planner: Planner) -> list[Effect]:
+    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.seats))), state.caps)
+    jobs = state.clients.jobs()
+    demands = tuple(job.demand for job in jobs)
+    wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
+    effects: list[Effect] = []
+    if wish != state.placed_for:
+        state.placed_for = wish
+        state.placement, effects = _place_whom_it_can(planner, demands, inventory)
+        state.unservable = find_unservable(state, lambda demand: _place_whom_it_can(planner, (demand,), inventory)[0])
+    kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
+    places = {node.ray.node: places_of(node) for node in state.nodes}
+    by_key = {job.key: job for job in jobs}
+    state.targets = deal(state.placement.lanes, state.seats.values(), kinds, by_key, places)
+    state.capacity_slots = sum(
+        device.engines.get(Engine.CPU, 0)
+        for node in inventory.nodes
+        if node.state is DeviceState.OPEN
+        for device in node.devices
+    )
+    return effects
+
+
+def _place_whom_it_can(
+    planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
+) -> tuple[Placement, list[Effect]]:
+    """Place every demand; one that makes the planner fail is refused, and costs nobody else anything."""
+    try:
+        return planner.place(demands, inventory), []
+    except Exception:  # noqa: BLE001 - a defect of ours, which must stay with the job that it shows in
+        sound, refused = [], []
+        for demand in demands:
+            try:
+                planner.place((demand,), inventory)
+                sound.append(demand)
+            except Exception as error:  # noqa: BLE001 - as above
+                refused.append(Refusal(demand.job, f"it cannot be placed: {type(error).__name__}: {error}"))
+        placement = planner.place(sound, inventory)
+        lines: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
+        return Placement(placement.lanes, (*placement.refusals, *refused)), lines
+
+
+def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what matters of the segments that a job has left: a few more or less of many change no placement.
+
+    So a job with thousands of them does not have a whole cluster placed anew with each that ends.
+    """
+    count = len(segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return (count // step * step, step)
+
+
+def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    free = {node.ray.node: node.ray.free_cores for node in state.nodes}
+    for name in sorted(state.targets):
+        book = state.seats[name]
+        if book.state is not SeatState.EMPTY:
+            continue
+        cores = reservable_cores(book, cores_for(book, state.targets[name], state.placement.lanes), free)
+        state.epoch += 1
+        book.epoch = state.epoch
+        book.reserved_cores = 0
+        book.to(SeatState.RESERVING, now_s)
+        gpus = gpu_share if book.seat.takes_gpu else 0.0
+        seat = book.seat
+        effects.append(Reserve(name, book.epoch, seat.node, cores, gpus, seat.bundle, seat.sharers))
+    return effects
+
+
+def _give_back_unused(state: State, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    jobs = state.clients.jobs()
+    for name, book in state.seats.items():
+        if book.state is not SeatState.READY:
+            continue
+        if name in state.targets or any(job.occupies(book.worker) for job in jobs):
+            book.unused_since_s = None
+            continue
+        if book.unused_since_s is None:
+            book.unused_since_s = now_s
+        patience_s = _patience_s(state, book)
+        if patience_s is not None and now_s - book.unused_since_s >= patience_s:
+            book.to(SeatState.LEAVING, now_s, "unused")
+            effects.append(Stop(name, book.epoch))
+    return effects
+
+
+def _patience_s(state: State, book: SeatBook) -> float | None:
+    node = state.nodes.get(book.seat.node)
+    if book.outgoing or (node is not None and node.state is DeviceState.DRAINING) or _holds_wanted_cores(state, book):
+        return 0.0
+    return state.settings.idle_release_s
+
+
+def _holds_wanted_cores(state: State, book: SeatBook) -> bool:
+    """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
+    if not (book.seat.takes_gpu and book.reserved_cores):
+        return False
+    waiting = (other for name in state.targets if (other := state.seats[name]).state in _WAITING)
+    return any(other.seat.is_processor and other.seat.node == book.seat.node for other in waiting)
+
+
+_WAITING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING})

@@ -1,0 +1,403 @@
+"""What a supervisor decides: a state machine without Ray, clock or I/O.
+
+``Core.decide`` takes one event and the time, and returns the effects that a shell carries out; what comes of them
+returns as further events. The world tells facts (nodes, workers, clients); the core compares what is wanted with what
+is there, and closes the gap one step at a time. So it does not matter which fact came first, or whether one came twice.
+
+The same core runs in the cluster's supervisor actor and inside a process that uses an embedded Ray.
+"""
+
+from typing import TYPE_CHECKING
+
+from ...placement.model.caps import with_caps
+from ...placement.model.demand import Demand
+from ...placement.model.inventory import Inventory, processor_name
+from ...placement.model.preview import Prospect, prospect_of
+from ...probes.report.device_report import DeviceKind
+from ..state.clients import ClientBook
+from ..state.events import (
+    Abandon,
+    Asked,
+    Departed,
+    Died,
+    Effect,
+    Encoding,
+    Ended,
+    Event,
+    Found,
+    HealthSeen,
+    HealthUnseen,
+    Measured,
+    NodesSeen,
+    Note,
+    NotReserved,
+    Order,
+    Probe,
+    Probed,
+    ProbeFailed,
+    Remember,
+    Renewed,
+    Reserved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Ticked,
+    Worn,
+)
+from ..state.settings import SupervisorSettings
+from ..state.state import Planner, State
+from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
+from .closing import close_the_gap
+from .encoding import see_encoding
+from .health import forget_xids, probe_passed, see_health, unsee_health
+from .reconcile import effective_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Core"]
+
+STEADY_S = 10.0
+"""A process that lived this long was no bad start: the count of deaths begins anew."""
+RESTS_S = (0.0, 0.1, 0.2, 0.4)
+"""How long a seat rests after its first death in a row, its second, and so on."""
+UNRESERVED_REST_S = 0.1
+OVERSLEPT_S = 2.0
+"""Ticks that lie further apart were not slept through by clients, but by us."""
+_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn, Encoding, HealthSeen, HealthUnseen)
+"""Events that come all the time and mostly change nothing; their handlers say so when they do."""
+
+
+class Core:
+    """A supervisor's decisions; see ``seats.EDGES`` for what a seat goes through.
+
+    Args:
+        planner: decides which job gets what.
+        settings: how patient to be.
+        first_epoch: larger than any epoch an earlier supervisor gave out.
+        now_s: the time at which it begins, on the clock of all later events.
+    """
+
+    def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
+        self._planner = planner
+        self.state = State(settings, first_epoch, now_s, now_s, now_s)
+        self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
+            NodesSeen: self._nodes_seen,
+            Probed: self._probed,
+            ProbeFailed: self._probe_failed,
+            Reserved: self._reserved,
+            NotReserved: self._not_reserved,
+            Started: self._started,
+            Died: self._died,
+            Stopped: self._stopped,
+            Found: self._found,
+            Renewed: self._renewed,
+            Departed: self._departed,
+            Asked: self._asked,
+            Ticked: self._ticked,
+            Measured: self._measured,
+            Worn: self._worn,
+            Encoding: lambda event, _now_s: see_encoding(self.state, event),
+            HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
+            HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
+            Ended: self._ended,
+        }
+
+    def decide(self, event: Event, now_s: float) -> list[Effect]:
+        """Take in what happened at ``now_s`` and return what is to be done, in order."""
+        return [*self.take_in(event, now_s), *self.conclude(now_s)]
+
+    def take_in(self, event: Event, now_s: float) -> list[Effect]:
+        """Take in what happened; what follows for the whole is left to ``conclude``."""
+        if not isinstance(event, _QUIET):
+            self.state.is_settled = False
+        return self._handlers[type(event)](event, now_s)
+
+    def conclude(self, now_s: float) -> list[Effect]:
+        """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
+        return close_the_gap(self.state, self._planner, now_s)
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether a node has GPUs that were never probed: nothing can be said of them yet."""
+        return any(node.ray.gpus and not node.has_answered for node in self.state.nodes)
+
+    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+        """Return where a demand would be placed beside what is under way."""
+        others = [job.demand for job in self.state.clients.jobs()]
+        inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats))), self.state.caps)
+        idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
+        return prospect_of(demand, others, inventory, self._planner.place, idle=idle)
+
+    # What is told about nodes
+
+    def _nodes_seen(self, event: NodesSeen, now_s: float) -> list[Effect]:
+        came, went, changed = self.state.nodes.see(event.nodes)
+        if any(node.cores for node in event.nodes):
+            self.state.processor_seen_s = now_s
+        if changed:
+            self.state.is_settled = False
+        effects: list[Effect] = []
+        for book in came:
+            effects += [
+                Note(f"node {self.state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"),
+                Probe(book.ray.node),
+            ]
+        for book in went:
+            effects.append(Note(f"node {book.ray.name} is gone"))
+            effects += self._lose_node(book.ray.node)
+        return effects
+
+    def _lose_node(self, node: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in [name for name in self.state.seats if node_of(name) == node]:
+            book = self.state.seats.pop(name)
+            if book.state not in (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED):
+                # Its process may live on behind a broken network; its reservation must go in any case.
+                effects.append(Stop(name, book.epoch))
+        return effects
+
+    def _probed(self, event: Probed, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(event.node.node)
+        if book is None:
+            return []
+        book.report(self._planner.seen(event.node))
+        probe_passed(book)
+        effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
+        return effects + self._pardon(event.node.node, now_s)
+
+    def _probe_failed(self, event: ProbeFailed, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(event.node)
+        if book is None:
+            return []
+        book.probing_since_s = None
+        book.has_answered = True
+        name = self.state.nodes.title(event.node)
+        effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
+        # Its processor is used as it is, so a seat on it may try again too.
+        return effects + self._pardon(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
+
+    def _pardon(self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)) -> list[Effect]:
+        """Give the quarantined devices of a node that was probed again another try."""
+        effects: list[Effect] = []
+        for book in self.state.seats.values():
+            if book.seat.node != node or book.seat.kind not in kinds or book.state is not SeatState.QUARANTINED:
+                continue
+            if now_s >= book.rest_until_s:
+                book.to(SeatState.EMPTY, now_s, "its node passed a probe")
+                book.deaths_in_a_row = 0
+                effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
+        return effects
+
+    def _asked(self, event: Asked, now_s: float) -> list[Effect]:
+        book = self.state.nodes.find(event.node)
+        if book is None:
+            return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
+        book.order = event.order
+        effects: list[Effect] = []
+        if event.order is Order.UNCORDON and forget_xids(book):
+            book.begin_probe(now_s)
+            effects.append(Probe(book.ray.node, again=True))
+        if event.is_recalled:
+            return [
+                *effects,
+                Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked before"),
+            ]
+        orders: dict[str, Order] = {each.ray.node: each.order for each in self.state.nodes if each.has_order}
+        return [
+            *effects,
+            Remember(orders),
+            Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked"),
+        ]
+
+    # What is told about seats
+
+    def _reserved(self, event: Reserved, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        book.to(SeatState.STARTING, now_s)
+        book.reserved_cores = event.cores
+        book.unreserved_next, book.unreserved = False, ""
+        slots = event.cores if event.cores and book.seat.is_processor else book.seat.slots
+        seat = book.seat
+        return [
+            Start(event.seat, event.epoch, seat.node, slots, seat.takes_gpu, seat.dla, seat.part, seat.counts_slices)
+        ]
+
+    def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        book.to(SeatState.RESTING, now_s, event.reason)
+        book.rest_until_s = now_s + UNRESERVED_REST_S
+        book.unreserved = event.reason
+        # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
+        book.unreserved_next = book.seat.is_processor and not self.state.has_any_worker
+        return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
+
+    def _started(self, event: Started, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.STARTING)
+        if book is None:
+            return [Stop(event.seat, event.epoch)]
+        is_empty = book.seat.takes_gpu and not event.facts.device
+        book.to(SeatState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
+        book.sit_down(event.facts)
+        if is_empty:
+            # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another one.
+            return [Note(f"{self.state.named(book)} gets no work: {book.reason}")]
+        took = f" on {event.facts.device}" if event.facts.device else ""
+        return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
+
+    def _died(self, event: Died, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.STARTING, SeatState.READY)
+        if book is None:
+            return []
+        steady = book.state is SeatState.READY and now_s - book.since_s >= STEADY_S
+        book.deaths_in_a_row = 1 if steady else book.deaths_in_a_row + 1
+        effects: list[Effect] = [Stop(event.seat, event.epoch)]
+        if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
+            book.to(SeatState.RESTING, now_s, event.reason)
+            book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
+            self._wake(book, now_s)
+            return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
+        book.to(
+            SeatState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
+        )
+        book.rest_until_s = now_s + self.state.settings.quarantine_s * 2**book.quarantines
+        book.quarantines += 1
+        return [*effects, Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
+
+    def _stopped(self, event: Stopped, now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.LEAVING)
+        if book is None:
+            return []
+        book.to(SeatState.EMPTY, now_s)
+        return [Note(f"{self.state.named(book)} was given back")]
+
+    def _found(self, event: Found, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for worker in event.workers:
+            self.state.epoch = max(self.state.epoch, worker.epoch + 1)
+            book = self._seat_of(worker.seat)
+            if book is None or book.state is not SeatState.EMPTY:
+                effects.append(Stop(worker.seat, worker.epoch))
+                continue
+            book.epoch = worker.epoch
+            book.to(SeatState.READY, now_s, "adopted")
+            book.sit_down(worker.facts)
+            book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
+            effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
+        if event.workers:
+            self.state.recovering_until_s = now_s + self.state.settings.recovery_s
+        return effects
+
+    def _seat_of(self, seat: str) -> SeatBook | None:
+        unseen = unseen_seat(seat)
+        if unseen is not None and self.state.nodes.get(unseen.node) is not None:
+            return self.state.seats.setdefault(seat, SeatBook(unseen))
+        return self.state.seats.get(seat)
+
+    # What is told about clients
+
+    def _renewed(self, event: Renewed, now_s: float) -> list[Effect]:
+        is_new = self.state.clients.get(event.report.client) is None
+        if self.state.clients.renew(event.report, now_s):
+            self.state.is_settled = False
+        for worker in event.report.proven:
+            if self.state.is_live(worker):
+                self.state.seats[seat_of(worker)].deaths_in_a_row = 0
+        came = is_new and self.state.clients.get(event.report.client) is not None
+        return [Note(f"client {event.report.where} came")] if came else []
+
+    def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
+        book = self.state.clients.get(event.client)
+        if book is None:
+            return []
+        self.state.clients.depart(event.client)
+        return [*self._abandon(book), Note(f"client {book.where} left")]
+
+    def _abandon(self, client: ClientBook) -> list[Effect]:
+        """Have the work of a client that is gone stopped: nobody will ever fetch what comes of it."""
+        workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
+        return [
+            Abandon(seat_of(worker), int(worker.rpartition(":")[2]), client.client)
+            for worker in sorted(workers)
+            if self.state.is_live(worker)
+        ]
+
+    def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
+        # Whoever slept through the last seconds (a stopped process, a stalled machine) has heard nobody in them.
+        overslept_s = now_s - self.state.ticked_s - OVERSLEPT_S
+        if overslept_s > 0:
+            self.state.clients.excuse(overslept_s)
+        self.state.ticked_s = now_s
+        effects = self._forget_the_silent(now_s)
+        for book in self.state.seats.values():
+            self._wake(book, now_s)
+            if book.state is SeatState.QUARANTINED and now_s >= book.rest_until_s:
+                effects += self._ask_for_pardon(book, now_s)
+        return effects
+
+    def _forget_the_silent(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        expiry_s = self.state.settings.client_expiry_s
+        for book in self.state.clients.expired(now_s, expiry_s):
+            self.state.clients.forget(book.client)
+            self.state.is_settled = False
+            effects += self._abandon(book)
+            line = f"client {book.where} has not been heard of for {expiry_s:g} s: what it held is taken back"
+            effects.append(Note(line))
+        return effects
+
+    def _wake(self, book: SeatBook, now_s: float) -> None:
+        if book.state is SeatState.RESTING and now_s >= book.rest_until_s:
+            book.to(SeatState.EMPTY, now_s)
+            self.state.is_settled = False
+
+    def _ask_for_pardon(self, seat: SeatBook, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(seat.seat.node)
+        if book is None or book.is_probing(now_s):
+            return []
+        book.begin_probe(now_s)
+        return [Probe(seat.seat.node, again=True)]
+
+    def _measured(self, event: Measured, _now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.READY)
+        jobs = [job for job in self.state.clients.jobs() if job.key.endswith(f"/{event.job}")]
+        node = None if book is None else self.state.nodes.get(book.seat.node)
+        if book is None or node is None or len(jobs) != 1:
+            return []
+        devices = {device.device: device for device in node.node.devices}
+        processor = devices.get(processor_name(book.seat.node))
+        # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
+        device = devices.get(book.device) if event.on_device else processor
+        # What others use of its engines, or a missing licence costs, would pass for its own slowness.
+        if device is not None and processor is not None and not device.busy and device.fps_max is None:
+            demand = jobs[0].demand
+            kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
+            self._planner.learn(demand, device, event.sessions, event.fps, processor=processor, kinds=kinds)
+        return []
+
+    def _worn(self, event: Worn, _now_s: float) -> list[Effect]:
+        book = self._of(event.seat, event.epoch, SeatState.READY)
+        if book is None or book.worn:
+            return []
+        book.worn = event.reason
+        self.state.is_settled = False
+        return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
+
+    def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
+        self.state.end = self.state.end or event.reason
+        effects: list[Effect] = [Note(f"the end: {event.reason}")]
+        for name, book in self.state.seats.items():
+            if book.state in (SeatState.RESERVING, SeatState.STARTING, SeatState.READY):
+                effects.append(Stop(name, book.epoch))
+        self.state.seats.clear()
+        self.state.targets = {}
+        return effects
+
+    def _of(self, seat: str, epoch: int, *states: SeatState) -> SeatBook | None:
+        book = self.state.seats.get(seat)
+        return book if book is not None and book.epoch == epoch and book.state in states else None

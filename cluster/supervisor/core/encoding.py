@@ -1,0 +1,60 @@
+"""What workers' encoder sessions teach: how many a device, or a machine, takes."""
+
+from ...placement.model.caps import SessionRefused, SessionsOpen, learn_cap, learn_open
+from ...placement.model.inventory import Device
+from ..state.events import Effect, Encoding, Note
+from ..state.nodes import NodeBook
+from ..state.state import State
+from ..state.worker_slots import SeatBook, SeatState
+
+__all__ = ["see_encoding"]
+
+
+def see_encoding(state: State, event: Encoding) -> list[Effect]:
+    """Take in how many encoder sessions a worker has, and whether its driver opened no further; those of others count.
+
+    The caps of GeForce cards are the machine's, documented as ``system_encoder_sessions_max``.
+    """
+    book = state.seats.get(event.seat)
+    if book is None or book.epoch != event.epoch or book.state is not SeatState.READY:
+        return []
+    book.encoding = event.sessions
+    node = state.nodes.get(book.seat.node)
+    device = None if node is None else next((each for each in node.gpus if each.device == book.device), None)
+    if node is None or device is None:
+        return []
+    before = state.caps
+    on_device, elsewhere = _others(node, device), _elsewhere(state, node, book)
+    open_on_device = event.sessions + on_device
+    seen = SessionsOpen(
+        device=device.device, node=device.node, open_on_device=open_on_device, open_on_node=open_on_device + elsewhere
+    )
+    state.caps = learn_open(state.caps, seen)
+    if event.refused_at is not None:
+        refused_on_device = event.refused_at + on_device
+        refused = SessionRefused(
+            device=device.device,
+            node=device.node,
+            open_on_device=refused_on_device,
+            open_on_node=refused_on_device + elsewhere,
+            system_wide=node.node.system_encoder_sessions_max is not None,
+        )
+        state.caps = learn_cap(state.caps, refused)
+    if state.caps == before:
+        return []
+    state.is_settled = False
+    whose = "its node" if state.caps.nodes != before.nodes else "it"
+    cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
+    takes = "no cap of encoder sessions is known any more" if cap is None else f"{whose} takes {cap} encoder sessions"
+    return [Note(f"{device.name} of node {state.nodes.title(device.node)}: {takes}")]
+
+
+def _others(node: NodeBook, device: Device) -> int:
+    condition = node.conditions.get(device.device)
+    return 0 if condition is None else condition.encoder_sessions_others
+
+
+def _elsewhere(state: State, node: NodeBook, book: SeatBook) -> int:
+    """Count the sessions on a node's other GPUs."""
+    ours = sum(each.encoding for each in state.seats.values() if each.seat.node == node.ray.node and each is not book)
+    return ours + sum(_others(node, device) for device in node.gpus if device.device != book.device)

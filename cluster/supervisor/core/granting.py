@@ -1,0 +1,99 @@
+"""What clients are told: which slots they may use now, and why they have none."""
+
+from ...placement.assign.networks import no_dla_for
+from ...placement.model.inventory import Inventory
+from ..state.clients import ClientBook, JobBook
+from ..state.messages import Grants
+from ..state.state import State
+from ..state.stranded import why_stranded
+from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
+from .assigning import promise
+
+__all__ = ["grants_for", "why_not"]
+
+
+def grants_for(state: State, client: str, now_s: float) -> Grants:
+    """Return what a client may use from now on, and remember that it was told."""
+    book = state.clients.get(client)
+    if book is None or state.end:
+        dead = frozenset() if book is None else _dead(state, book)
+        return Grants({}, dead=dead, hopeless=state.end, what_next=_START_ANEW)
+    everybody = state.clients.jobs()
+    never, what_next = _why_never(state, now_s)
+    for job in book.jobs.values():
+        if state.is_recovering(now_s):
+            job.promise({worker: slots for worker, slots in job.held.items() if state.is_live(worker)})
+        else:
+            job.promise(promise(job, state.targets, state.seats, everybody))
+    return Grants(
+        slots={name: dict(job.promised) for name, job in book.jobs.items()},
+        dead=_dead(state, book),
+        capacity_slots=state.capacity_slots,
+        waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
+        refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
+        broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
+        hopeless=never,
+        what_next=what_next,
+    )
+
+
+def _dead(state: State, book: ClientBook) -> frozenset[str]:
+    return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
+
+
+def why_not(state: State, job: JobBook) -> str:
+    """Say why a job has nothing."""
+    refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
+    if job.key in state.stranded:
+        return state.stranded[job.key].reason
+    meant = [state.seats[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if meant and all(book.state is SeatState.RESERVING for book in meant):
+        return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
+    if meant:
+        return "its workers are on their way, or other jobs have not yet left them"
+    return refused[0] if refused else "nothing is free"
+
+
+def _why_refused(state: State, job: JobBook) -> str:
+    """Say why a job that runs a network never can: every node has been probed, and none has a DLA for it."""
+    nodes = list(state.nodes)
+    if job.demand.dlas is None or not nodes or not all(node.has_answered for node in nodes):
+        return ""
+    return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
+
+
+def _why_broken(state: State, job: JobBook, now_s: float) -> str:
+    """Say why a job gets nothing that only GPUs, or DLAs, can do: they rest in quarantine, or none came; "" else."""
+    dlas = job.demand.dlas
+    if dlas is not None:
+        books = [book for book in state.seats.values() if book.seat.dla is not None]
+        return _why_all_rest([book for book in books if not dlas or book.seat.dla in dlas], "DLA's worker process")
+    if not job.demand.needs_devices:
+        return ""
+    gpus = [book for book in state.seats.values() if book.seat.takes_gpu]
+    return _why_all_rest(gpus, "GPU's worker process") or why_stranded(state, job, now_s)
+
+
+def _why_all_rest(books: list[SeatBook], whose: str) -> str:
+    if not books or any(book.state is not SeatState.QUARANTINED for book in books):
+        return ""
+    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(books[0].reason)}"
+
+
+def _why_never(state: State, now_s: float) -> tuple[str, str]:
+    """Say why nothing will ever come, and what to do about it; "" while something may."""
+    has_processor = any(node.ray.cores for node in state.nodes)
+    if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
+        return "the Ray cluster has no node with a CPU", _ADD_A_NODE
+    processors = [book for book in state.seats.values() if book.seat.is_processor]
+    died = _why_all_rest(processors, "worker process")
+    return (died, _FIND_THE_CAUSE) if died else ("", "")
+
+
+_ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
+_FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
+_START_ANEW = "Open a new fleet."
+
+
+def _cause(reason: str) -> str:
+    return reason.partition("in a row: ")[2] or reason

@@ -1,0 +1,174 @@
+"""What a supervisor makes of polls: each Xid does what its rule says, and devices get their conditions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...placement.model.inventory import Device, DeviceState
+from ...probes.gpus.live_health import DeviceHealth
+from ...probes.report.absence import known
+from ...probes.report.gpu_identity import on_node
+from ...probes.report.xids import XidAction, worst_action, xid_rule
+from ..state.conditions import Condition, OwnLoad, next_condition, unseen
+from ..state.events import Effect, HealthSeen, HealthUnseen, Note, Probe
+from ..state.nodes import NodeBook
+from ..state.state import Planner, State
+from ..state.worker_slots import SeatBook, SeatState
+
+if TYPE_CHECKING:
+    from ...probes.report.engines import Engine
+
+__all__ = ["forget_xids", "probe_passed", "see_health", "unsee_health"]
+
+UNSEEN_POLLS = 3
+"""So many polls in a row may fail before what others use is forgotten."""
+
+
+def see_health(state: State, planner: Planner, event: HealthSeen, now_s: float) -> list[Effect]:
+    """Take in a poll of a node."""
+    book = state.nodes.get(event.node)
+    if book is None:
+        return []
+    before = book.node
+    book.unseen_polls, book.unseen_reason = 0, ""
+    effects = _probe_changed(book, event.devices, now_s)
+    for device in book.gpus:
+        seen = _found(event.devices, device)
+        if seen is None and device.device in book.conditions:
+            book.conditions[device.device] = unseen(book.conditions[device.device])
+        elif seen is not None:
+            seats = [each for each in state.seats.values() if each.seat.node == device.node and each.seat.takes_gpu]
+            own = _own_load(state, planner, device, seats, event.fps)
+            effects += _heed_xids(state, book, device, seen.health.xids, seats)
+            condition = _next(book, device, seen, own, now_s)
+            effects += _sickness(state, device, book.conditions.get(device.device), condition)
+            book.conditions[device.device] = condition
+    if book.node != before:
+        state.is_settled = False
+    return effects + _probe_recovered(book, now_s)
+
+
+def unsee_health(state: State, event: HealthUnseen) -> list[Effect]:
+    """Take in that a node could not be polled; after several times, what others use there is not known any more."""
+    book = state.nodes.get(event.node)
+    if book is None:
+        return []
+    is_news = not book.unseen_polls
+    book.unseen_polls, book.unseen_reason = book.unseen_polls + 1, event.reason
+    if book.unseen_polls == UNSEEN_POLLS:
+        book.conditions = {name: unseen(condition) for name, condition in book.conditions.items()}
+        state.is_settled = False
+    name = state.nodes.title(event.node)
+    return [Note(f"the GPUs of node {name} could not be polled: {event.reason}")] if is_news else []
+
+
+def probe_passed(book: NodeBook) -> None:
+    """Let devices that have recovered work again: their node has passed a probe."""
+    book.conditions = {name: replace(each, sick=each.trouble) for name, each in book.conditions.items()}
+
+
+def forget_xids(book: NodeBook) -> bool:
+    """Trust a node's devices again after a user has reset them; return whether any was not trusted."""
+    had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
+    book.lost = ""
+    book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}
+    return had_any
+
+
+def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
+    """Have a node probed again, once, where a poll shows other devices than the probe did: a GPU was cut meanwhile."""
+    seen = [each for device in book.gpus if (each := _found(polled, device)) is not None]
+    gone = {device.device for device in book.gpus if _found(polled, device) is None}
+    came = {known(each.uuid, str(each.index)) for each in polled if each not in seen}
+    before, unmatched = book.unmatched, frozenset(gone | came)
+    if book.is_probing(now_s):
+        return []
+    book.unmatched = unmatched
+    if unmatched <= before:
+        return []
+    book.begin_probe(now_s)
+    return [Probe(book.ray.node, again=True)]
+
+
+def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
+    """Return the poll of a device of the inventory, by the name that it has there (``gpu_identity``)."""
+    for seen in devices:
+        names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
+        if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:
+            return seen
+    return None
+
+
+def _next(book: NodeBook, device: Device, seen: DeviceHealth, own: OwnLoad, now_s: float) -> Condition:
+    before = book.conditions.get(device.device)
+    kept = () if before is None else before.xids
+    grave = tuple(xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE)
+    return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s)
+
+
+def _sickness(state: State, device: Device, before: Condition | None, after: Condition) -> list[Effect]:
+    if after.sick and after.sick != ("" if before is None else before.sick):
+        return [Note(f"{_named(state, device)} gets no new work: {after.sick}")]
+    return []
+
+
+_GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
+
+
+def _heed_xids(
+    state: State, book: NodeBook, device: Device, xids: tuple[int, ...], seats: list[SeatBook]
+) -> list[Effect]:
+    """Do what new Xids ask for; the device's own quarantine is in its condition."""
+    if not xids:
+        return []
+    worst = worst_action(xids)
+    if worst is XidAction.DRAIN_NODE and not book.lost:
+        book.lost = f"{device.name} raised Xid {next(xid for xid in xids if xid_rule(xid).action is worst)}"
+    killing = next((xid for xid in xids if xid_rule(xid).action is XidAction.RESTART_WORKER), None)
+    for seat in seats if killing is not None else ():
+        if seat.device == device.device and seat.state is SeatState.READY and not seat.worn:
+            seat.worn = f"its GPU raised Xid {killing}"
+            state.is_settled = False
+    rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
+    name = _named(state, device)
+    return [Note(f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}") for rule in rules]
+
+
+def _own_load(
+    state: State, planner: Planner, device: Device, seats: list[SeatBook], fps: Mapping[str, float]
+) -> OwnLoad:
+    here = [seat for seat in seats if seat.device == device.device and seat.state is SeatState.READY]
+    starting = any(seat.state is SeatState.STARTING for seat in seats)
+    parts: dict[Engine, float] = {}
+    sessions, is_working = 0, False
+    for seat in here:
+        is_working = is_working or fps.get(seat.worker, 0.0) > 0
+        for job in state.clients.jobs():
+            if not job.occupies(seat.worker):
+                continue
+            held = job.held.get(seat.worker, 0)
+            is_working = is_working or held > 0
+            lanes = [each for each in state.placement.lanes if each.job == job.key and each.device == device.device]
+            kinds = lanes[0].kinds if lanes else ()
+            sessions += held * sum(kind.is_nvenc for kind in kinds)
+            speed_fps = fps.get(seat.worker, 0.0)
+            for engine, part in planner.engine_parts(job.demand, device, speed_fps, kinds).items():
+                parts[engine] = max(parts.get(engine, 0.0), part)
+    return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)
+
+
+def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
+    """Have a node probed again whose device was sick and seems well again: it may work once it has passed."""
+    waits = any(each.sick and not each.trouble for each in book.conditions.values())
+    stale = any(
+        device.state is DeviceState.QUARANTINED and (each := book.conditions.get(device.device)) and not each.trouble
+        for device in book.gpus
+    )
+    if not (waits or stale) or book.is_probing(now_s):
+        return []
+    book.begin_probe(now_s)
+    return [Probe(book.ray.node, again=True)]
+
+
+def _named(state: State, device: Device) -> str:
+    return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"

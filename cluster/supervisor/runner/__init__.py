@@ -1,0 +1,1 @@
+"""The supervisor's process: carries decisions out on Ray."""

@@ -1,0 +1,150 @@
+"""A client's way to its supervisor: in its own process, or the cluster's actor."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ...placement.model.demand import Demand
+from ...placement.model.policy import Policy
+from ...placement.model.preview import Prospect
+from ..state.messages import ClientReport, Grants
+from ..state.settings import SupervisorSettings
+from .actor import SUPERVISOR, SupervisorActor
+from .runner import Shell
+
+__all__ = ["ActorLink", "Link", "LocalLink"]
+
+
+class Link(ABC):
+    """Carries reports to a supervisor and grants back. Whatever goes wrong on the way is raised as it is."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Reach the supervisor; make one if there is none. May be called again after a failure."""
+
+    @abstractmethod
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Say what the client wants and holds; hear what it may use."""
+
+    @abstractmethod
+    async def depart(self, client: str) -> None:
+        """Say goodbye."""
+
+    @abstractmethod
+    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+        """Return what to call a worker by."""
+
+    @abstractmethod
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+
+    @abstractmethod
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Ask where a demand would be placed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave; a supervisor of this process's own ends with all its workers. Idempotent."""
+
+
+class LocalLink(Link):
+    """To a supervisor in this process."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._opened = False
+
+    async def open(self) -> None:
+        """Start it."""
+        if not self._opened:
+            self._opened = True
+            await self._shell.open()
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Tell it and hear it."""
+        return await self._shell.renew(report, wait_s)
+
+    async def depart(self, client: str) -> None:
+        """Say goodbye."""
+        self._shell.depart(client)
+
+    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+        """Return what to call a worker by."""
+        return self._shell.handle(worker)
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Leave it to whoever has the workers."""
+        return self._shell.send(content)
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Ask it: no node joins a supervisor of this process's own."""
+        return self._shell.prospect(demand, nodes_may_join=False)
+
+    async def close(self) -> None:
+        """End it, and all its workers."""
+        await self._shell.close("the pool was closed")
+
+
+class ActorLink(Link):
+    """To the cluster's supervisor, which is made if there is none."""
+
+    def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._actor: Any = None
+
+    async def open(self) -> None:
+        """Find the supervisor, or make one."""
+        self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Tell it and hear it."""
+        grants: Grants = await self._actor.renew.remote(report, wait_s)
+        return grants
+
+    async def depart(self, client: str) -> None:
+        """Say goodbye."""
+        await self._actor.depart.remote(client)
+
+    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+        """Find a worker by its name."""
+        from .ray_backend import worker_handle  # noqa: PLC0415 - never before Ray is needed
+
+        return await asyncio.to_thread(worker_handle, worker)
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put them into Ray's object store."""
+        import ray  # noqa: PLC0415 - never before it is needed
+
+        return ray.put(content)
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Ask it."""
+        prospect: Prospect = await self._actor.prospect.remote(demand)
+        return prospect
+
+    async def close(self) -> None:
+        """Leave it running: others use it too."""
+
+
+def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    """Return the handle of the cluster's supervisor; the arguments count only if it has to be made."""
+    import ray  # noqa: PLC0415 - never before it is needed
+
+    from ...ray.private_ray import NAMESPACE  # noqa: PLC0415
+
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "name": SUPERVISOR,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": CALLS_AT_ONCE,
+    }
+    return ray.remote(SupervisorActor).options(**options).remote(settings, policy)
+
+
+CALLS_AT_ONCE = 10_000
+"""Every client keeps a call waiting for news."""

@@ -1,0 +1,96 @@
+"""Has every node's GPUs polled again and again, and tells what came of it: part of the shell around the core."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
+from typing import Any
+
+from ...probes.report.absence import NotApplicable
+from ...ray.ray_words import first_line
+from ..state.events import Event, HealthSeen, HealthUnseen
+from ..state.settings import SupervisorSettings
+from ..state.state import State
+from .backend import Hands
+
+__all__ = ["Polling"]
+
+RESTS_MAX = 60
+"""A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, and at least after so many."""
+
+
+class Polling:
+    """Polls nodes.
+
+    Args:
+        hands: what asks.
+        state: says which nodes there are, and whose processes run on them.
+        settings: how often.
+        feed: takes what came of it.
+        spawn: runs something beside this.
+        clock: monotonic seconds.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self,
+        hands: Hands,
+        state: State,
+        settings: SupervisorSettings,
+        *,
+        feed: Callable[[Event], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._hands = hands
+        self._state = state
+        self._settings = settings
+        self._feed = feed
+        self._spawn = spawn
+        self._clock = clock
+        self._sleep = sleep
+        self._fps: dict[str, float] = {}
+        self._next_s: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            await self._sleep(self._settings.health_s)
+            for book in self._state.nodes:
+                node = book.ray.node
+                if not book.is_polled:
+                    self._spawn(self._hands.stop_polling(node))
+                elif self._clock() >= self._next_s.get(node, 0.0):
+                    self._next_s[node] = inf  # until this poll has ended
+                    self._spawn(self._poll(node))
+
+    def note_speed(self, worker: str, fps: float) -> None:
+        """Keep the most that a worker gave since its device was polled, while the device decoded."""
+        self._fps[worker] = max(fps, self._fps.get(worker, 0.0))
+
+    def forget(self, worker: str) -> None:
+        """Forget a worker that is gone."""
+        self._fps.pop(worker, None)
+
+    async def _poll(self, node: str) -> None:
+        here = [
+            (book.worker, book.facts)
+            for book in self._state.seats.values()
+            if book.seat.node == node and book.facts is not None
+        ]
+        fps = {worker: self._fps.pop(worker, 0.0) for worker, _ in here}
+        event = await self._ask(node, tuple(facts.pid for _, facts in here), fps)
+        failures = self._failures[node] = self._failures.get(node, 0) + 1 if isinstance(event, HealthUnseen) else 0
+        self._next_s[node] = self._clock() + (min(2**failures, RESTS_MAX) - 1) * self._settings.health_s
+        self._feed(event)
+
+    async def _ask(self, node: str, pids: tuple[int, ...], fps: dict[str, float]) -> HealthSeen | HealthUnseen:
+        limit_s = self._settings.health_limit_s
+        try:
+            found = await asyncio.wait_for(self._hands.poll(node, pids), limit_s)
+        except TimeoutError:
+            return HealthUnseen(node, f"no answer within {limit_s:g} s")
+        except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
+            return HealthUnseen(node, first_line(error))
+        return HealthUnseen(node, found.reason) if isinstance(found, NotApplicable) else HealthSeen(node, found, fps)

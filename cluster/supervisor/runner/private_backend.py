@@ -1,0 +1,125 @@
+"""A supervisor's hands on a private Ray.
+
+Nothing outlives it and no other program reserves there: workers are ordinary actors, and end with this process.
+
+This module imports ray: import it only where the environment that Ray reads then is settled.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ray
+
+from ...placement.model.inventory import Node
+from ...probes.report.device_report import DeviceKind
+from ...survey.known_gpus import NO_GPUS, KnownGpus
+from ...worker.facts import WorkerFacts
+from ..state.events import Order, Reserve, Start
+from ..state.messages import FoundWorker, RayNode
+from .ray_calls import ProbeNode, RayCalls, share_of_gpu
+
+__all__ = ["PrivateHands"]
+
+
+class PrivateHands(RayCalls):
+    """Hands on a Ray that is ours alone.
+
+    Args:
+        slots: pieces of work at a time, whatever cores the machine has.
+        is_alive: whether Ray's own processes still run.
+        probe: probes the machine, where Ray sees a GPU in it that no table knows.
+        gpus: the machine's GPUs: what they are called and known to do, given the node's id.
+        dlas: how many of the machine's DLAs there are to use.
+    """
+
+    def __init__(
+        self,
+        slots: int | None,
+        is_alive: Callable[[], bool],
+        probe: ProbeNode,
+        gpus: Callable[[str], KnownGpus],
+        dlas: int = 0,
+    ) -> None:
+        super().__init__()
+        self._dlas = dlas
+        self._gpus = gpus
+        self._known: KnownGpus | None = None
+        self._probe = probe
+        self._slots = slots
+        self._is_alive = is_alive
+        self._reserved: dict[str, Reserve] = {}
+
+    async def look(self) -> tuple[RayNode, ...]:
+        """Return the one node, with as many cores as slots were asked for."""
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        return (await self._described(alive[0]),) if alive else ()
+
+    async def _described(self, node: dict[str, Any]) -> RayNode:
+        cores = self._slots or int(node["Resources"].get("CPU", 0))
+        known = await self._known_gpus(node)
+        return RayNode(
+            node=node["NodeID"],
+            name=node["NodeManagerHostname"],
+            cores=cores,
+            free_cores=cores - sum(order.cores for order in self._reserved.values()),
+            gpus=int(node["Resources"].get("GPU", 0)),
+            devices=known.devices,
+            shown=known.shown,
+            dlas=self._dlas,
+        )
+
+    async def _known_gpus(self, node: dict[str, Any]) -> KnownGpus:
+        """Return the machine's GPUs; asked once, before the first work, so that even a short job has them."""
+        if self._known is None:
+            has_any = node["Resources"].get("GPU", 0) > 0
+            self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else NO_GPUS
+        return self._known
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Find nothing: a private Ray has no earlier supervisor."""
+        return ()
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Say what is known without asking: this process's codecs are the workers', and the tables have most GPUs."""
+        seen = next(seen for seen in await self.look() if seen.node == node)
+        if not again and all(device.trials for device in seen.devices) and len(seen.devices) >= seen.gpus:
+            return seen.unprobed()
+        probed = await self._probe(node, again=again)
+        gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
+        return replace(seen, devices=gpus, shown=probed.shown).unprobed()
+
+    async def reserve(self, order: Reserve) -> int:
+        """Count it, and reserve nothing with Ray: no other program could take it."""
+        self._reserved[f"{order.seat}:{order.epoch}"] = order
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker process."""
+        reserved = self._reserved[f"{order.seat}:{order.epoch}"]
+        gpus = share_of_gpu(reserved.gpus, reserved.sharers)
+        return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker process."""
+        self._reserved.pop(f"{seat}:{epoch}", None)
+        actor = self._actors.pop(f"{seat}:{epoch}", None)
+        if actor is not None:
+            ray.kill(actor)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back nothing: nothing is reserved."""
+        del in_use
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep nothing: a private Ray has no later supervisor."""
+        del orders
+
+    async def recall(self) -> dict[str, Order]:
+        """Return nothing: a private Ray has no earlier supervisor."""
+        return {}
+
+    def world_is_gone(self) -> str:
+        """Say whether Ray itself has ended."""
+        return "" if self._is_alive() else "Ray itself ended: one of its own processes died"

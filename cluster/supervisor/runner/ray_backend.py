@@ -1,0 +1,201 @@
+"""A supervisor's hands on a Ray cluster: placement groups, named actors, the node table.
+
+Workers and reservations are detached and carry their seat and epoch as names, so that they outlive the supervisor and
+the next one finds them.
+
+This module imports ray: import it only where the environment that Ray reads then is settled.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgpack
+import ray
+from ray.util import list_named_actors
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from ...placement.model.inventory import Node
+from ...ray.private_ray import NAMESPACE
+from ...ray.ray_internals import draining_nodes, free_resources_by_node, keep_in_cluster, kept_in_cluster
+from ...worker.facts import WorkerFacts
+from ..state.events import Order, Reserve, Start
+from ..state.gpu_bundles import GpuBundles, reserve_on
+from ..state.messages import FoundWorker, RayNode
+from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
+
+__all__ = ["ClusterHands", "live_nodes", "recall_orders", "worker_handle"]
+
+WORKER_PREFIX = "codecfleet-worker "
+BUNDLE_PREFIX = "codecfleet-bundle "
+MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
+"""Ray's label of a node that its cloud may take away at any moment."""
+ORDERS_KEY = "codecfleet/orders"
+ADOPT_LIMIT_S = 5.0
+
+
+def worker_handle(worker: str) -> Actor:
+    """Return Ray's handle of a worker of a cluster, from anywhere in it.
+
+    Raises:
+        ValueError: there is no such worker alive.
+    """
+    return ray.get_actor(WORKER_PREFIX + worker, NAMESPACE)
+
+
+class ClusterHands(RayCalls):
+    """Hands on a cluster that others use too.
+
+    Args:
+        fence_s: how long a worker lives that nobody renews.
+        probe: probes a node by its id.
+    """
+
+    def __init__(self, fence_s: float, probe: ProbeNode) -> None:
+        super().__init__()
+        self._fence_s = fence_s
+        self._probe = probe
+        self._bundles: dict[str, PlacementGroup] = {}
+        self._shared = GpuBundles()
+        self._sizes: dict[str, tuple[int, float]] = {}
+
+    async def look(self) -> tuple[RayNode, ...]:
+        """Return the live nodes, with what nobody has reserved."""
+        return await asyncio.to_thread(live_nodes)
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return the workers that an earlier supervisor left, and give back reservations that hold none."""
+        named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
+        names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
+        workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
+        reserved = frozenset(await asyncio.to_thread(_reserved_workers))
+        adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
+        found = [worker for worker in adopted if worker is not None]
+        await self.sweep(frozenset(f"{worker.seat}:{worker.epoch}" for worker in found))
+        return tuple(found)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back every reservation that belongs to no worker in use: made too late, or not given back in time."""
+        for worker in await asyncio.to_thread(_reserved_workers):
+            if worker not in in_use:
+                await self._give_back(worker)
+        await self._shared.sweep({*in_use, *self._sizes})
+
+    async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
+        try:
+            self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
+            facts = await asyncio.wait_for(self._call(worker, "facts"), ADOPT_LIMIT_S)
+        except Exception:  # noqa: BLE001 - it is dead or as good as dead; its clients will hear so
+            await self._kill(worker)
+            return None
+        seat, _, epoch = worker.rpartition(":")
+        return FoundWorker(seat, int(epoch), facts, worker in reserved)
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Probe a node in a Ray task on it."""
+        return await self._probe(node, again=again)
+
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve a bundle on the order's node, detached; return the CPUs in it.
+
+        Where seats share a GPU, it is in a bundle of its own, and the CPUs in another, which holds no worker.
+        """
+        worker = f"{order.seat}:{order.epoch}"
+        self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.sharers))
+        own_gpus = order.gpus if order.sharers == 1 else 0.0
+        bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
+        if order.sharers > 1:
+            await self._shared.reserve(order)
+        if bundle:
+            group = await asyncio.to_thread(reserve_on, order.node, bundle, BUNDLE_PREFIX + worker)
+            self._bundles[worker] = group
+            await group.ready()
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker process in its bundle, detached and named."""
+        worker = f"{order.seat}:{order.epoch}"
+        cores, gpus = self._sizes[worker]
+        shared = self._shared.get(worker)
+        group = shared or self._bundles.get(worker)
+        strategy: Any = (
+            on_ray_node(order.node)
+            if group is None
+            else PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        )
+        options = {
+            "num_cpus": 0 if shared else cores,
+            "num_gpus": gpus,
+            "name": WORKER_PREFIX + worker,
+            "namespace": NAMESPACE,
+            "lifetime": "detached",
+            "scheduling_strategy": strategy,
+        }
+        return await self._create(order, options, cores, self._fence_s)
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker process and give its reservation back, whoever made them."""
+        worker = f"{seat}:{epoch}"
+        try:
+            await self._kill(worker)
+        finally:
+            await self._give_back(worker)
+
+    async def _kill(self, worker: str) -> None:
+        actor = self._actors.pop(worker, None)
+        with suppress(ValueError):  # nobody of that name is alive
+            actor = actor or await asyncio.to_thread(worker_handle, worker)
+            await asyncio.to_thread(ray.kill, actor)
+
+    async def _give_back(self, worker: str) -> None:
+        self._sizes.pop(worker, None)
+        group = self._bundles.pop(worker, None)
+        with suppress(ValueError):  # there is none of that name
+            group = group or await asyncio.to_thread(ray.util.get_placement_group, BUNDLE_PREFIX + worker)
+            await asyncio.to_thread(remove_placement_group, group)
+        await self._shared.give_back(worker, {*self._sizes, *self._actors})
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep them in the cluster itself."""
+        packed = msgpack.packb({node: order.value for node, order in orders.items()})
+        await asyncio.to_thread(keep_in_cluster, ORDERS_KEY, packed)
+
+    async def recall(self) -> dict[str, Order]:
+        """Read them back."""
+        return await recall_orders()
+
+    def world_is_gone(self) -> str:
+        """Say nothing: a cluster that is gone takes the supervisor with it."""
+        return ""
+
+
+def live_nodes() -> tuple[RayNode, ...]:
+    """Return the live nodes of the cluster, with what nobody has reserved."""
+    free = free_resources_by_node()  # where Ray does not tell, a node's whole size stands in
+    draining = draining_nodes()
+    return tuple(
+        RayNode(
+            node=node["NodeID"],
+            name=node["NodeManagerHostname"],
+            cores=int(node["Resources"].get("CPU", 0)),
+            free_cores=int(free.get(node["NodeID"], node["Resources"]).get("CPU", 0)),
+            gpus=int(node["Resources"].get("GPU", 0)),
+            preemptible=(node.get("Labels") or {}).get(MARKET_LABEL) == SPOT,
+            draining=node["NodeID"] in draining,
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    )
+
+
+async def recall_orders() -> dict[str, Order]:
+    """Return what users asked about nodes, as the supervisor keeps it."""
+    packed = await asyncio.to_thread(kept_in_cluster, ORDERS_KEY)
+    return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
+
+
+def _reserved_workers() -> list[str]:
+    table: dict[str, Any] = placement_group_table()
+    names = [entry["name"] for entry in table.values() if entry["state"] != "REMOVED"]
+    return [name.removeprefix(BUNDLE_PREFIX) for name in names if name.startswith(BUNDLE_PREFIX)]

@@ -1,0 +1,128 @@
+"""Calls of Ray actors that every supervisor makes, on a cluster and on a Ray of its own: workers, health agents.
+
+This module imports ray: import it only where the environment that Ray reads then is settled.
+"""
+
+import asyncio
+from typing import Any, Protocol, TypeAlias
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ...placement.model.inventory import Node
+from ...probes.gpus.live_health import DeviceHealth
+from ...probes.report.absence import Maybe
+from ...ray.ray_words import first_line
+from ...survey.health_agent import HealthAgent
+from ...worker.facts import WorkerFacts
+from ...worker.heartbeat import Pulse
+from ...worker.ray_worker import CONTROL, RayWorker
+from ..state.events import Start
+from .backend import Hands
+
+__all__ = ["Actor", "ProbeNode", "RayCalls", "on_ray_node", "share_of_gpu"]
+
+Actor: TypeAlias = Any
+"""Ray's handle of a ``RayWorker``: its methods are made at run time and carry no types."""
+
+
+_AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
+"""A health agent belongs to the supervisor that made it, and ends with it."""
+CONTROL_CALLS = 64
+
+
+def on_ray_node(node: str) -> NodeAffinitySchedulingStrategy:
+    """Return how to start something on a node and on no other."""
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+class ProbeNode(Protocol):
+    """Probes a node of the cluster."""
+
+    async def __call__(self, node: str, *, again: bool) -> Node:
+        """Return the node for the inventory; raises whatever went wrong."""
+        ...
+
+
+def share_of_gpu(gpus: float, sharers: int) -> float:
+    """Return what one of several workers takes of a share of a GPU; Ray counts ten-thousandths."""
+    return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
+
+
+class RayCalls(Hands):
+    """Calls to workers and to health agents; what reserves and starts them is for others."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Actor] = {}
+        self._agents: dict[str, Actor] = {}
+
+    async def death_of(self, seat: str, epoch: int) -> str:
+        """Wait until a worker is dead; return why."""
+        try:
+            await self._call(f"{seat}:{epoch}", "watch")
+        except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises here means that the process is gone
+            return first_line(error)
+        return "it left on its own"
+
+    async def pulse(self, seat: str, epoch: int) -> Pulse:
+        """Ask a worker how it is, and renew it."""
+        found: Pulse = await self._call(f"{seat}:{epoch}", "pulse")
+        return found
+
+    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+        """Have a worker stop whatever it runs for ``client``."""
+        actor = self._actors[f"{seat}:{epoch}"]
+        await actor.abandon.options(concurrency_group=CONTROL).remote(client)
+
+    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Ask the node's health agent; it is made for the first poll, and again after one that failed."""
+        try:
+            if node not in self._agents:
+                make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=on_ray_node(node)).remote
+                self._agents[node] = await asyncio.to_thread(make)
+            found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
+        except BaseException:  # an agent that hangs or is gone is of no use any more
+            await asyncio.shield(self.stop_polling(node))
+            raise
+        return found
+
+    async def stop_polling(self, node: str) -> None:
+        """End the node's health agent."""
+        agent = self._agents.pop(node, None)
+        if agent is not None:
+            await asyncio.to_thread(ray.kill, agent)
+
+    def handle(self, worker: str) -> Actor:
+        """Return Ray's handle of a worker."""
+        return self._actors[worker]
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes into Ray's object store."""
+        return ray.put(content)
+
+    async def _call(self, worker: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
+        return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote()
+
+    async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
+        settings = {
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "concurrency_groups": {CONTROL: CONTROL_CALLS},
+            "enable_task_events": False,
+            **options,
+        }
+        worker = f"{order.seat}:{order.epoch}"
+        make = ray.remote(**settings)(RayWorker).remote
+        actor = await asyncio.to_thread(
+            make,
+            order.slots,
+            takes_gpu=order.takes_gpu,
+            part=order.part,
+            counts_slices=order.counts_slices,
+            dla=order.dla,
+            cores=cores,
+            fence_s=fence_s,
+        )
+        self._actors[worker] = actor
+        facts: WorkerFacts = await self._call(worker, "facts")
+        return facts

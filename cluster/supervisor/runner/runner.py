@@ -1,0 +1,410 @@
+"""Carries out what the core decides, and tells it what came of it: the async shell around ``core.Core``.
+
+All of it runs on one event loop. The same shell runs in the cluster's supervisor actor, and in a process that has an
+embedded Ray to itself.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...placement.model.demand import Demand
+from ...placement.model.preview import Prospect
+from ...ray.ray_words import first_line
+from ...worker.heartbeat import Pulse, speed_between
+from ..core.core import Core
+from ..core.granting import grants_for
+from ..state.events import (
+    Abandon,
+    Asked,
+    Departed,
+    Died,
+    Effect,
+    Encoding,
+    Ended,
+    Event,
+    Found,
+    Measured,
+    NodesSeen,
+    Note,
+    NotReserved,
+    Order,
+    Probe,
+    Probed,
+    ProbeFailed,
+    Remember,
+    Renewed,
+    Reserve,
+    Reserved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Ticked,
+    Worn,
+)
+from ..state.messages import ClientReport, Grants
+from ..state.settings import SupervisorSettings
+from ..state.worker_slots import SeatState
+from ..status.status import Status, status_of
+from .backend import Hands
+from .polling import Polling
+
+__all__ = ["Shell"]
+
+TICK_S = 0.25
+LOOK_S = 1.0
+"""How often the node table is read; that costs 0.4 ms."""
+PULSE_S = 2.0
+PROBE_LIMIT_S = 150.0
+SWIFT_S = 0.005
+RESTS_PER_WORK = 5
+"""A conclusion that takes longer than that is drawn so seldom that most of the time is left for answering."""
+SWEEP_LOOKS = 60
+ANSWERS_PER_EPOCH = 1_000_000
+FAREWELL_S = 5.0
+"""How long workers may take to be stopped when all of it closes."""
+PROBE_WAIT_S = 10.0
+"""How long a question waits for the first probe of GPUs; shorter than clients wait for an answer."""
+PROBE_LOOK_S = 0.1
+LOG_LINES = 1000
+
+_log = logging.getLogger("codecfleet.supervisor")
+
+
+class Shell:
+    """A running supervisor.
+
+    Args:
+        hands: what it acts with.
+        core: what decides.
+        settings: how patient to be.
+        clock: monotonic seconds; the core's clock too.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self,
+        hands: Hands,
+        core: Core,
+        settings: SupervisorSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._hands = hands
+        self._core = core
+        self._settings = settings
+        self._clock = clock
+        self._sleep = sleep
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._conclusion: asyncio.TimerHandle | None = None
+        self._concluded = asyncio.Event()
+        self._news = asyncio.Event()
+        self._rest_until_s = 0.0
+        self._recovering = False
+        self._waiting: dict[str, asyncio.Event] = {}
+        self._told: dict[str, Grants] = {}
+        # Later than those of any supervisor before this one, whose epochs began earlier.
+        self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
+        self._pulses: dict[str, tuple[float, Pulse]] = {}
+        self._fps: dict[str, float] = {}
+        self._polling = Polling(
+            hands, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
+        )
+        self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
+        self._idle_since_s = clock()
+
+    async def open(self) -> None:
+        """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
+        self._decide(NodesSeen(await self._hands.look()))
+        self._decide(Found(await self._hands.find()))
+        for node, order in (await self._hands.recall()).items():
+            self.feed(Asked(order, node, is_recalled=True))
+        for book in list(self._core.state.seats.values()):
+            if book.state is SeatState.READY:
+                self._spawn(self._see_die(book.seat.seat, book.epoch))
+        self._spawn(self._tick_for_ever())
+        self._spawn(self._look_for_ever())
+        self._spawn(self._polling.run())
+
+    async def close(self, reason: str) -> None:
+        """Stop every worker, give everything back, and stop."""
+        self.feed(Ended(reason))
+        stopping = [task for task in self._tasks if task.get_name() == "stop"]
+        for task in self._tasks - set(stopping):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=FAREWELL_S)
+
+    def feed(self, event: Event) -> None:
+        """Tell the core what happened, and do what it decides: at once what the event asks for, soon what follows."""
+        self._carry_out(self._decided(partial(self._core.take_in, event)))
+        if self._conclusion is None:
+            rest_s = max(0.0, self._rest_until_s - time.monotonic())
+            self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
+
+    def _decide(self, event: Event) -> None:
+        """Tell the core what happened, and do at once all that follows."""
+        self._carry_out(self._decided(partial(self._core.decide, event)))
+
+    def _conclude(self) -> None:
+        """Draw the conclusions of all events since the last time; more seldom where that takes long."""
+        began_s = time.monotonic()
+        self._conclusion = None
+        is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
+        self._recovering = self._core.state.is_recovering(self._clock())
+        self._carry_out(self._decided(partial(self._core.conclude)))
+        took_s = time.monotonic() - began_s
+        self._rest_until_s = began_s + took_s * RESTS_PER_WORK if took_s > SWIFT_S else 0.0
+        self._concluded.set()
+        self._concluded = asyncio.Event()
+        if is_news:
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
+        """Return what the core decides; a defect in it is told, and costs nothing but this one decision."""
+        try:
+            return decide(self._clock())
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
+            _log.exception("a decision failed")
+            self._log.append((time.time(), f"defect: {first_line(error)}"))
+            return []
+
+    async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
+        """Hear a client; return what it may use, as soon as that changes, a newer report comes, or after ``wait_s``."""
+        concluded = self._concluded
+        self.feed(Renewed(report))
+        self._wake_older(report)
+        await concluded.wait()
+        until_s = self._clock() + wait_s
+        while True:
+            news = self._news
+            book = self._core.state.clients.get(report.client)
+            grants = grants_for(self._core.state, report.client, self._clock())
+            left_s = until_s - self._clock()
+            is_stale = book is None or book.turn > report.turn
+            if is_stale or left_s <= 0 or grants != self._told.get(report.client):
+                return self._tell(report.client, grants)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first(news, report), left_s)
+
+    def _tell(self, client: str, grants: Grants) -> Grants:
+        book = self._core.state.clients.get(client)
+        numbered = replace(grants, number=next(self._numbers))
+        if book is not None:
+            book.told = numbered.number
+            self._told[client] = grants
+        return numbered
+
+    def _wake_older(self, report: ClientReport) -> None:
+        """Let a call of the same client that still waits return: it has been overtaken."""
+        older = self._waiting.pop(report.client, None)
+        if older is not None:
+            older.set()
+
+    async def _first(self, news: asyncio.Event, report: ClientReport) -> None:
+        """Wait for news, or until a newer report of the same client has come."""
+        overtaken = self._waiting.setdefault(report.client, asyncio.Event())
+        waits = [asyncio.ensure_future(event.wait()) for event in (news, overtaken)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+        """Return where a demand would be placed."""
+        return self._core.prospect(demand, nodes_may_join=nodes_may_join)
+
+    async def probed_prospect(self, demand: Demand) -> Prospect:
+        """Return where a demand would be placed on a cluster, which nodes may join at any time.
+
+        One that may be bound to an NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
+        """
+        until_s = self._clock() + PROBE_WAIT_S
+        while demand.chooses_encoder and self._core.is_probing:
+            if self._clock() >= until_s:
+                return Prospect(unknown="the cluster's GPUs are still being probed", is_probing=True)
+            await self._sleep(PROBE_LOOK_S)
+        return self.prospect(demand, nodes_may_join=True)
+
+    def depart(self, client: str) -> None:
+        """Hear a client's goodbye."""
+        self.feed(Departed(client))
+        self._told.pop(client, None)
+        overtaken = self._waiting.pop(client, None)
+        if overtaken is not None:
+            overtaken.set()
+
+    def ask(self, order: Order, node: str) -> bool:
+        """Cordon, drain or open a node as a user asks; False if there is no such node, or several."""
+        known = self._core.state.nodes.find(node) is not None
+        self.feed(Asked(order, node))
+        return known
+
+    def status(self) -> Status:
+        """Return everything a person may want to see."""
+        return status_of(self._core.state, dict(self._fps), tuple(self._log), self._clock())
+
+    def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+        """Return what a client calls a worker by."""
+        return self._hands.handle(worker)
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+        return self._hands.send(content)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long there has been no client and no worker."""
+        return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Note(line):
+                self._log.append((time.time(), line))
+                _log.info("%s", line)
+            case Probe():
+                self._spawn(self._probe(effect))
+            case Reserve():
+                self._spawn(self._reserve(effect))
+            case Start():
+                self._spawn(self._live(effect))
+            case Stop():
+                self._spawn(self._stop(effect), "stop")
+            case Abandon(seat, epoch, client):
+                self._spawn(self._abandon(seat, epoch, client))
+            case Remember(orders):
+                self._spawn(self._hands.remember(orders))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A defect of ours: told, and the supervisor goes on.
+            _log.error("a supervisor task failed", exc_info=error)
+            self._log.append((time.time(), f"defect: {first_line(error)}"))
+
+    async def _probe(self, effect: Probe) -> None:
+        try:
+            node = await asyncio.wait_for(self._hands.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
+            self.feed(ProbeFailed(effect.node, first_line(error)))
+        else:
+            self.feed(Probed(node))
+
+    async def _reserve(self, effect: Reserve) -> None:
+        try:
+            cores = await asyncio.wait_for(self._hands.reserve(effect), self._settings.reserve_limit_s)
+        except TimeoutError:
+            reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
+            self.feed(NotReserved(effect.seat, effect.epoch, reason))
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises is the answer
+            self.feed(NotReserved(effect.seat, effect.epoch, first_line(error)))
+        else:
+            self.feed(Reserved(effect.seat, effect.epoch, cores))
+
+    async def _live(self, effect: Start) -> None:
+        """Live a worker's life: see it start, then wait for its death."""
+        try:
+            facts = await asyncio.wait_for(self._hands.start(effect), self._settings.start_limit_s)
+        except TimeoutError:
+            self._tell_death(effect.seat, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s")
+            return
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises means that it did not come up
+            self._tell_death(effect.seat, effect.epoch, first_line(error))
+            return
+        self.feed(Started(effect.seat, effect.epoch, facts))
+        await self._see_die(effect.seat, effect.epoch)
+
+    async def _see_die(self, seat: str, epoch: int) -> None:
+        self._tell_death(seat, epoch, await self._hands.death_of(seat, epoch))
+
+    def _tell_death(self, seat: str, epoch: int, reason: str) -> None:
+        gone = self._hands.world_is_gone()
+        self.feed(Ended(gone) if gone else Died(seat, epoch, reason))
+
+    async def _stop(self, effect: Stop) -> None:
+        with suppress(Exception):  # what cannot be stopped is out of reach, and fences itself; the sweep gives it back
+            await self._hands.stop(effect.seat, effect.epoch)
+        worker = f"{effect.seat}:{effect.epoch}"
+        self._pulses.pop(worker, None)
+        self._fps.pop(worker, None)
+        self._polling.forget(worker)
+        self.feed(Stopped(effect.seat, effect.epoch))
+
+    async def _abandon(self, seat: str, epoch: int, client: str) -> None:
+        with suppress(Exception):  # a worker that is gone runs nothing
+            await self._hands.abandon(seat, epoch, client)
+
+    async def _tick_for_ever(self) -> None:
+        pulse_at_s = self._clock()
+        while True:
+            await self._sleep(TICK_S)
+            self.feed(Ticked())
+            if not self._core.state.is_idle:
+                self._idle_since_s = self._clock()
+            if self._clock() >= pulse_at_s:
+                pulse_at_s = self._clock() + PULSE_S
+                for book in list(self._core.state.seats.values()):
+                    if book.state is SeatState.READY:
+                        self._spawn(self._feel_pulse(book.seat.seat, book.epoch, book.worker))
+
+    async def _look_for_ever(self) -> None:
+        for look in itertools.count(1):
+            await self._sleep(LOOK_S)
+            with suppress(Exception):  # the node table is out of reach for a moment; what was seen last still holds
+                self.feed(NodesSeen(await self._hands.look()))
+            if look % SWEEP_LOOKS == 0:
+                with suppress(Exception):  # the next sweep gives back what this one could not
+                    await self._hands.sweep(self._workers_in_use())
+
+    def _workers_in_use(self) -> frozenset[str]:
+        unused = (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED)
+        books = self._core.state.seats.values()
+        return frozenset(book.worker for book in books if book.state not in unused)
+
+    async def _feel_pulse(self, seat: str, epoch: int, worker: str) -> None:
+        limit_s, asked_s = self._settings.ping_limit_s, self._clock()
+        try:
+            pulse = await asyncio.wait_for(self._hands.pulse(seat, epoch), limit_s)
+        except TimeoutError:
+            # If much more time has passed than was to be waited, it was this process that stood still.
+            if self._clock() - asked_s < limit_s * 1.5:
+                self._tell_death(seat, epoch, f"it has not answered for {limit_s:g} s")
+            return
+        except Exception:  # noqa: BLE001 - a death is told by ``death_of``
+            return
+        if pulse.worn:
+            self.feed(Worn(seat, epoch, pulse.worn))
+        now_s = self._clock()
+        before_s, before = self._pulses.get(worker, (now_s, pulse))
+        self._pulses[worker] = (now_s, pulse)
+        if now_s <= before_s:
+            return
+        speed = speed_between(before, pulse, now_s - before_s)
+        self._fps[worker] = speed.fps
+        refused_at = pulse.refused_at if pulse.refusals > before.refusals else None
+        if pulse.encoding != before.encoding or refused_at is not None:
+            self.feed(Encoding(seat, epoch, pulse.encoding, refused_at))
+        if pulse.decoding or before.decoding:
+            self._polling.note_speed(worker, speed.fps)
+        if speed.job and speed.fps > 0:
+            self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))

@@ -1,0 +1,84 @@
+"""Joins the core with the placement it decides by."""
+
+from collections.abc import Mapping, Sequence
+
+from ...placement.assign.assignment import place
+from ...placement.assign.networks import place_networks
+from ...placement.model.demand import Demand, EncoderKind
+from ...placement.model.inventory import Device, Inventory, Node
+from ...placement.model.placement import Placement
+from ...placement.model.policy import Policy, load_policy
+from ...placement.nodes.guest_share import with_policy
+from ...placement.rates.device_rates import device_measurement, engine_parts
+from ...placement.rates.rates import learn, start_rates
+from ...placement.rates.software_rates import software_measurement
+from ...probes.report.device_report import DeviceKind
+from ...probes.report.engines import Engine
+from ..core.core import Core
+from ..state.settings import SupervisorSettings
+from ..state.state import Planner
+
+__all__ = ["POLICY_VARIABLE", "PlacingPlanner", "make_core", "policy_from"]
+
+POLICY_VARIABLE = "CODECFLEET_POLICY"
+"""The environment variable that names the policy file for a supervisor that this process has to make."""
+
+
+class PlacingPlanner(Planner):
+    """Plans with ``place``, by rates that begin as documented and follow what workers measure."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.gpu_share = policy.gpu_share
+        self._policy = policy
+        self._rates = start_rates()
+
+    def seen(self, node: Node) -> Node:
+        """Return a node whose vGPUs have the part of their GPU that the policy says."""
+        return with_policy(node, self._policy)
+
+    def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
+        """Return where demands go; networks have the DLAs to themselves, and change nothing for transcodes."""
+        media = place([each for each in demands if each.dlas is None], inventory, self._rates, self._policy)
+        networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
+        return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
+
+    def engine_parts(
+        self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
+    ) -> dict[Engine, float]:
+        """Return which part of a device's engines a job takes at its speed, by the rates that it has to itself."""
+        return engine_parts(self._rates, demand, device, fps, kinds)
+
+    def learn(
+        self,
+        demand: Demand,
+        device: Device,
+        sessions: int,
+        fps: float,
+        *,
+        processor: Device,
+        kinds: tuple[EncoderKind, ...],
+    ) -> None:
+        """Take in what a worker gave while all its sessions worked for one job, and all decoded alike."""
+        if device.kind is DeviceKind.CPU:
+            measurement = software_measurement(self._rates, demand, device, sessions, fps)
+        else:
+            measurement = device_measurement(
+                self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps
+            )
+        if measurement is not None:
+            self._rates = learn(self._rates, measurement)
+
+
+def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> Core:
+    """Return a core that places work by ``policy``."""
+    return Core(PlacingPlanner(policy), settings, first_epoch, now_s)
+
+
+def policy_from(environment: Mapping[str, str]) -> Policy:
+    """Return the policy file that the environment names, or the default.
+
+    Raises:
+        UsageError: the file cannot be read, or makes no sense.
+    """
+    path = environment.get(POLICY_VARIABLE, "")
+    return load_policy(path) if path else Policy()

@@ -1,0 +1,121 @@
+"""The jobs of all clients: what each wants, holds and was promised."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ...placement.model.demand import Demand
+from .messages import ClientReport, JobReport
+
+__all__ = ["ClientBook", "Clients", "JobBook"]
+
+DEPARTED_KEPT = 1024
+
+
+@dataclass(slots=True)
+class JobBook:
+    """One job.
+
+    ``key`` is unique among all clients. ``promised`` is what its client was last told it may use, and ``revoked`` what
+    it was told before and may still believe: until it says that it has heard better.
+    """
+
+    key: str
+    demand: Demand
+    held: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, int] = field(default_factory=dict)
+    revoked: dict[str, int] = field(default_factory=dict)
+
+    def occupies(self, worker: str) -> int:
+        """How many of a worker's slots it may be using: what it holds, or may take up at any moment."""
+        return max(self.held.get(worker, 0), self.promised.get(worker, 0), self.revoked.get(worker, 0))
+
+    def promise(self, promised: dict[str, int]) -> None:
+        """Change what it may use; what that takes back stays its own until its client has heard."""
+        for worker, slots in self.promised.items():
+            if promised.get(worker, 0) < slots:
+                self.revoked[worker] = max(slots, self.revoked.get(worker, 0))
+        self.promised = promised
+
+
+@dataclass(slots=True)
+class ClientBook:
+    """One client and its jobs, by their own names; ``told`` is the number of the last grants it was sent."""
+
+    client: str
+    where: str
+    turn: int
+    seen_s: float
+    told: int = 0
+    jobs: dict[str, JobBook] = field(default_factory=dict)
+
+
+class Clients:
+    """Every client that has been heard of lately."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, ClientBook] = {}
+        self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __iter__(self) -> Iterator[ClientBook]:
+        return iter(self._clients.values())
+
+    def get(self, client: str) -> ClientBook | None:
+        """Return a client, None if it is unknown or expired."""
+        return self._clients.get(client)
+
+    def jobs(self) -> list[JobBook]:
+        """Return every job, in order of its key."""
+        return sorted((job for client in self for job in client.jobs.values()), key=lambda job: job.key)
+
+    def renew(self, report: ClientReport, now_s: float) -> bool:
+        """Take in a report, unless a newer one is known or its client has left; say whether it is any news.
+
+        A job that a report does not name is over.
+        """
+        if report.client in self._departed:
+            return False
+        book = self._clients.get(report.client)
+        if book is None:
+            book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
+        book.seen_s = now_s
+        if report.turn <= book.turn:
+            return False
+        book.turn = report.turn
+        before = {name: (job.demand, job.held) for name, job in book.jobs.items()}
+        has_heard = report.heard >= book.told
+        book.jobs = {
+            said.demand.job: _job(report.client, said, book.jobs.get(said.demand.job), has_heard=has_heard)
+            for said in report.jobs
+        }
+        return before != {name: (job.demand, job.held) for name, job in book.jobs.items()}
+
+    def depart(self, client: str) -> None:
+        """Forget a client that said goodbye; a report of its that is still on its way will not bring it back."""
+        self._departed.append(client)
+        self.forget(client)
+
+    def forget(self, client: str) -> None:
+        """Forget a client and all its jobs, until it is heard of again."""
+        self._clients.pop(client, None)
+
+    def excuse(self, seconds: float) -> None:
+        """Take so many seconds of silence for our own."""
+        for book in self:
+            book.seen_s += seconds
+
+    def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
+        """Return the clients that have not been heard of for too long."""
+        return [book for book in self if now_s - book.seen_s > expiry_s]
+
+
+def _job(client: str, said: JobReport, before: JobBook | None, *, has_heard: bool) -> JobBook:
+    key = f"{client}/{said.demand.job}"
+    book = JobBook(key, replace(said.demand, job=key), dict(said.held))
+    if before is not None:
+        book.promised = before.promised
+        book.revoked = {} if has_heard else before.revoked
+    return book

@@ -1,0 +1,235 @@
+"""The nodes of a cluster as a supervisor sees them: alive or not, probed or not, open for work or not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ...placement.model.inventory import Device, DeviceState, Node, cordoned
+from ...probes.report.device_report import DeviceKind
+from ...probes.report.engines import Engine
+from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
+from .conditions import Condition, with_condition
+from .events import Order
+from .messages import RayNode
+from .worker_slots import Seat, seats_of
+
+__all__ = ["NodeBook", "Nodes", "Place", "places_of"]
+
+PROBE_AGAIN_S = 60.0
+"""A probe that was asked for and has said nothing for this long may be asked for again."""
+
+
+_STATES = {
+    Order.CORDON: DeviceState.CORDONED,
+    Order.DRAIN: DeviceState.DRAINING,
+    Order.UNCORDON: DeviceState.OPEN,
+}
+
+
+NO_UNITS = Units((), {}, counts_slices=False)
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """One live node. ``has_answered`` says that a probe of it has ended, well or badly.
+
+    ``conditions`` are its GPUs' as polls left them, by device. ``lost`` says what drains all of it, "" for nothing.
+    ``unseen_polls`` counts those in a row that failed, for ``unseen_reason``. ``unmatched`` are devices that only its
+    last probe knows, or only its last poll.
+    """
+
+    ray: RayNode
+    probed: Node | None = None
+    order: Order = Order.UNCORDON
+    probing_since_s: float | None = None
+    has_answered: bool = False
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    lost: str = ""
+    unseen_polls: int = 0
+    unseen_reason: str = ""
+    unmatched: frozenset[str] = frozenset()
+    _known_for: tuple[RayNode, Node | None] | None = None
+    _units: Units = NO_UNITS
+    _seats: list[Seat] = field(default_factory=list)
+
+    @property
+    def has_order(self) -> bool:
+        """Whether a user keeps work away from it."""
+        return self.order is not Order.UNCORDON
+
+    def report(self, node: Node) -> None:
+        """Take in what its probes found."""
+        self.probed = node
+        self.probing_since_s = None
+        self.has_answered = True
+
+    def is_probing(self, now_s: float) -> bool:
+        """Whether a probe is under way."""
+        return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
+
+    def begin_probe(self, now_s: float) -> None:
+        """Note that a probe was asked for."""
+        self.probing_since_s = now_s
+
+    @property
+    def state(self) -> DeviceState:
+        """Whether it takes new work: Ray's own drain counts as one of ours."""
+        return DeviceState.DRAINING if self.ray.draining or self.lost else _STATES[self.order]
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """All its GPUs and slices, as they were probed."""
+        known = self.probed or self.ray.unprobed()
+        return tuple(device for device in known.devices if device.kind is not DeviceKind.CPU)
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether its GPUs are to be polled: not while it drains, since a GPU that is watched cannot be reset."""
+        return bool(self.gpus) and self.state is not DeviceState.DRAINING
+
+    @property
+    def seats(self) -> list[Seat]:
+        """The places for worker processes that it has."""
+        self._look_up()
+        return self._seats
+
+    @property
+    def units(self) -> Units:
+        """What each of Ray's GPUs stands for there, by the devices' identities in the cluster."""
+        self._look_up()
+        return self._units
+
+    def _look_up(self) -> None:
+        key = (replace(self.ray, free_cores=0), self.probed)
+        if self._known_for != key:
+            known = self.probed or self.ray.unprobed()
+            self._known_for, self._units = (
+                key,
+                _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus)),
+            )
+            self._seats = seats_of(self.node, self.ray.gpus, self._units)
+
+    @property
+    def node(self) -> Node:
+        """What is known of it, for the inventory: its processor alone until it was probed.
+
+        Ray says how much of it is for Ray: its CPUs, which its owner may have set, and which of its GPUs.
+        """
+        known = self.probed or self.ray.unprobed()
+        reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
+        reason = self.lost or reason
+        devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
+        devices += [self._offered(device) for device in self.gpus]
+        return replace(
+            known, devices=tuple(devices), preemptible=self.ray.preemptible, state=self.state, state_reason=reason
+        )
+
+    def _offered(self, device: Device) -> Device:
+        if self.ray.gpus == 0:
+            return cordoned(device, "Ray was started without GPUs on its node")
+        condition = self.conditions.get(device.device)
+        polled = device if condition is None else with_condition(device, condition)
+        hidden = self.units.hidden.get(device.device)
+        return polled if hidden is None else cordoned(polled, hidden)
+
+    def _processor(self, device: Device) -> Device:
+        return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
+
+    @property
+    def summary(self) -> str:
+        """Say in a few words what it has."""
+        dlas = len(self.node.dlas)
+        return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device is among what Ray gives out: in which unit, and as which part of it."""
+
+    unit: str
+    part: int = 0
+
+
+def places_of(node: NodeBook) -> dict[str, Place]:
+    """Return the place of every GPU and slice of a node: {device: place}.
+
+    What Ray is not thought to give out has a place too, in a unit of its own: a worker may have got it all the same.
+    """
+    offered = {
+        name: Place(f"{node.ray.node}#{number}", part)
+        for number, unit in enumerate(node.units.units)
+        for part, name in enumerate(unit)
+    }
+    return {**{name: Place(name) for name in node.units.hidden}, **offered}
+
+
+def _shown_by(node: Node) -> ShownGpus:
+    """Return the GPUs that a node's devices are or belong to, where NVML was not asked for their names."""
+    devices = [device for device in node.devices if device.kind is not DeviceKind.CPU]
+    gpus = []
+    for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
+        slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)
+        gpus.append(NamedGpu(index=index, uuid=gpu, is_cut=bool(slices), slices=slices))
+    return ShownGpus(tuple(gpus))
+
+
+def _in_cluster(node: Node, units: Units) -> Units:
+    return Units(
+        tuple(tuple(on_node(node.node, name) for name in unit) for unit in units.units),
+        {on_node(node.node, name): reason for name, reason in units.hidden.items()},
+        units.counts_slices,
+    )
+
+
+def _words(device: Device) -> str:
+    if device.kind is DeviceKind.CPU:
+        return f"{device.engines.get(Engine.CPU, 0)} cores"
+    counts = ", ".join(f"{count} {engine.value.upper()}" for engine, count in device.engines.items() if count)
+    share = f", {device.share:.0%} of them" if device.share < 1 and counts else ""
+    return f"{device.name} ({counts or 'no engines'}{share}{', of an unknown share' if device.share_unknown else ''})"
+
+
+class Nodes:
+    """Every live node, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, NodeBook] = {}
+
+    def __iter__(self) -> Iterator[NodeBook]:
+        return iter(self._books.values())
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    def get(self, node: str) -> NodeBook | None:
+        """Return a node by its id, None if it is not alive."""
+        return self._books.get(node)
+
+    def title(self, node: str) -> str:
+        """Return what people call a node: its host's name, with its id where several nodes share a host."""
+        book = self._books.get(node)
+        if book is None:
+            return node
+        alone = sum(other.ray.name == book.ray.name for other in self) == 1
+        return book.ray.name if alone else f"{book.ray.name}[{node[:8]}]"
+
+    def find(self, wanted: str) -> NodeBook | None:
+        """Return the node that a person means: by id, by the beginning of it, or by name; None if none or several."""
+        if wanted in self._books:
+            return self._books[wanted]
+        found = [book for book in self._books.values() if book.ray.name == wanted]
+        found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
+        return found[0] if len(found) == 1 else None
+
+    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
+        """Take in which nodes are alive now; return those that came, those that went, and whether anything changed."""
+        alive = {node.node: node for node in nodes}
+        went = [self._books.pop(name) for name in list(self._books) if name not in alive]
+        came = []
+        changed = bool(went)
+        for name, ray in alive.items():
+            if name not in self._books:
+                self._books[name] = NodeBook(ray)
+                came.append(self._books[name])
+            changed = changed or self._books[name].ray != ray
+            self._books[name].ray = ray
+        return came, went, changed or bool(came)

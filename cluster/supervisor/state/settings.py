@@ -1,0 +1,65 @@
+"""How patient a supervisor is. All times in seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ....errors import UsageError
+
+__all__ = ["IDLE_VARIABLE", "SupervisorSettings", "settings_from"]
+
+IDLE_VARIABLE = "CODECFLEET_IDLE_S"
+"""The environment variable that sets ``idle_release_s`` for a supervisor that this process has to make."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorSettings:
+    """The supervisor's patience, with the defaults of a cluster.
+
+    Attributes:
+        idle_release_s: an unused worker keeps its process and reservation this long; None keeps it for good.
+        client_expiry_s: a client that has not been heard of for this long has lost what it held.
+        recovery_s: after a restart, clients get this long to say what they hold before anything is given to others.
+        node_wait_s: how long jobs wait for a first node with a CPU, on a cluster that is only starting.
+        device_wait_s: how long a job that only GPUs can serve waits for one that can, or that Ray gives.
+        reserve_limit_s: how long a reservation may wait for Ray; then the next attempt takes what is free.
+        start_limit_s: how long a worker process may take to answer; a cold node needs some seconds.
+        ping_limit_s: a worker that has not answered for this long counts as dead: Ray needs 65 s to see a frozen node.
+        quarantine_s: how long a device rests after too many deaths before it is probed; doubles each time.
+        fence_s: a worker that nobody has renewed for this long ends itself.
+        health_s: how often every node's GPUs are polled.
+        health_limit_s: how long a poll may take; the process that polls is then replaced.
+        retire_s: a supervisor without clients and workers ends itself after this long.
+    """
+
+    idle_release_s: float | None = 30.0
+    client_expiry_s: float = 10.0
+    recovery_s: float = 3.0
+    node_wait_s: float = 30.0
+    device_wait_s: float = 30.0
+    reserve_limit_s: float = 10.0
+    start_limit_s: float = 60.0
+    ping_limit_s: float = 20.0
+    quarantine_s: float = 30.0
+    fence_s: float = 60.0
+    health_s: float = 10.0
+    health_limit_s: float = 30.0
+    retire_s: float = 600.0
+
+
+def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
+    """Return a cluster's settings, as the environment changes them.
+
+    Raises:
+        UsageError: a variable holds no number of seconds.
+    """
+    text = environment.get(IDLE_VARIABLE, "")
+    if not text:
+        return SupervisorSettings()
+    try:
+        idle_s = float(text)
+    except ValueError:
+        idle_s = -1.0
+    if not 0 <= idle_s < float("inf"):
+        message = f"{IDLE_VARIABLE} is no number of seconds: {text}"
+        raise UsageError(message, "Leave it unset for 30 seconds.")
+    return replace(SupervisorSettings(), idle_release_s=idle_s)

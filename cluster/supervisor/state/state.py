@@ -1,0 +1,116 @@
+"""Everything a supervisor knows, and the small questions it answers about it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...placement.model.caps import KnownCaps
+from ...placement.model.demand import Demand, EncoderKind
+from ...placement.model.inventory import Device, Inventory, Node
+from ...placement.model.placement import Placement
+from ...probes.report.engines import Engine
+from .clients import Clients
+from .nodes import Nodes
+from .settings import SupervisorSettings
+from .worker_slots import SeatBook, SeatState, seat_of
+
+__all__ = ["Planner", "State", "Stranded"]
+
+
+class Planner(ABC):
+    """Where demands go, and what is learnt on the way: the one thing that a supervisor is given to decide by."""
+
+    gpu_share: float
+    """The part of a GPU that a reservation books."""
+
+    @abstractmethod
+    def seen(self, node: Node) -> Node:
+        """Return a node that was probed, with what the cluster's owner says of its devices."""
+
+    @abstractmethod
+    def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
+        """Return where demands go."""
+
+    @abstractmethod
+    def engine_parts(
+        self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
+    ) -> dict[Engine, float]:
+        """Return which part of each kind of a device's engines ``fps`` source frames a second of ``demand`` take."""
+
+    @abstractmethod
+    def learn(
+        self,
+        demand: Demand,
+        device: Device,
+        sessions: int,
+        fps: float,
+        *,
+        processor: Device,
+        kinds: tuple[EncoderKind, ...],
+    ) -> None:
+        """Take in that ``sessions`` sessions for ``demand`` on ``device`` gave so many frames a second together.
+
+        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are who encoded.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """Since when a job can get nothing, and why."""
+
+    since_s: float
+    reason: str
+
+
+@dataclass(slots=True)
+class State:
+    """What is known, and what was concluded from it last.
+
+    ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
+    only when that changes. ``unservable`` says which jobs could not be placed if they were alone, and why; ``stranded``
+    which can get nothing, and since when. ``is_settled`` says that nothing has changed since that would call for
+    another look. ``processor_seen_s`` is when a node with a CPU was last alive, ``ticked_s`` when time was last told.
+    Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    """
+
+    settings: SupervisorSettings
+    epoch: int
+    recovering_until_s: float
+    processor_seen_s: float
+    ticked_s: float
+    nodes: Nodes = field(default_factory=Nodes)
+    seats: dict[str, SeatBook] = field(default_factory=dict)
+    clients: Clients = field(default_factory=Clients)
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    unservable: dict[str, str] = field(default_factory=dict)
+    stranded: dict[str, Stranded] = field(default_factory=dict)
+    placement: Placement = field(default_factory=lambda: Placement((), ()))
+    placed_for: tuple[tuple[Demand, ...], Inventory] | None = None
+    caps: KnownCaps = field(default_factory=KnownCaps)
+    capacity_slots: int = 0
+    is_settled: bool = False
+    end: str = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no client, and nothing that was reserved."""
+        in_use = (SeatState.RESERVING, SeatState.STARTING, SeatState.READY, SeatState.LEAVING)
+        return not len(self.clients) and not any(book.state in in_use for book in self.seats.values())
+
+    def is_recovering(self, now_s: float) -> bool:
+        """Tell whether clients still keep what they say they hold, after a restart."""
+        return now_s < self.recovering_until_s
+
+    @property
+    def has_any_worker(self) -> bool:
+        """Whether a worker of ours is up that could transcode, or is coming up whatever others have reserved."""
+        return any(book.could_transcode for book in self.seats.values())
+
+    def is_live(self, worker: str) -> bool:
+        """Tell whether a worker of this name, epoch included, is up."""
+        book = self.seats.get(seat_of(worker))
+        return book is not None and book.state is SeatState.READY and book.worker == worker
+
+    def named(self, book: SeatBook) -> str:
+        """Return what people call a seat."""
+        return f"worker {self.nodes.title(book.seat.node)}/{book.seat.seat.rpartition('/')[2]}"

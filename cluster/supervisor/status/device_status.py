@@ -1,0 +1,120 @@
+"""How a device is, for ``codecfleet status``: plain values, each with its reason where there is none."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...placement.model.inventory import Device
+from ...probes.gpus.live_health import DeviceHealth, VgpuLoad
+from ...probes.node.device_values import Said, health_values, licence_values
+from ...probes.report.engines import Engine
+from ..state.conditions import Condition, use_of
+from ..state.nodes import NodeBook
+
+if TYPE_CHECKING:
+    from ...probes.report.device_report import MemoryUse
+
+__all__ = ["DeviceStatus", "device_status"]
+
+FULL_PERCENT = 100
+NOT_POLLED = "it has not been polled yet"
+_ENGINES = (Engine.NVDEC, Engine.NVENC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """A GPU, slice or vGPU as it was polled ``seen_s`` seconds ago; None where it has not been polled.
+
+    ``state`` is open, cordoned, draining or quarantined, for ``reason``. ``use`` has for each kind of engine how busy
+    it is ("percent") and what of that placement counts as others' ("others_percent"); ``memory`` has "total_bytes",
+    "used_bytes" and "others_bytes"; ``encoder_sessions`` "open" and "others". ``told_by`` says how others' use is told
+    from ours. What a device does not tell is None, and ``unknown`` has the reason, by the value's name.
+    """
+
+    node: str
+    device: str
+    name: str
+    state: str
+    reason: str
+    seen_s: float | None
+    told_by: str
+    use: dict[str, dict[str, int | None]]
+    memory: dict[str, int | None]
+    encoder_sessions: dict[str, int | None]
+    throttle: str | None
+    health: dict[str, Any]
+    licence: str | None
+    is_licensed: bool | None
+    scheduler: str | None
+    accounting: bool | None
+    vgpus: tuple[dict[str, Any], ...]
+    unknown: dict[str, str]
+
+
+def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> DeviceStatus:
+    """Return how a device is; ``node`` is what people call its node."""
+    condition = book.conditions.get(device.device)
+    said = Said()
+    seen = None if condition is None else condition.seen
+    if seen is None or book.unseen_reason:
+        said.unknown["poll"] = book.unseen_reason or NOT_POLLED
+    return DeviceStatus(
+        node=node,
+        device=device.device,
+        name=device.name,
+        state=device.state.value,
+        reason=device.state_reason,
+        seen_s=None if condition is None else round(now_s - condition.seen_s, 1),
+        told_by="" if condition is None else condition.told_by.value,
+        use={} if condition is None else {engine.value: _use(said, condition, engine) for engine in _ENGINES},
+        memory={} if condition is None else _memory(said, condition),
+        encoder_sessions={} if condition is None else _sessions(said, condition),
+        throttle=None if seen is None else said.value("throttle", seen.throttle),
+        health={} if condition is None else health_values(said, condition.seen.health, condition.xids),
+        **_virtual(said, seen),
+        unknown=said.unknown,
+    )
+
+
+def _use(said: Said, condition: Condition, engine: Engine) -> dict[str, int | None]:
+    percent = said.value(engine.value, use_of(condition.seen, engine))
+    level = condition.others.get(engine)
+    others = None if percent is None or level is None else round(level.part * FULL_PERCENT)
+    return {"percent": percent, "others_percent": others}
+
+
+def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
+    memory: MemoryUse | None = said.value("memory", condition.seen.memory)
+    if memory is None:
+        return {}
+    others = condition.memory_others_bytes
+    if others is None:
+        said.unknown["memory_others"] = "a worker of ours has it, and the driver does not say how much memory is ours"
+    return {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes, "others_bytes": others}
+
+
+def _sessions(said: Said, condition: Condition) -> dict[str, int | None]:
+    count = said.value("encoder_sessions", condition.seen.encoder_sessions)
+    return {"open": count, "others": None if count is None else condition.encoder_sessions_others}
+
+
+def _virtual(said: Said, seen: DeviceHealth | None) -> dict[str, Any]:
+    if seen is None:
+        return {"licence": None, "is_licensed": None, "scheduler": None, "accounting": None, "vgpus": ()}
+    return {
+        **licence_values(said, seen.licence),
+        "scheduler": said.value("scheduler", seen.scheduler),
+        "accounting": said.value("accounting", seen.accounting),
+        "vgpus": tuple(map(_vgpu, seen.vgpus)),
+    }
+
+
+def _vgpu(vgpu: VgpuLoad) -> dict[str, Any]:
+    said = Said()
+    return {
+        "instance": vgpu.instance,
+        "decoder_percent": said.value("decoder_percent", vgpu.decoder_percent),
+        "encoder_percent": said.value("encoder_percent", vgpu.encoder_percent),
+        "is_licensed": said.value("is_licensed", vgpu.licensed),
+        "accounting": said.value("accounting", vgpu.accounting),
+        "unknown": said.unknown,
+    }

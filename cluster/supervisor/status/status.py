@@ -1,0 +1,137 @@
+"""What a supervisor tells about itself: frozen values for ``codecfleet status``."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...probes.report.device_report import DeviceKind
+from ..core.granting import why_not
+from ..state.clients import JobBook
+from ..state.nodes import NodeBook
+from ..state.state import State
+from ..state.worker_slots import SeatBook
+from .device_status import DeviceStatus, device_status
+
+__all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A node: ``state`` is open, cordoned or draining; ``devices`` reads like "2 cores, L4 (4 NVDEC, 2 NVENC)"."""
+
+    node: str
+    name: str
+    state: str
+    devices: str
+    probed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """The place of a worker: what it does, for whom, and how fast (in source frames a second)."""
+
+    worker: str
+    node: str
+    kind: str
+    state: str
+    since_s: float
+    reason: str
+    pid: int | None
+    device: str
+    slots: int
+    leases: dict[str, int]
+    fps: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job: how many segments it has left, what it may use, what it uses, and why it waits if it does."""
+
+    job: str
+    client: str
+    priority: int
+    segments_left: int
+    granted_slots: int
+    used_slots: int
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything. ``log`` are (seconds since the epoch, line), the oldest first; ``pid`` is the supervisor's own."""
+
+    pid: int
+    host: str
+    nodes: tuple[NodeStatus, ...]
+    devices: tuple[DeviceStatus, ...]
+    workers: tuple[WorkerStatus, ...]
+    jobs: tuple[JobStatus, ...]
+    quarantine: tuple[str, ...]
+    log: tuple[tuple[float, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what JSON holds."""
+        return asdict(self)
+
+
+def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float) -> Status:
+    """Return what is known, in a fixed order."""
+    jobs = state.clients.jobs()
+    workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.seats.items()))
+    return Status(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        nodes=tuple(map(_node, state.nodes)),
+        devices=tuple(
+            device_status(state.nodes.title(node.ray.node), device, node, now_s)
+            for node in state.nodes
+            for device in node.node.devices
+            if device.kind is not DeviceKind.CPU
+        ),
+        workers=workers,
+        jobs=tuple(_job(state, client.where, job) for client in state.clients for job in client.jobs.values()),
+        quarantine=tuple(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
+        log=log,
+    )
+
+
+def _node(node: NodeBook) -> NodeStatus:
+    return NodeStatus(
+        node=node.ray.node,
+        name=node.ray.name,
+        state=node.state.value,
+        devices=node.summary,
+        probed=node.probed is not None,
+    )
+
+
+def _worker(
+    state: State, book: SeatBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
+) -> WorkerStatus:
+    return WorkerStatus(
+        worker=book.seat.seat,
+        node=state.nodes.title(book.seat.node),
+        kind=book.seat.engine,
+        state=book.state.value,
+        since_s=round(now_s - book.since_s, 1),
+        reason=book.reason,
+        pid=None if book.facts is None else book.facts.pid,
+        device=book.device,
+        slots=book.ready_slots or book.seat.slots,
+        leases={job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)},
+        fps=fps.get(book.worker) if book.facts is not None else None,
+    )
+
+
+def _job(state: State, client: str, job: JobBook) -> JobStatus:
+    return JobStatus(
+        job=job.key,
+        client=client,
+        priority=job.demand.priority,
+        segments_left=len(job.demand.segments),
+        granted_slots=sum(job.promised.values()),
+        used_slots=sum(job.held.values()),
+        waits_for="" if job.promised else why_not(state, job),
+    )

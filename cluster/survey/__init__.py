@@ -1,0 +1,1 @@
+"""Asking the nodes of a cluster what they have."""

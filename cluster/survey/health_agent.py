@@ -1,0 +1,46 @@
+"""What polls a node's GPUs on a cluster: a Ray actor without resources, one for each node that has any.
+
+It is apart from the workers because a node is to be polled before it has any, and because a call into a driver may
+hang: then it is killed, and the next poll makes another. Its death harms nothing else.
+``ray`` is not imported here: the class becomes an actor where the supervisor makes it.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ..probes.gpus.health_poll import HealthPoll
+from ..probes.gpus.live_health import DeviceHealth
+from ..probes.report.absence import Maybe
+
+__all__ = ["HealthAgent"]
+
+_PARENT_FIELD = 1
+"""Of /proc/PID/stat, counted from behind the name: state, parent (proc(5))."""
+
+
+class HealthAgent:
+    """Polls the node that it runs on."""
+
+    def __init__(self) -> None:
+        import pynvml  # noqa: PLC0415 - only nodes with GPUs have a use for it
+
+        self._poll = HealthPoll(pynvml)
+
+    def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Return how every device of the node is, or why NVML does not answer.
+
+        Args:
+            pids: processes of ours on this node; their children are ours too.
+        """
+        return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
+
+
+def _children(pids: frozenset[int]) -> Iterator[int]:
+    for entry in Path("/proc").iterdir() if pids else ():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[_PARENT_FIELD]) in pids:
+                yield int(entry.name)

@@ -1,0 +1,44 @@
+"""This machine's GPUs, known at once: by NVML's names, and by the tables of what each model can do."""
+
+import os
+from dataclasses import dataclass, replace
+
+from ..placement.model.inventory import Device, cordoned
+from ..placement.nodes.build import documented_devices
+from ..probes.gpus.child import probe_nvml_in_child
+from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
+from ..probes.report.absence import NotApplicable
+from ..probes.report.gpu_identity import ShownGpus, named, on_node
+
+__all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
+
+NVML_LIMIT_S = 10.0
+EVERY_GPU = 1 << 10
+"""More than a machine has: whatever is not among them is hidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpus:
+    """A machine's GPUs and slices, and what a private Ray of this process is shown of them."""
+
+    devices: tuple[Device, ...]
+    shown: ShownGpus | None
+
+
+NO_GPUS = KnownGpus((), None)
+
+
+def known_gpus(node: str) -> KnownGpus:
+    """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
+    nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
+    if isinstance(nvml, NotApplicable):
+        return NO_GPUS
+    gpus = tuple(map(named, nvml.devices))
+    shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))
+    hidden = {on_node(node, name): reason for name, reason in shown.units(EVERY_GPU).hidden.items()}
+    devices = (_as_shown(device, hidden.get(device.device)) for device in documented_devices(nvml, node))
+    return KnownGpus(tuple(devices), replace(shown, cuda=shown.for_ray or shown.cuda))
+
+
+def _as_shown(device: Device, hidden: str | None) -> Device:
+    return device if hidden is None else cordoned(device, hidden)

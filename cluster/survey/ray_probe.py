@@ -1,0 +1,44 @@
+"""Probes a node of a Ray cluster: the same code as ``codecfleet doctor``, in a task on that node."""
+
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..placement.model.inventory import Node
+from ..placement.nodes.build import node_of_report
+from ..probes.node.probe import probe_node
+from ..probes.node.report import NodeReport, pack, unpack
+from ..ray.ray_internals import cuda_visible_to_node
+
+__all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
+
+PROBE_LIMIT_S = 150.0
+"""For everything: a cold node first starts a process and imports our code."""
+OWN_LIMIT_S = 100.0
+"""What the probes themselves may take."""
+
+
+def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the one argument of a Ray task
+    return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node()
+
+
+async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
+    """Return what the probes find on a node, by its Ray id; whatever Ray raises is raised as it is."""
+    return (await _probed(node, fresh=fresh))[0]
+
+
+async def _probed(node: str, *, fresh: bool) -> tuple[NodeReport, str | None]:
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "max_retries": 0,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+    packed, cuda_visible = await ray.remote(**options)(_probe_here).remote(fresh)
+    return unpack(packed), cuda_visible
+
+
+async def probe_ray_node(node: str, *, again: bool) -> Node:
+    """Return a node for the inventory, under its Ray id."""
+    report, cuda_visible = await _probed(node, fresh=again)
+    return node_of_report(report, node=node, cuda_visible=cuda_visible)

@@ -1,0 +1,1 @@
+"""The process on a device, as a Ray actor."""

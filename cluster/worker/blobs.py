@@ -1,0 +1,74 @@
+"""Work on its way to a worker: pickled without its parcels, whose contents travel beside it, once to each machine."""
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...actors.device.blob import Parcel
+from ...actors.device.work import Work
+from ...errors import UsageError
+
+__all__ = ["ParcelPost", "unpack"]
+
+
+class ParcelPost:
+    """Packs the work of one client, and sends each parcel ahead once; it is kept until the client is gone.
+
+    Args:
+        send: puts bytes where every machine can fetch them, and returns what stands for them in a call of a worker.
+    """
+
+    def __init__(self, send: Callable[[bytes], Any]) -> None:
+        self._send = send
+        self._sent: dict[str, Any] = {}
+
+    def pack(self, work: Work[Any]) -> tuple[bytes, tuple[Any, ...]]:
+        """Return ``work`` pickled, and what stands for its parcels in a call of a worker.
+
+        Raises:
+            UsageError: it does not pickle.
+        """
+        file = io.BytesIO()
+        packer = _Packer(file)
+        try:
+            packer.dump(work)
+        except Exception as error:
+            message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
+            raise UsageError(message, "Work must be a value of importable classes.") from error
+        return file.getvalue(), tuple(map(self._address, packer.parcels.values()))
+
+    def _address(self, parcel: Parcel) -> Any:  # noqa: ANN401 - whatever ``send`` returned
+        if parcel.digest not in self._sent:
+            self._sent[parcel.digest] = self._send(parcel.content)
+        return self._sent[parcel.digest]
+
+
+def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
+    """Return work again, given its parcels' contents in order; raises whatever its classes raise."""
+    work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
+    return work
+
+
+class _Packer(pickle.Pickler):
+    """Leaves parcels out: each is its place among the contents, and its digest."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.parcels: dict[str, Parcel] = {}
+
+    def persistent_id(self, value: object) -> tuple[int, str] | None:
+        if not isinstance(value, Parcel):
+            return None
+        self.parcels.setdefault(value.digest, value)
+        return list(self.parcels).index(value.digest), value.digest
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, contents: Sequence[bytes]) -> None:
+        super().__init__(file)
+        self._contents = contents
+
+    def persistent_load(self, place: tuple[int, str]) -> Parcel:
+        index, digest = place
+        return Parcel(digest, self._contents[index])

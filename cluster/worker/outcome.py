@@ -1,0 +1,65 @@
+"""How a piece of work ended, as it travels from a worker process."""
+
+import pickle
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ...errors import CodecfleetError, Retry, UsageError, WorkError
+
+__all__ = ["Outcome", "failed", "packed", "unpacked", "unreadable"]
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[ResultT]):
+    """How a piece of work ended: with a result, or with an error.
+
+    Errors travel as values: raised in an actor they would come back wrapped, or not at all if they do not pickle.
+    ``spoils_process`` tells whether the process should go: what broke in it, such as a CUDA context, stays broken.
+    """
+
+    result: ResultT | None = None
+    error: CodecfleetError | None = None
+    spoils_process: bool = False
+
+
+def failed(error: CodecfleetError) -> Outcome[Any]:
+    """Return the outcome of work that ended with ``error``, or with what can be said of it if it does not pickle."""
+    return Outcome(error=_portable(error), spoils_process=error.retry is Retry.ELSEWHERE)
+
+
+def unreadable(error: Exception) -> Outcome[Any]:
+    """Return the outcome of work that could not even be unpickled."""
+    message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
+    return failed(UsageError(message, "Define its class in a module that is installed where the workers run."))
+
+
+def packed(outcome: Outcome[Any]) -> bytes:
+    """Return an outcome as bytes, or that of work whose result does not pickle."""
+    try:
+        return pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
+        return pickle.dumps(_lost_result("pickle", error))
+
+
+def unpacked(packed_outcome: bytes) -> Outcome[Any]:
+    """Return an outcome again, or that of work whose result can be packed and not unpacked."""
+    try:
+        outcome: Outcome[Any] = pickle.loads(packed_outcome)  # noqa: S301 - from a process of ours
+    except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises
+        return _lost_result("unpickle", error)
+    return outcome
+
+
+def _lost_result(what: str, error: Exception) -> Outcome[Any]:
+    message = f"the result does not {what}: {type(error).__name__}: {error}"
+    return failed(WorkError(message, "Return a value of importable classes."))
+
+
+def _portable(error: CodecfleetError) -> CodecfleetError:
+    try:
+        survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
+    except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
+        survives = False
+    return error if survives else WorkError(f"{type(error).__name__}: {error}", error.next_step)

@@ -1,0 +1,211 @@
+"""The worker process as Ray sees it: an async actor around ``actors/device/worker.py``.
+
+``ray`` is not imported here: the class becomes an actor where the pool creates it, after the environment that Ray
+reads at import is settled.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+
+from ...actors.device.worker import WorkerCore
+from ...actors.media.kept_sources import KEPT
+from ...actors.nvidia.gpu import Gpu
+from ...actors.watchdog import process_watch
+from ...errors import Cancelled, CodecfleetError
+from ..probes.gpus.visible_device import narrow, open_nvml, show_the_gpu
+from .blobs import unpack
+from .facts import WorkerFacts
+from .heartbeat import Pulse
+from .outcome import Outcome, failed, unreadable
+from .recycle import wear
+from .second_process import Pace, SecondProcess
+
+__all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
+
+FENCED_CODE = 75
+"""The exit code of a worker that fenced itself: EX_TEMPFAIL."""
+ANSWER_S = 0.5
+"""How long a process that ends itself leaves its last answer to arrive."""
+CONTROL = "control"
+"""The concurrency group of everything but work: it has its own thread and event loop, so it always answers."""
+
+
+class RayWorker:
+    """One worker process with ``slots`` slots.
+
+    Args:
+        slots: pieces of work at once.
+        takes_gpu: take the GPU that Ray has given this process, and see no other; work may use it.
+        part: which slice of it to take, where it is cut into several.
+        counts_slices: whether Ray counts slices as GPUs there (``gpu_identity.Units``).
+        dla: the number of the DLA that is this process's own: its networks run there and nowhere else.
+        cores: how many cores are reserved for it.
+        fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
+            its supervisor would else hold its device for ever, and perhaps work against its own replacement.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        *,
+        takes_gpu: bool = False,
+        part: int = 0,
+        counts_slices: bool = False,
+        dla: int | None = None,
+        cores: int = 0,
+        fence_s: float | None = None,
+    ) -> None:
+        self._slots = slots
+        self._cores = cores
+        self._device = _take_device(part, counts_slices=counts_slices) if takes_gpu else ""
+        self._began_s = time.monotonic()
+        # A GPU without a slice of that number leaves nothing to take: the supervisor learns it, and gives no work.
+        self._gpu = gpu = Gpu() if self._device else None
+        if gpu is not None:
+            gpu.warm_up()
+        if dla is not None:
+            _keep_to_dla(dla)
+        self._core = WorkerCore(slots, gpu)
+        self._second = SecondProcess(slots, _end_with_it, _say)
+        self._pace = Pace(self._began_s)
+        self._here = 0
+        self._is_ending = False
+        process_watch().tell(self._core.give_up)
+        self._renewed_s = time.monotonic()
+        if fence_s is not None:
+            threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
+
+    async def run(self, run: str, packed_work: bytes, *parcels: bytes) -> Outcome[object]:
+        """Run work to its end and return how it ended; never raises for what the work does. ``parcels`` are its own.
+
+        Nor does it return anything for work that was not to blame for the end of its process: that end answers.
+        """
+        if self._is_ending:
+            await self.watch()
+        if self._second_is_freer(run):
+            outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, parcels))
+        else:
+            outcome = await self._run_here(run, packed_work, parcels)
+        if self._is_ending and isinstance(outcome.error, Cancelled):
+            await self.watch()
+        if outcome.spoils_process:
+            self._renew_process()
+        return outcome
+
+    async def _run_here(self, run: str, packed_work: bytes, parcels: tuple[bytes, ...]) -> Outcome[object]:
+        try:
+            work = unpack(packed_work, parcels)
+        except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
+            return unreadable(error)
+        self._here += 1
+        try:
+            return Outcome(await asyncio.wrap_future(self._core.submit(run, work)))
+        except asyncio.CancelledError:
+            if self._is_ending:
+                await self.watch()
+            raise
+        except CodecfleetError as error:
+            return failed(error)
+        finally:
+            self._here -= 1
+
+    def _second_is_freer(self, run: str) -> bool:
+        """Tell whether the GPU's second process should take the next work."""
+        is_freer = self._second.is_ready and self._second.busy < self._here
+        # It may have been cancelled before there was anybody else to be told.
+        return is_freer and not self._core.was_cancelled(run)
+
+    def _look_for_help(self) -> None:
+        """Have the GPU's second process started where this one has its hands full, and see that it is well."""
+        now_s, running = time.monotonic(), len(self._core.running())
+        self._second.look(now_s)
+        wants = self._pace.wants_help(now_s, self._core.frames_done, running)
+        if wants and self._gpu is not None and self._gpu.is_shared:
+            self._second.start()
+
+    async def cancel(self, run: str) -> None:
+        """Cancel ``run``; see ``WorkerCore.cancel``."""
+        # Both: it may not have come yet, and then nobody knows where it will run.
+        self._core.cancel(run)
+        self._second.cancel(run)
+
+    async def abandon(self, client: str) -> None:
+        """Cancel every run of a client that is gone; its runs' names begin with its own."""
+        self._core.cancel_all(f"{client}:")
+        self._second.cancel_all(f"{client}:")
+
+    async def progress(self, job: str) -> dict[str, int]:
+        """Return the frames done by each running piece of work of ``job``, by label."""
+        return {**self._second.said.progress.get(job, {}), **self._core.progress(job)}
+
+    async def facts(self) -> WorkerFacts:
+        """Say who this is: the process is up, and our code is importable in it."""
+        self._renewed_s = time.monotonic()
+        return WorkerFacts(os.getpid(), self._slots, self._device, self._cores)
+
+    async def pulse(self) -> Pulse:
+        """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
+        self._renewed_s = time.monotonic()
+        KEPT.close_idle()
+        if self._gpu is None:
+            return Pulse(self._core.frames_done, self._core.running())
+        self._look_for_help()
+        use, second = self._gpu.use(), self._second.said
+        pairs = ((use, second.use), (second.use, use))
+        refused_at = max((one.refused_at + other.encoding for one, other in pairs if one.refusals), default=0)
+        worn = wear(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
+        return Pulse(
+            self._core.frames_done + second.frames_done,
+            (*self._core.running(), *second.running),
+            use.decoding + second.use.decoding,
+            worn,
+            use.encoding + second.use.encoding,
+            use.refusals + second.use.refusals,
+            refused_at,
+        )
+
+    async def watch(self) -> None:
+        """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
+        await asyncio.Event().wait()
+
+    def _renew_process(self) -> None:
+        """End the process soon: what broke in it, such as a CUDA context, stays broken. Its seat gets another."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        self._core.close()
+        asyncio.get_running_loop().call_later(ANSWER_S, os._exit, FENCED_CODE)
+
+    def _fence(self, fence_s: float) -> None:
+        while time.monotonic() - self._renewed_s < fence_s:
+            time.sleep(min(1.0, fence_s / 4))
+        # At once, without clean-up: what runs here may be running elsewhere by now.
+        os._exit(FENCED_CODE)
+
+
+def _take_device(part: int, *, counts_slices: bool) -> str:
+    """Narrow this process to what Ray gave it, before anything of NVIDIA's is imported; return its identity."""
+    import ray  # noqa: PLC0415 - inside an actor it is there
+
+    given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices)
+
+
+def _keep_to_dla(dla: int) -> None:
+    from ...actors.dla.inference.network import warm_networks  # noqa: PLC0415 - few workers have one
+
+    show_the_gpu(os.environ)
+    warm_networks().keep_to(dla)
+
+
+def _say(why: str) -> None:
+    print(f"codecfleet: the second process of this GPU's worker: {why}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps what a worker says
+
+
+def _end_with_it(why: str) -> None:
+    """End the worker with its second process, whose work is lost: one worker lives and dies as one."""
+    _say(why)
+    os._exit(FENCED_CODE)

@@ -1,0 +1,156 @@
+"""What the second process of a GPU's worker runs.
+
+``python -m codecfleet.cluster.worker.second_program DESCRIPTOR SLOTS``
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from ...actors.device.worker import WorkerCore
+from ...actors.media.kept_sources import KEPT
+from ...actors.nvidia.gpu import Gpu, open_gpu
+from ...actors.watchdog import process_watch
+from ...errors import CodecfleetError, DeviceError, WorkError
+from .blobs import unpack
+from .outcome import Outcome, failed, packed, unreadable
+from .second_process import Cancel, CancelAll, Cannot, Ended, Ready, Run, Said, SecondState
+
+__all__ = ["serve"]
+
+_REPORT: Final = "Please report it, with the input and the options."
+SAY_S: Final = 0.25
+"""How often it says what it does, and so that it is there."""
+_PR_SET_PDEATHSIG: Final = 1
+"""linux/prctl.h"""
+
+
+def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[float], object]) -> None:
+    """Run what is asked for, until nobody is there any more to ask.
+
+    Args:
+        connection: to the first process.
+        core: runs the work.
+        gpu: opened before any work comes.
+        pause: waits so many seconds between two reports.
+    """
+    answers = _Answers(connection, core, gpu)
+    try:
+        gpu.opened()
+    except DeviceError as error:
+        answers.send(Cannot(error.message))
+        return
+    answers.send(Ready())
+    threading.Thread(target=answers.report_for_ever, args=(pause,), name="codecfleet-report", daemon=True).start()
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            return
+        match message:
+            case Run(run, packed_work, parcels):
+                answers.begin(run, packed_work, parcels)
+            case Cancel(run):
+                core.cancel(run)
+            case CancelAll(beginning):
+                core.cancel_all(beginning)
+
+
+class _Answers:
+    """What goes back to the first process. Safe from any thread."""
+
+    def __init__(self, connection: Connection, core: WorkerCore, gpu: Gpu) -> None:
+        self._connection = connection
+        self._core = core
+        self._gpu = gpu
+        self._sending = threading.Lock()
+
+    def begin(self, run: str, packed_work: bytes, parcels: tuple[bytes, ...]) -> None:
+        """Begin a run; its end is told when it comes."""
+        try:
+            work = unpack(packed_work, parcels)
+        except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
+            self._end(run, unreadable(error))
+            return
+        self._core.submit(run, work).add_done_callback(partial(self._ran, run))
+
+    def _ran(self, run: str, ran: Future[Any]) -> None:
+        error = ran.exception()
+        if error is None:
+            self._end(run, Outcome(ran.result()))
+        else:
+            self._end(run, failed(error if isinstance(error, CodecfleetError) else WorkError(str(error), _REPORT)))
+
+    def _end(self, run: str, outcome: Outcome[Any]) -> None:
+        packed_outcome = packed(outcome)
+        try:
+            self._tell(lambda state: Ended(run, packed_outcome, state))
+        except MemoryError:
+            message = f"a result of {len(packed_outcome)} bytes is too large to be handed on"
+            packed_outcome = packed(failed(WorkError(message, "Return less.")))
+            self._tell(lambda state: Ended(run, packed_outcome, state))
+
+    def report_for_ever(self, pause: Callable[[float], object]) -> None:
+        """Say what is done, again and again: also that nothing is, since who says nothing is taken for dead."""
+        while True:
+            pause(SAY_S)
+            self._tell(Said)
+
+    def send(self, message: Ready | Cannot) -> None:
+        """Send a message."""
+        self._tell(lambda _: message)
+
+    def _tell(self, message: Callable[[SecondState], Ready | Cannot | Said | Ended]) -> None:
+        """Send a message; nobody may be there any more to hear it."""
+        # One look at what is done with each message, and in their order: frames never become fewer.
+        with self._sending, suppress(OSError):
+            self._connection.send(message(self._state()))
+
+    def _state(self) -> SecondState:
+        core = self._core
+        running = core.running()
+        progress = {job: core.progress(job) for job, _ in running}
+        KEPT.close_idle()
+        return SecondState(core.frames_done, running, progress, self._gpu.use())
+
+
+def main(descriptor: str, slots: str, first: str) -> None:
+    """Serve the first process, and end with it: at once, since nobody wants what is still being done.
+
+    Args:
+        descriptor: of the connection to it.
+        slots: pieces of work at once.
+        first: its process id.
+    """
+    _die_with(int(first))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first one hears it too, and knows what it means
+    code = 1
+    try:
+        gpu = Gpu(partial(open_gpu, is_second=True))
+        core = WorkerCore(int(slots), gpu)
+        process_watch().tell(core.give_up)
+        serve(Connection(int(descriptor)), core, gpu, threading.Event().wait)
+        code = 0
+    except BaseException:  # noqa: BLE001 - the interpreter's own way out would wait for threads that work
+        traceback.print_exc()
+    os._exit(code)
+
+
+def _die_with(first: int) -> None:
+    """Have the kernel kill this process when the first one ends: one that hangs in a call would never learn of it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != first:  # it had ended before
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,185 @@
+"""The ``codecfleet`` program.
+
+Parsing and running are apart: typer turns the command line into a request and does nothing else; then the request
+runs, outside typer, so that nothing between us and the terminal rewrites our output, errors or exit codes. The module
+of a command is imported when the command is named, and typer itself not even for ``--version``.
+"""
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+from ..console_output import ReaderGone
+from ..errors import UsageError
+from .failures import READER_GONE_CODE, failure_of, tell
+from .interrupts import end_at_once_on_signals
+from .services import Commands, Request, Services
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["SUMMARIES", "main", "parse", "program", "run"]
+
+SUMMARIES: Final = {
+    "transcode": "Encode INPUT into OUTPUT, segment by segment on many workers, and prove that nothing is missing.",
+    "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities found.",
+    "plan": "Show segments and cuts, what would be lost or changed, and where it would run and why. Runs nothing.",
+    "verify": "Prove OUTPUT against INPUT: frames, times, order, picture similarity, audio, metadata.",
+    "infer": "Run a network over every frame of INPUT, on this machine's or a cluster's DLAs; write tensors in order.",
+    "doctor": "Show what a machine can do, what is wrong with it, and how to fix that. Exit code 1: something to fix.",
+    "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
+    "devices": "List the devices, with their engines, memory and use.",
+    "status": "Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, recent events.",
+    "drain": "Give NODE no new work, and give its workers back once theirs is done.",
+    "cordon": "Give NODE no new work; its workers go as always, once nobody has used them for a while.",
+    "uncordon": "Give NODE work again, after cordon or drain.",
+}
+"""What each command does; every other part of a command is in a module of its own."""
+
+
+def _commands(name: str) -> Commands:
+    """Import the module that has a command."""
+    match name:
+        case "transcode" | "plan":
+            from . import transcode as cli_transcode
+
+            return cli_transcode.COMMANDS
+        case "probe" | "verify":
+            from . import files as cli_files
+
+            return cli_files.COMMANDS
+        case "infer":
+            from . import infer as cli_infer
+
+            return cli_infer.COMMANDS
+        case "doctor" | "nodes" | "devices":
+            from . import cluster as cli_cluster
+
+            return cli_cluster.COMMANDS
+        case _:
+            from . import supervisor as cli_supervisor
+
+            return cli_supervisor.COMMANDS
+
+
+def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
+    """Return the program; only the commands in ``named`` have options and do anything, the others are in the help."""
+    import typer
+
+    app = typer.Typer(
+        name="codecfleet",
+        add_completion=False,
+        no_args_is_help=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="Exit codes: 0 done, 1 verify found a difference or doctor something to fix, 2 usage, 3 input, "
+        "4 request, 5 work failed, 130 interrupted. All of it: docs/cli.md",
+    )
+
+    @app.callback(invoke_without_command=True)
+    def root(
+        context: typer.Context,
+        *,
+        show_version: Annotated[
+            bool, typer.Option("--version", metavar="", help="Print the versions that matter, and exit.")
+        ] = False,
+    ) -> None:
+        """Any video in, one exact file out: segments are encoded in parallel and joined with proof."""
+        if show_version:
+            _print_version()
+            raise typer.Exit
+        if context.invoked_subcommand is None:
+            *others, last = SUMMARIES
+            message = f"a command is missing: {', '.join(others)} or {last}"
+            raise UsageError(message, "See codecfleet --help.")
+
+    for name, summary in SUMMARIES.items():
+        function, examples = _commands(name)[name] if name in named else (root, ())
+        shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
+        app.command(name, help=summary, epilog="\n\n".join(shown))(function)
+    return app
+
+
+def _print_version() -> None:
+    """Print our version and those of what decides about an output's bytes."""
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    def of(package: str) -> str:
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            return f"{package} unknown"
+
+    print(f"{of('codecfleet')} (Python {python_version()}, {of('ray')}, {of('av')})")  # noqa: T201 - this is the answer
+
+
+def parse(arguments: Sequence[str]) -> Request | int:
+    """Return what ``arguments`` ask for; an exit code when that is done already (``--help``, ``--version``).
+
+    Raises:
+        UsageError: they make no sense.
+        ReaderGone: the help text's reader closed the pipe.
+    """
+    if list(arguments) == ["--version"]:
+        _print_version()
+        return 0
+    import typer
+
+    first = next((each for each in arguments if not each.startswith("-")), "")
+    try:
+        request = program([first])(list(arguments), prog_name="codecfleet", standalone_mode=False)
+    except typer.TyperException as error:
+        raise _usage_error(error) from None
+    except SystemExit:
+        raise ReaderGone from None  # how typer ends when stdout is closed
+    return cast("Request | int", request or 0)
+
+
+def _usage_error(error: "typer.TyperException") -> UsageError:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "codecfleet"
+    return UsageError(f"{message[:1].lower()}{message[1:]}", f"See {command} --help.")
+
+
+def run(arguments: Sequence[str], services: Services | None = None) -> int:
+    """Do what ``arguments`` ask for and return the exit code; never raises.
+
+    Args:
+        arguments: the command line, without the program's name.
+        services: what the commands call; the real things by default.
+    """
+    stdout, stderr = sys.stdout, sys.stderr
+    try:
+        request = parse(arguments)
+        return request if isinstance(request, int) else request.run(services or Services(), stdout, stderr)
+    except ReaderGone:
+        return READER_GONE_CODE
+    except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+        failure = failure_of(error)
+        tell(failure, error, stderr)
+        return failure.exit_code
+
+
+def main() -> int:
+    """Be the program: run ``sys.argv`` and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a file name need not be valid text
+    code = run(sys.argv[1:])
+    end_at_once_on_signals(code)
+    _detach_stdout()
+    return code
+
+
+def _detach_stdout() -> None:
+    """Drop what stdout still buffers for a closed pipe, so that the interpreter exits without an error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

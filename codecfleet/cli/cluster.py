@@ -1,0 +1,128 @@
+"""The commands about machines: ``doctor``, ``nodes`` and ``devices``.
+
+Like the others they only turn a command line into a question; ``Services.reports`` finds the machines.
+"""
+
+from typing import Annotated, Final
+
+import typer
+
+from ..errors import UsageError
+from .options import parse_path
+from .params import JsonFlag
+from .question import Question
+from .services import Answer, Commands, Machines, Services
+
+__all__ = ["COMMANDS"]
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="Ask every node of this Ray cluster (host:port, or auto). Default: this machine alone.",
+        show_default=False,
+    ),
+]
+FleetFile = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE.toml",
+        help="Take a simulated fleet's machines instead of real ones: docs/doctor.md.",
+        show_default=False,
+    ),
+]
+
+
+EveryFlag = Annotated[
+    bool, typer.Option("--all", metavar="", help="Show each machine by itself, equal ones too.", show_default=False)
+]
+
+
+def _doctor(
+    *,
+    address: Address = None,
+    fleet: FleetFile = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", metavar="", help="Try every codec anew; forget what earlier trials found.")
+    ] = False,
+    every: EveryFlag = False,
+    as_json: JsonFlag = False,
+) -> Question:
+    machines = _machines(address, fleet, fresh=fresh)
+    return Question(ask=lambda services, _progress: _diagnosis(services, machines, every=every), as_json=as_json)
+
+
+def _nodes(
+    *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
+) -> Question:
+    machines = _machines(address, fleet)
+    return Question(ask=lambda services, _progress: _inventory(services, machines, every=every), as_json=as_json)
+
+
+def _devices(
+    *,
+    address: Address = None,
+    fleet: FleetFile = None,
+    vgpu: Annotated[
+        bool, typer.Option("--vgpu", metavar="", help="Show vGPUs: types and instances, as host and guest see them.")
+    ] = False,
+    mig: Annotated[
+        bool, typer.Option("--mig", metavar="", help="Show MIG: instances, and the profiles that could be made.")
+    ] = False,
+    every: EveryFlag = False,
+    as_json: JsonFlag = False,
+) -> Question:
+    if vgpu and mig:
+        message = "--vgpu and --mig exclude each other"
+        raise UsageError(message, "Give one of them.")
+    part = "vgpu" if vgpu else "mig" if mig else "all"
+    machines = _machines(address, fleet)
+    return Question(
+        ask=lambda services, _progress: _device_list(services, machines, part, every=every), as_json=as_json
+    )
+
+
+COMMANDS: Final[Commands] = {
+    "doctor": (_doctor, ["doctor || codecfleet doctor --fresh"]),
+    "nodes": (_nodes, ["nodes --address 10.0.0.1:6379"]),
+    "devices": (_devices, ["devices --mig --json | jq .nodes"]),
+}
+
+
+def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
+    if address is not None and fleet is not None:
+        message = "--address and --fleet exclude each other"
+        raise UsageError(message, "Ask a cluster, or look at a simulated fleet.")
+    return Machines(
+        address=None if address is None else parse_path("--address", address),
+        fleet=None if fleet is None else parse_path("--fleet", fleet),
+        fresh=fresh,
+    )
+
+
+def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer:
+    from ..cluster.doctor.fleet_lines import doctor_lines
+    from ..cluster.doctor.inventory_lines import doctor_document
+
+    reports = services.reports(machines)
+    document = doctor_document(reports)
+    return Answer(list(doctor_lines(reports, every=every)), document, exact=document["healthy"])
+
+
+def _inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
+    from ..cluster.doctor.fleet_lines import node_lines
+    from ..cluster.doctor.inventory_lines import nodes_document
+
+    reports = services.reports(machines)
+    return Answer(list(node_lines(reports, every=every)), nodes_document(reports))
+
+
+def _device_list(services: Services, machines: Machines, part: str, *, every: bool) -> Answer:
+    from ..cluster.doctor.inventory_lines import device_lines, devices_document, mig_lines, vgpu_lines
+
+    reports = services.reports(machines)
+    special = {"vgpu": vgpu_lines, "mig": mig_lines}.get(part)
+    lines = device_lines(reports, every=every) if special is None else special(reports)
+    return Answer(list(lines), devices_document(reports, part))

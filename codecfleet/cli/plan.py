@@ -1,0 +1,131 @@
+"""What ``codecfleet plan`` answers: the plan itself, and where its segments would run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..errors import UsageError
+from .options import parse_path
+
+if TYPE_CHECKING:
+    from ..cluster.placement.model.inventory import Inventory, Node
+    from ..cluster.placement.model.policy import Policy
+    from ..jobs.plan.placing import PlacedPlan
+    from ..jobs.plan.plan import Plan
+
+__all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
+
+UNTRIED: Final = "what the GPU can do is what the tables say of its model; codecfleet doctor tries it"
+_PANEL: Final = "How the work is done"
+
+FleetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FILE.toml",
+        help="Show where it would run on a simulated fleet: a file, or the name of one of ours. docs/placement.md.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+PlanAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE.toml",
+        help="Place by this policy. Default: that of configs/policy.toml. docs/placement.md has the keys.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOn:
+    """Where a plan is to be placed: on a simulated fleet, on a cluster, or on this machine; by which policy file."""
+
+    fleet: str | None = None
+    address: str | None = None
+    policy: str | None = None
+
+
+def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanOn:
+    """Return the options, checked.
+
+    Raises:
+        UsageError: they exclude each other, or one is no file name.
+    """
+    if fleet is not None and address is not None:
+        message = "--fleet and --address exclude each other"
+        raise UsageError(message, "Plan for a simulated fleet, or for a cluster.")
+    return PlanOn(
+        fleet=None if fleet is None else parse_path("--fleet", fleet),
+        address=None if address is None else parse_path("--address", address),
+        policy=None if policy is None else parse_path("--policy", policy),
+    )
+
+
+def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":
+    """Place a plan; ``survey`` says what the cluster at an address has.
+
+    Raises:
+        UsageError: the fleet or the policy file makes no sense.
+        FleetUnavailable: the cluster does not answer.
+    """
+    from ..cluster.placement.nodes.build import inventory_of_fleet
+    from ..cluster.simulated.fleet_file import load_fleet
+
+    policy = _policy(on.policy)
+    if on.fleet is not None:
+        fleet = load_fleet(on.fleet)
+        where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
+        return _placed(plan, inventory_of_fleet(fleet), policy, where)
+    if on.address is not None:
+        return _placed(plan, survey(on.address), policy, f"the cluster at {on.address}")
+    found = _this_machine()
+    note = UNTRIED if any(_has_gpu(node) for node in found.nodes) else ""
+    return _placed(plan, found, policy, "this machine", note)
+
+
+def _has_gpu(node: "Node") -> bool:
+    from ..cluster.probes.report.device_report import DeviceKind
+
+    return any(device.kind is not DeviceKind.CPU for device in node.devices)
+
+
+def _policy(path: str | None) -> "Policy":
+    from ..cluster.placement.model.policy import Policy, load_policy
+
+    return Policy() if path is None else load_policy(path)
+
+
+def _this_machine() -> "Inventory":
+    from ..cluster import machine
+    from ..cluster.placement.model.inventory import Inventory
+    from ..cluster.placement.nodes.build import inventory_of_processor
+    from ..cluster.survey.known_gpus import known_gpus
+
+    found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+    (node,) = found.nodes
+    return Inventory((replace(node, devices=(*known_gpus(node.node).devices, *node.devices)),))
+
+
+def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
+    from ..cluster.placement.nodes.guest_share import shared_by_policy
+    from ..cluster.placement.rates.rates import start_rates
+    from ..jobs.plan.placing import demand_of, place_plan
+
+    shared = shared_by_policy(inventory, policy)
+    return place_plan(demand_of(plan), shared, start_rates(), policy, where=where, note=note)

@@ -1,0 +1,59 @@
+"""A command that answers once, and how its answer is printed."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+from ..console.text import one_line
+from ..console_output import FrameCounter, Output, ReaderGone, strict_json
+from .failures import failure_of, tell
+from .interrupts import Interrupts, last_acts
+from .services import Answer, Services
+
+__all__ = ["Question", "safe_line"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A command that answers once: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines.
+
+    ``ask`` gets what to call, and what to tell the number of frames done so far: ``done_to_frames`` is a word for that.
+    """
+
+    ask: Callable[[Services, Callable[[int], None]], Answer]
+    as_json: bool
+    done_to_frames: str = "compared"
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Print the answer and return the exit code: 1 when files differ, or a machine needs attention; else 0.
+
+        Raises:
+            ReaderGone: the reader of stdout closed it.
+        """
+        with Interrupts(services.exit_now, last_acts) as interrupts:
+            interrupts.attach_here()
+            try:
+                with FrameCounter(stderr, self.done_to_frames) as counter:
+                    answer = self.ask(services, counter.show)
+                _print_answer(answer, Output(stdout), as_json=self.as_json)
+            except ReaderGone:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                failure = failure_of(error, interrupts.exit_code)
+                tell(failure, error, stderr)
+                return failure.exit_code
+        return 0 if answer.exact else 1
+
+
+def _print_answer(answer: Answer, output: Output, *, as_json: bool) -> None:
+    if as_json:
+        output.line(json.dumps(strict_json(answer.document), allow_nan=False, indent=2))
+        return
+    for line in answer.lines:
+        output.line(safe_line(line))
+
+
+def safe_line(line: str) -> str:
+    """Return ``line`` with its indentation and columns kept, and control characters escaped."""
+    return "".join(c if c.isprintable() else one_line(c) or " " for c in line)

@@ -1,0 +1,224 @@
+"""What the commands call: the one seam between the command line and the jobs underneath.
+
+Everything is imported when it is called, so that ``--help`` is quick and only ``transcode`` pays for Ray. Tests pass
+their own ``Services``.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
+
+from ..errors import FleetUnavailable
+
+if TYPE_CHECKING:
+    from ..cluster.placement.model.inventory import Inventory
+    from ..cluster.probes.node.report import NodeReport, SilentNode
+    from ..cluster.supervisor.status.status import Status
+    from ..jobs.report.events import Event
+    from ..jobs.report.report import Report
+    from ..jobs.request.spec import TranscodeSpec
+    from .plan import PlanOn
+
+__all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", "Services", "VerifyRequest"]
+
+
+class JobLike(Protocol):
+    """A running job, as the command line needs it."""
+
+    def events(self) -> "AsyncIterator[Event]":
+        """Yield what happens; ends after ``Done``, or when the job has failed."""
+        ...
+
+    def __await__(self) -> "Generator[Any, None, Report]":
+        """Wait for the end.
+
+        Raises:
+            CodecfleetError: the job failed or was cancelled.
+        """
+        ...
+
+    async def cancel(self) -> None:
+        """Stop the job; when it returns, the job's files are gone."""
+        ...
+
+
+class FleetLike(Protocol):
+    """A fleet, as the command line needs it."""
+
+    async def transcode(self, spec: "TranscodeSpec") -> JobLike:
+        """Start a job."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command that runs no job has to say: for people, and for programs."""
+
+    lines: list[str]
+    document: dict[str, Any]
+    exact: bool = True
+    """False when ``verify`` found a difference, or ``doctor`` something to mend: exit code 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What ``verify`` is to compare: an output with the part of the input that was asked for."""
+
+    source: str
+    output: str
+    video_track: int
+    audio_tracks: tuple[int, ...] | None
+    start_s: Fraction | None
+    end_s: Fraction | None
+    report_path: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Which machines are asked about: a cluster's, a simulated fleet's, or this one. ``fresh`` tries codecs anew."""
+
+    address: str | None = None
+    fleet: str | None = None
+    fresh: bool = False
+
+
+def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContextManager[FleetLike]:
+    from ..jobs.fleet import Fleet
+
+    return Fleet(address=address, workers=workers)
+
+
+def _probe(source: str) -> Answer:
+    from ..jobs.probe.job import probe
+
+    found = probe(source)
+    return Answer(list(found.lines()), found.model_dump(mode="json"))
+
+
+def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
+    from ..jobs.plan.plan import plan_transcode
+    from .plan import place_on
+
+    plan = plan_transcode(spec)
+    placed = place_on(plan, on, _survey)
+    plan = replace(plan, expected=placed.expected)
+    elsewhere = on.fleet is not None or on.address is not None
+    lines = placed.lines() if elsewhere else [placed.summary()]
+    return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
+
+
+def _survey(address: str) -> "Inventory":
+    import asyncio
+
+    from ..cluster.operate.survey import survey_cluster
+
+    return asyncio.run(survey_cluster(address))
+
+
+def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
+    from ..jobs.verify.job import verify
+
+    verdict = verify(
+        pair.source,
+        pair.output,
+        video_track=pair.video_track,
+        audio_tracks=pair.audio_tracks,
+        start_s=pair.start_s,
+        end_s=pair.end_s,
+        report=pair.report_path,
+        progress=progress,
+    )
+    return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
+
+
+def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
+    import asyncio
+
+    if machines.address is not None:
+        from ..cluster.operate.probe import probe_cluster
+
+        return asyncio.run(probe_cluster(machines.address, machines.fresh))
+    if machines.fleet is not None:
+        from ..cluster.simulated.fleet_file import load_fleet
+        from ..testing.fleet.simulated_report import simulated_report
+
+        fleet = load_fleet(Path(machines.fleet))
+        return [simulated_report(node, fleet.name) for node in fleet.nodes]
+    from ..cluster.probes.node.probe import probe_node
+
+    return [probe_node(fresh=machines.fresh)]
+
+
+def _status(address: str | None) -> Answer:
+    import asyncio
+
+    from ..cluster.operate.supervisor import read_status, require_address
+
+    return _status_answer(asyncio.run(read_status(require_address(address))))
+
+
+def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
+    from ..cluster.supervisor.status.lines import NOBODY, STATUS_SCHEMA, status_lines
+
+    document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
+    if status is None:
+        return Answer([NOBODY], document)
+    if isinstance(status, FleetUnavailable):
+        return Answer([str(status)], document | {"trouble": status.message})
+    return Answer(list(status_lines(status)), document | {"supervisor": status.to_json()})
+
+
+async def _watch(address: str | None, show: Callable[[Answer], None], every_s: float) -> None:
+    from ..cluster.operate.supervisor import require_address, watch_status
+
+    await watch_status(require_address(address), lambda status: show(_status_answer(status)), every_s)
+
+
+def _order(address: str | None, order: str, node: str) -> Answer:
+    import asyncio
+
+    from ..cluster.operate.supervisor import order_node, require_address
+    from ..cluster.supervisor.state.events import Order
+
+    asyncio.run(order_node(require_address(address), Order(order), node))
+    return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The calls, by default the real ones."""
+
+    open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
+    probe: Callable[[str], Answer] = _probe
+    plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
+    verify: Callable[[VerifyRequest, Callable[[int], None]], Answer] = _verify
+    """Compares two files, calling its second argument with the number of frames compared so far."""
+    reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
+    """Probes machines; those of a cluster that gave no report are named."""
+    status: Callable[[str | None], Answer] = _status
+    watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch
+    """Shows a cluster's status again and again; the last argument is the seconds between."""
+    order: Callable[[str | None, str, str], Answer] = _order
+    """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
+    exit_now: Callable[[int], None] = os._exit
+    """Ends the process at once, without Python's own clean-up."""
+
+
+class Request(Protocol):
+    """What a command line asks for, parsed and checked."""
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Do it, and return the exit code.
+
+        Raises:
+            ReaderGone: the reader of stdout closed it.
+        """
+        ...
+
+
+Commands: TypeAlias = Mapping[str, tuple[Callable[..., Request], Sequence[str]]]
+"""Functions that turn options into a request by their commands' names, each with examples for its help."""

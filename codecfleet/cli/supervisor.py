@@ -1,0 +1,126 @@
+"""The commands that look at a cluster's supervisor, and those that keep work off its nodes."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from ..console_output import Output, ReaderGone, is_terminal, json_line
+from .failures import failure_of, tell
+from .interrupts import Interrupts, last_acts
+from .options import parse_path
+from .params import JsonFlag
+from .question import Question, safe_line
+from .services import Answer, Commands, Services
+
+__all__ = ["COMMANDS", "Watch"]
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+WATCH_EVERY_S: Final = 1.0
+
+_Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="Its host name, or its Ray id or the beginning of that: see status.")
+]
+_Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY_ADDRESS",
+        help="The Ray cluster (host:port, or auto). Default: the environment's RAY_ADDRESS.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """``status --watch``: the same question again and again."""
+
+    address: str | None
+    as_json: bool
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Show the status until the user stops it, which is not an error.
+
+        Raises:
+            ReaderGone: the reader of stdout closed it.
+        """
+        output = Output(stdout)
+        show = _shower(output, redraw=is_terminal(stdout), as_json=self.as_json)
+        with Interrupts(services.exit_now, last_acts) as interrupts:
+            try:
+                asyncio.run(_watch(services, self.address, show, interrupts))
+                interrupts.disarm()
+            except ReaderGone:
+                raise
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                interrupts.disarm()  # the connection is closed already
+                return 0
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                failure = failure_of(error)
+                tell(failure, error, stderr)
+                return failure.exit_code
+        return 0
+
+
+def _status(
+    *,
+    address: _Address = None,
+    as_json: JsonFlag = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", metavar="", help="Show it again every second, until Ctrl-C; with --json, a line.")
+    ] = False,
+) -> Question | Watch:
+    checked = None if address is None else parse_path("--address", address)
+    if watch:
+        return Watch(address=checked, as_json=as_json)
+    return Question(ask=lambda services, _progress: services.status(checked), as_json=as_json)
+
+
+def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    return _order("drain", node, address, as_json=as_json)
+
+
+def _cordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    return _order("cordon", node, address, as_json=as_json)
+
+
+def _uncordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    return _order("uncordon", node, address, as_json=as_json)
+
+
+def _order(order: str, node: str, address: str | None, *, as_json: bool) -> Question:
+    name = parse_path("NODE", node)
+    checked = None if address is None else parse_path("--address", address)
+    return Question(ask=lambda services, _progress: services.order(checked, order, name), as_json=as_json)
+
+
+COMMANDS: Final[Commands] = {
+    "status": (_status, ["status --watch --address head:6379"]),
+    "drain": (_drain, ["drain gpu-node-3 --address head:6379"]),
+    "cordon": (_cordon, ["cordon gpu-node-3 --address head:6379"]),
+    "uncordon": (_uncordon, ["uncordon gpu-node-3 --address head:6379"]),
+}
+
+
+async def _watch(
+    services: Services, address: str | None, show: Callable[[Answer], None], interrupts: Interrupts
+) -> None:
+    watching = asyncio.ensure_future(services.watch(address, show, WATCH_EVERY_S))
+    interrupts.attach(watching.cancel)
+    await watching
+
+
+def _shower(output: Output, *, redraw: bool, as_json: bool) -> Callable[[Answer], None]:
+    def show(answer: Answer) -> None:
+        if as_json:
+            output.line(json_line(answer.document))
+            return
+        lines = [safe_line(line) for line in answer.lines]
+        output.line("\n".join([_CLEAR * redraw + lines[0], *lines[1:]]))
+        if not redraw:
+            output.line("")
+
+    return show

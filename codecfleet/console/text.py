@@ -1,0 +1,183 @@
+"""Pure wording: numbers, times and the proof as a terminal user reads them."""
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..jobs.report.events import Planned, Progress, SegmentFinished
+    from ..jobs.report.report import Report, TrackReport, Warning_
+
+__all__ = [
+    "bytes_text",
+    "clock_text",
+    "one_line",
+    "pace_text",
+    "planned_text",
+    "proof_lines",
+    "segment_text",
+    "speed_text",
+]
+
+_THOUSAND: Final = 1_000
+_BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+_LABEL_WIDTH: Final = 10
+_WARNINGS_SHOWN: Final = 20
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line with control characters escaped: names and tags come from strangers' files."""
+    joined = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
+def bytes_text(size_bytes: int) -> str:
+    """Return a size with a decimal unit and three digits or so: ``712 bytes``, ``4.2 MB``."""
+    size, units = float(size_bytes), list(_BYTE_UNITS)
+    while round(size, 1) >= _THOUSAND and len(units) > 1:
+        size /= _THOUSAND
+        units.pop(0)
+    return f"{size_bytes} bytes" if len(units) == len(_BYTE_UNITS) else f"{size:.1f} {units[0]}"
+
+
+def clock_text(seconds: float) -> str:
+    """Return a length of time as ``0:42``, ``12:05`` or ``1:02:03``, rounded to whole seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def speed_text(fps: float, plan: "Planned | None") -> str:
+    """Return the speed against real time, as in ``1.8x``; "" while it cannot be told."""
+    if plan is None or not plan.frames or plan.duration_s <= 0:
+        return ""
+    return f"{fps * float(plan.duration_s / plan.frames):.2f}x"
+
+
+def pace_text(event: "Progress", plan: "Planned | None") -> str:
+    """Return ``410/1200 frames, 45.2 fps, 1.88x real time, 0:17 left``."""
+    parts = [f"{event.frames_done}/{event.frames_total} frames", f"{event.fps:.1f} fps"]
+    if speed := speed_text(event.fps, plan):
+        parts.append(f"{speed} real time")
+    if event.eta_s is not None:
+        parts.append(f"{clock_text(event.eta_s)} left")
+    return ", ".join(parts)
+
+
+def planned_text(event: "Planned") -> str:
+    """Return what is going to happen, in one line."""
+    return (
+        f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
+        f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}"
+    )
+
+
+def segment_text(event: "SegmentFinished") -> str:
+    """Return what became of one segment, in one line."""
+    size = bytes_text(event.payload_bytes)
+    return f"segment {event.segment} finished: {_count(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
+
+
+def proof_lines(report: "Report", report_path: str | None, told: frozenset[str] = frozenset()) -> list[str]:
+    """Return the proof and where the files are, a few lines for people.
+
+    Args:
+        report: the finished job's report.
+        report_path: where the report was written, if it was.
+        told: messages of warnings the user has already seen; they are counted and not repeated.
+    """
+    proof = report.proof
+    rows = [
+        ("output", f"{report.output} ({_output_text(report)})"),
+        ("frames", _frames_text(report)),
+        (
+            "times",
+            f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {_verdict(equal=proof.times_equal)}",
+        ),
+        ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture" if proof.seams else ""),
+        ("SHA-256", proof.output_sha256),
+        ("engines", _engines_text(report)),
+        ("speed", _speed_of_report(report)),
+        ("tracks", _tracks_text(report.tracks)),
+        *_warning_rows(report.warnings, told),
+    ]
+    if report_path is not None:
+        rows.append(("report", report_path))
+    return [f"{label:<{_LABEL_WIDTH}}{one_line(text)}" for label, text in rows if text]
+
+
+def _frames_text(report: "Report") -> str:
+    proof = report.proof
+    same = proof.frames_in == proof.frames_out == proof.output_frames
+    counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
+    return f"{counts}: {'every frame is there once' if same else 'DIFFERENT'}"
+
+
+def _verdict(*, equal: bool) -> str:
+    return "each equal to the source's" if equal else "DIFFERENT from the source's"
+
+
+def _output_text(report: "Report") -> str:
+    parts = [bytes_text(report.output_bytes), f"{report.codec} in {report.container}"]
+    parts.append(f"{report.width}x{report.height} {report.pix_fmt}")
+    duration_s = _seconds(report.duration_s)
+    if duration_s:
+        parts.append(f"{float(report.output_bytes * 8 / duration_s / 1000):.0f} kbit/s")
+    return ", ".join(parts)
+
+
+def _engines_text(report: "Report") -> str:
+    """Say what decoded and what encoded; "" where software did both and nobody would ask why."""
+    on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
+    encoder = report.encoder_kind.partition(" ")[0]
+    if not on_device and not encoder.endswith("_nvenc"):
+        return f"no GPU: {report.gpu_refusal}" if report.gpu_refusal else ""
+    return f"NVDEC decoded {on_device} of {_count(len(report.segments), 'segment')}, {encoder} encoded"
+
+
+def _speed_of_report(report: "Report") -> str:
+    total_s = report.timings_s.get("total")
+    text = f"{report.fps:.1f} fps on {_count(report.workers, 'worker')}, {_count(len(report.segments), 'segment')}"
+    duration_s = _seconds(report.duration_s)
+    if total_s is None:
+        return text
+    if duration_s and total_s > 0:
+        text += f", {float(duration_s) / total_s:.2f}x real time"
+    return f"{text}, {total_s:.1f} s in all"
+
+
+def _seconds(text: str) -> Fraction | None:
+    """Return the seconds a report writes as a fraction or a decimal; None when it writes neither."""
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _decimal(text: str) -> str:
+    """Return an exact time of a report to the microsecond, for people: ``29.958333`` for ``719/24``."""
+    seconds = _seconds(text)
+    return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
+
+
+def _tracks_text(tracks: "Iterable[TrackReport]") -> str:
+    counts: dict[str, int] = {}
+    for track in tracks:
+        key = f"{track.kind} {track.action}"
+        counts[key] = counts.get(key, 0) + 1
+    return ", ".join(key if count == 1 else f"{count} {key}" for key, count in counts.items())
+
+
+def _warning_rows(warnings: "tuple[Warning_, ...]", told: frozenset[str]) -> Iterator[tuple[str, str]]:
+    new = [warning for warning in warnings if warning.message not in told]
+    seen = len(warnings) - len(new)
+    told_text = f"{len(warnings)}, told above" if seen == len(warnings) else str(len(warnings))
+    yield "warnings", told_text if warnings else "none"
+    for warning in new[:_WARNINGS_SHOWN]:
+        yield "", f"{warning.message} [{warning.code}]"
+    if len(new) > _WARNINGS_SHOWN:
+        yield "", f"and {len(new) - _WARNINGS_SHOWN} more: --report writes them all"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

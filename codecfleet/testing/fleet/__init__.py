@@ -1,0 +1,1 @@
+"""Simulated fleets, workers and pools."""

@@ -1,0 +1,190 @@
+"""A cluster in memory: what a supervisor's shell acts on in tests, instead of Ray."""
+
+import asyncio
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...cluster.placement.model.inventory import Node
+from ...cluster.probes.gpus.live_health import DeviceHealth
+from ...cluster.probes.report.absence import Maybe
+from ...cluster.supervisor.runner.backend import Hands
+from ...cluster.supervisor.state.events import Order, Reserve, Start
+from ...cluster.supervisor.state.messages import FoundWorker, RayNode
+from ...cluster.worker.facts import WorkerFacts
+from ...cluster.worker.heartbeat import Pulse
+from .fake_worker import FakeWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FakeHands"]
+
+
+class FakeHands(Hands):
+    """Nodes, reservations and workers that exist in this object alone; several shells may act on it in turn.
+
+    Args:
+        nodes: the live nodes. ``free_cores`` is kept up to date as bundles are reserved and given back.
+    """
+
+    def __init__(self, nodes: tuple[RayNode, ...]) -> None:
+        self._nodes = {node.node: node for node in nodes}
+        self._bundles: dict[str, tuple[str, int]] = {}
+        self._workers: dict[str, WorkerFacts] = {}
+        self._deaths: dict[str, asyncio.Event] = {}
+        self._why: dict[str, str] = {}
+        self._handles: dict[str, FakeWorker] = {}
+        self._pids = itertools.count(1000)
+        self._orders: dict[str, Order] = {}
+        self.pulses: dict[str, Pulse] = {}
+        self.starts = 0
+        self.start_errors: list[Exception] = []
+        self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
+        self.polled: list[str] = []
+        self.let_go: set[str] = set()
+        self.ended = ""
+        self.may_probe = asyncio.Event()
+        """Clear it to let probes take until it is set again."""
+        self.may_probe.set()
+
+    @property
+    def workers(self) -> dict[str, WorkerFacts]:
+        """The live workers, by name."""
+        return dict(self._workers)
+
+    @property
+    def reserved_cores(self) -> int:
+        """All cores that are reserved."""
+        return sum(cores for _, cores in self._bundles.values())
+
+    def join(self, node: RayNode) -> None:
+        """Have a node join."""
+        self._nodes[node.node] = node
+
+    def lose(self, node: str) -> None:
+        """Have a node vanish, with everything on it."""
+        del self._nodes[node]
+        for worker in [name for name in self._workers if name.startswith(f"{node}/")]:
+            self.kill(worker, "its node died")
+        self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
+
+    def occupy(self, node: str, cores: int) -> None:
+        """Have others reserve ``cores`` of a node's free cores; give them back with a negative number."""
+        self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
+
+    def kill(self, worker: str, reason: str = "killed") -> None:
+        """Have a worker die."""
+        if self._workers.pop(worker, None) is not None:
+            self._why[worker] = reason
+            self._deaths[worker].set()
+            if worker in self._handles:
+                self._handles[worker].kill()
+
+    async def look(self) -> tuple[RayNode, ...]:
+        """Return the live nodes."""
+        return tuple(self._nodes.values())
+
+    async def find(self) -> tuple[FoundWorker, ...]:
+        """Return the workers that live, and give back bundles without one."""
+        for worker in [name for name in self._bundles if name not in self._workers]:
+            self._give_back(worker)
+        return tuple(
+            FoundWorker(name.rpartition(":")[0], int(name.rpartition(":")[2]), facts)
+            for name, facts in self._workers.items()
+        )
+
+    async def probe(self, node: str, *, again: bool) -> Node:
+        """Return a node whose processor is all it has."""
+        del again
+        await self.may_probe.wait()
+        return self._nodes[node].unprobed()
+
+    async def reserve(self, order: Reserve) -> int:
+        """Reserve the cores if they are free, else wait for ever."""
+        node = self._nodes[order.node]
+        if node.free_cores < order.cores:
+            await asyncio.Event().wait()
+        self.occupy(order.node, order.cores)
+        self._bundles[f"{order.seat}:{order.epoch}"] = (order.node, order.cores)
+        return order.cores
+
+    async def start(self, order: Start) -> WorkerFacts:
+        """Start a worker, or raise the next of ``start_errors``."""
+        self.starts += 1
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        worker = f"{order.seat}:{order.epoch}"
+        self._deaths[worker] = asyncio.Event()
+        self._workers[worker] = WorkerFacts(next(self._pids), order.slots, cores=self._bundles[worker][1])
+        return self._workers[worker]
+
+    async def death_of(self, seat: str, epoch: int) -> str:
+        """Wait until a worker dies."""
+        worker = f"{seat}:{epoch}"
+        await self._deaths[worker].wait()
+        return self._why[worker]
+
+    async def pulse(self, seat: str, epoch: int) -> Pulse:
+        """Return what ``pulses`` holds for a worker: nothing done yet, unless a test says otherwise."""
+        return self.pulses.get(f"{seat}:{epoch}", Pulse(0, ()))
+
+    async def stop(self, seat: str, epoch: int) -> None:
+        """Kill a worker and give its bundle back."""
+        worker = f"{seat}:{epoch}"
+        self.kill(worker, "stopped")
+        self._give_back(worker)
+
+    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+        """Tell the worker, if anybody has used it."""
+        handle = self._handles.get(f"{seat}:{epoch}")
+        if handle is not None:
+            await handle.abandon.remote(client)
+
+    async def sweep(self, in_use: frozenset[str]) -> None:
+        """Give back the bundles of workers that are not in use."""
+        for worker in [name for name in self._bundles if name not in in_use]:
+            self._give_back(worker)
+
+    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+        """Ask what ``healths`` holds for the node: a ``HealthPoll``'s poll, or whatever a test puts there."""
+        self.polled.append(node)
+        return self.healths[node](frozenset(pids))
+
+    async def stop_polling(self, node: str) -> None:
+        """Note it: nothing was opened."""
+        self.let_go.add(node)
+
+    def handle(self, worker: str) -> FakeWorker:
+        """Return a worker that runs work in threads of this process.
+
+        Raises:
+            ValueError: there is none of that name alive, as Ray says it.
+        """
+        if worker not in self._workers:
+            message = f"no worker {worker} is alive"
+            raise ValueError(message)
+        if worker not in self._handles:
+            self._handles[worker] = FakeWorker(self._workers[worker].slots)
+        return self._handles[worker]
+
+    def send(self, content: bytes) -> bytes:
+        """Return the bytes: workers are in this process."""
+        return content
+
+    async def remember(self, orders: dict[str, Order]) -> None:
+        """Keep it in this object."""
+        self._orders = dict(orders)
+
+    async def recall(self) -> dict[str, Order]:
+        """Return what was kept."""
+        return dict(self._orders)
+
+    def world_is_gone(self) -> str:
+        """Say what ``ended`` says."""
+        return self.ended
+
+    def _give_back(self, worker: str) -> None:
+        bundle = self._bundles.pop(worker, None)
+        if bundle is not None and bundle[0] in self._nodes:
+            self.occupy(bundle[0], -bundle[1])

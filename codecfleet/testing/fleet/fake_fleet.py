@@ -1,0 +1,236 @@
+"""A fleet that plays a script: for tests of whatever follows jobs, and for looking at progress without any work.
+
+    fleet = FakeFleet(sample_events(segments=3))
+    job = await fleet.transcode(spec)
+    async for event in job.events(): ...
+    report = await job
+
+The script is a list of events. It may end with an error, which awaiting the job then raises, or in a job that runs
+until it is cancelled.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Sequence
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Self
+
+from ...errors import Cancelled
+from ...jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, SegmentStarted, Warned
+from ...jobs.report.report import Proof, Report, SegmentReport, TrackReport, Warning_
+from ...jobs.request.spec import TranscodeSpec
+
+__all__ = ["FakeFleet", "FakeJob", "sample_events", "sample_report"]
+
+_FRAMES_PER_SEGMENT = 240
+_FPS = 24
+
+
+class FakeJob:
+    """A job that plays its script.
+
+    Args:
+        script: the events, in order; a ``Done`` in it is what awaiting the job returns.
+        error: raised by awaiting the job, once the events are over.
+        hangs: after the script, wait to be cancelled.
+        pace_s: seconds between two events, to make it watchable.
+    """
+
+    def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool, pace_s: float) -> None:
+        self.cancelled = asyncio.Event()
+        self._script = script
+        self._error = error
+        self._hangs = hangs
+        self._pace_s = pace_s
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the script, then end, fail later, or hang."""
+        for event in self._script:
+            if self.cancelled.is_set():
+                return
+            await asyncio.sleep(self._pace_s)
+            yield event
+        if self._hangs:
+            await self.cancelled.wait()
+
+    def __await__(self) -> Generator[Any, None, Report]:
+        return self._result().__await__()
+
+    async def _result(self) -> Report:
+        if self._hangs:
+            await self.cancelled.wait()
+        if self.cancelled.is_set():
+            message = "the job was cancelled"
+            raise Cancelled(message)
+        if self._error is not None:
+            raise self._error
+        return next(event.report for event in self._script if isinstance(event, Done))
+
+    async def cancel(self) -> None:
+        """End the job; awaiting it raises ``Cancelled``."""
+        self.cancelled.set()
+
+
+class FakeFleet:
+    """A fleet whose every job plays the same script.
+
+    Args:
+        script: the events of a job.
+        error: what every job ends with instead of a report.
+        hangs: jobs run until they are cancelled.
+        starts: whether the fleet starts; when not, entering it waits for ever.
+        closes: whether the fleet closes; when not, leaving it waits for ever.
+        pace_s: seconds between two events.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[Event] = (),
+        *,
+        error: BaseException | None = None,
+        hangs: bool = False,
+        starts: bool = True,
+        closes: bool = True,
+        pace_s: float = 0,
+    ) -> None:
+        self.specs: list[TranscodeSpec] = []
+        self.jobs: list[FakeJob] = []
+        self.opened_with: tuple[str | None, int | None] | None = None
+        self._script = script
+        self._error = error
+        self._hangs = hangs
+        self._starts = starts
+        self._closes = closes
+        self._pace_s = pace_s
+
+    def open(self, address: str | None = None, workers: int | None = None) -> Self:
+        """Return this fleet, noting what it was asked for; stands in for ``Fleet(address=..., workers=...)``."""
+        self.opened_with = (address, workers)
+        return self
+
+    async def __aenter__(self) -> Self:
+        if not self._starts:
+            await asyncio.Event().wait()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._closes:
+            await asyncio.Event().wait()
+
+    async def transcode(self, spec: TranscodeSpec) -> FakeJob:
+        """Start a job that plays the script."""
+        self.specs.append(spec)
+        self.jobs.append(FakeJob(self._script, self._error, hangs=self._hangs, pace_s=self._pace_s))
+        return self.jobs[-1]
+
+
+def sample_report(*, segments: int = 3, source: str = "in.mkv", output: str = "out.mp4") -> Report:
+    """Return a report such as a small, flawless job gives, with one warning."""
+    frames = segments * _FRAMES_PER_SEGMENT
+    last_s = Fraction(frames - 1, _FPS)
+    return Report(
+        job="job-1",
+        source=source,
+        output=output,
+        container="mp4",
+        codec="h264",
+        encoder_kind="libx264 preset=medium crf=23",
+        width=1920,
+        height=1080,
+        pix_fmt="yuv420p",
+        time_base=f"1/{_FPS}",
+        duration_s=str(Fraction(frames, _FPS)),
+        frames=frames,
+        output_bytes=segments * 1_250_000,
+        workers=2,
+        segments=tuple(_segment_report(number) for number in range(segments)),
+        tracks=(_track("video", 0, "encoded"), _track("audio", 1, "copied")),
+        proof=Proof(
+            frames_in=frames,
+            frames_out=frames,
+            first_pts_s="0",
+            last_pts_s=str(last_s),
+            seams=segments - 1,
+            seams_equal=segments - 1,
+            output_frames=frames,
+            times_equal=True,
+            output_sha256="5a" * 32,
+        ),
+        warnings=(
+            Warning_(
+                code="data-track-dropped",
+                message="data track 2 (tmcd) cannot be carried in mp4",
+                checks=("tracks.data",),
+            ),
+        ),
+        timings_s={"startup": 2.5, "encode": 12.0, "total": 15.5},
+        fps=frames / 12,
+    )
+
+
+def _segment_report(number: int) -> SegmentReport:
+    first = number * _FRAMES_PER_SEGMENT
+    return SegmentReport(
+        segment=number,
+        start_ticks=first,
+        end_ticks=first + _FRAMES_PER_SEGMENT,
+        cut_reason="access point off the regular grid",
+        frames_in=_FRAMES_PER_SEGMENT,
+        frames_out=_FRAMES_PER_SEGMENT,
+        first_pts_ticks=first,
+        last_pts_ticks=first + _FRAMES_PER_SEGMENT - 1,
+        payload_bytes=1_200_000,
+        payload_sha256=f"{number:02x}" * 32,
+        damaged_packets=0,
+        entry_moves=0,
+        attempts=1,
+        decode_s=1.0,
+        encode_s=3.0,
+        wall_s=4.0,
+    )
+
+
+def _track(kind: str, index: int, action: str) -> TrackReport:
+    return TrackReport.model_validate(
+        {
+            "kind": kind,
+            "source_index": index,
+            "codec": "h264" if kind == "video" else "aac",
+            "language": None,
+            "action": action,
+            "output_codec": "h264" if kind == "video" else "aac",
+            "reason": "as asked",
+        }
+    )
+
+
+def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> list[Event]:
+    """Return the events of a job that runs ``in_flight`` segments at a time and reports each ``steps`` times."""
+    report = sample_report(segments=segments)
+    duration_s = Fraction(report.frames, _FPS)
+    events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]
+    events.extend(Warned("job-1", 0.5, warning.code, warning.message, warning.checks) for warning in report.warnings)
+    at_s = 1.0
+    for first in range(0, segments, in_flight):
+        group = range(first, min(first + in_flight, segments))
+        events.extend(_group_events(group, at_s, segments, steps))
+        at_s += steps
+    events.append(Done("job-1", at_s, report))
+    return events
+
+
+def _group_events(group: range, at_s: float, segments: int, steps: int) -> list[Event]:
+    size = _FRAMES_PER_SEGMENT
+    total = segments * size
+    events: list[Event] = [
+        SegmentStarted("job-1", at_s, number, Fraction(number * size, _FPS), size, 1) for number in group
+    ]
+    for step in range(1, steps + 1):
+        each = size * step // steps
+        done = group.start * size + each * len(group)
+        running = tuple((number, each, size) for number in group)
+        events.append(Progress("job-1", at_s + step, done, total, 60.0, (total - done) / 60, running))
+    events.extend(SegmentFinished("job-1", at_s + steps, number, size, 1_200_000, 4.0) for number in group)
+    return events

@@ -1,0 +1,53 @@
+"""A worker process that is none: the real worker's code in threads of this process, called the way Ray's actors are."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...cluster.worker.ray_worker import RayWorker
+
+__all__ = ["FakeWorker"]
+
+
+class FakeWorker:
+    """Stands for Ray's handle of a ``RayWorker``: ``await worker.run.remote(...)``.
+
+    After ``kill`` every call, also one under way, raises what Ray raises for a dead actor.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._worker = RayWorker(slots)
+        self._dead = asyncio.Event()
+
+    def __getattr__(self, name: str) -> "_Method":
+        return _Method(getattr(self._worker, name), self._dead)
+
+    def kill(self) -> None:
+        """Die."""
+        self._dead.set()
+
+
+class _Method:
+    def __init__(self, call: Callable[..., Awaitable[Any]], dead: asyncio.Event) -> None:
+        self._call = call
+        self._dead = dead
+
+    def options(self, **_options: object) -> "_Method":
+        return self
+
+    def remote(self, *arguments: object) -> "asyncio.Task[Any]":
+        return asyncio.create_task(self._run(arguments))
+
+    async def _run(self, arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - whatever the method returns
+        call = asyncio.ensure_future(self._call(*arguments))
+        death = asyncio.ensure_future(self._dead.wait())
+        try:
+            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                from ray.exceptions import RayActorError  # noqa: PLC0415 - who tests without Ray need not have it
+
+                raise RayActorError
+            return call.result()
+        finally:
+            call.cancel()
+            death.cancel()

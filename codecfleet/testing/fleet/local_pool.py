@@ -1,0 +1,226 @@
+"""Pools without Ray: one that runs work in threads of this process, and one that makes another pool misbehave."""
+
+import asyncio
+import itertools
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from ...actors.device.interface import WorkerDevice
+from ...actors.device.work import Work
+from ...actors.device.worker import WorkerCore
+from ...cluster.client.pool import Pool
+from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from ...cluster.placement.model.preview import Prospect
+from ...errors import Cancelled, UsageError, WorkerLost
+
+__all__ = ["FaultyPool", "LocalPool"]
+
+ResultT = TypeVar("ResultT")
+
+
+class LocalPool(Pool):
+    """Runs work in ``slots`` threads of this process. Nothing is pickled, and no worker dies.
+
+    Args:
+        slots: pieces of work at once.
+        device: the GPU that work may use; None where there is none.
+        kind: the kind of its encoder, which is then the one that finishes soonest; None where it has none.
+    """
+
+    def __init__(self, slots: int = 2, *, device: WorkerDevice | None = None, kind: EncoderKind | None = None) -> None:
+        if slots < 1:
+            message = f"a pool needs at least one slot: {slots}"
+            raise UsageError(message)
+        self._slots = slots
+        self._device = device
+        self._kind = kind
+        self._core = WorkerCore(slots, device)
+        self._runs = itertools.count()
+        self._busy = 0
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._submitted: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work run at the same time."""
+        return self._slots
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Say whether threads of this process have a GPU; its encoder is taken unless the demand is for software."""
+        return Prospect(
+            never="there is no GPU in this pool" if demand.needs_gpu and self._device is None else "",
+            encoder_kind=None if demand.encoder is EncoderChoice.SOFTWARE else self._kind,
+        )
+
+    async def start(self) -> None:
+        """Do nothing: the threads start with their first work."""
+        self._refuse_if_closed()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` in a thread; see ``Pool.submit``. Raises WorkerLost only where no thread can be started."""
+        self._refuse_if_closed()
+        running = asyncio.create_task(self._in_turn(work))
+        self._submitted.add(running)
+        running.add_done_callback(self._submitted.discard)
+        try:
+            return await running
+        except asyncio.CancelledError:
+            if self._closed:
+                message = "the pool was closed"
+                raise Cancelled(message) from None
+            raise
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Frames done so far by the running work of ``job``, by label."""
+        return self._core.progress(job)
+
+    async def aclose(self) -> None:
+        """Cancel everything; a thread ends when its work next reports progress."""
+        self._closed = True
+        submitted = list(self._submitted)
+        for running in submitted:
+            running.cancel()
+        self._core.close()
+        await asyncio.gather(*submitted, return_exceptions=True)
+
+    async def _in_turn(self, work: Work[ResultT]) -> ResultT:
+        await self._wait_for_slot()
+        run = str(next(self._runs))
+        ended = asyncio.wrap_future(self._core.submit(run, work))
+        # The slot is free when the thread is, not when the submitter stops waiting.
+        ended.add_done_callback(self._end)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self._core.cancel(run)
+            raise
+
+    async def _wait_for_slot(self) -> None:
+        if self._busy < self._slots:
+            self._busy += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free_slot()
+            raise
+
+    def _end(self, ended: asyncio.Future[ResultT]) -> None:
+        if not ended.cancelled():
+            ended.exception()  # perhaps nobody else asks for it any more, and that is no fault
+        self._free_slot()
+
+    def _free_slot(self) -> None:
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy -= 1
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            message = "the pool is closed"
+            raise UsageError(message)
+
+
+class FaultyPool(Pool):
+    """Passes work on to ``inner`` and makes trouble of two kinds, the same in every run.
+
+    Args:
+        inner: the pool that does the work; this one starts and closes it.
+        kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
+        finishing_order: labels in the order in which results are to arrive. Whenever all work in flight is done, the
+            one whose label comes first here is let go; labels not named come last, in order of submission.
+    """
+
+    def __init__(
+        self,
+        inner: Pool,
+        *,
+        kills: Collection[tuple[str, int]] = (),
+        finishing_order: Sequence[str] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._kills = frozenset(kills)
+        self._rank = None if finishing_order is None else {label: i for i, label in enumerate(finishing_order)}
+        self._attempts: Counter[tuple[str, str]] = Counter()
+        self._working = 0
+        self._held: dict[int, tuple[int, asyncio.Event]] = {}
+        self._tickets = itertools.count()
+
+    @property
+    def slots(self) -> int:
+        """How many pieces of work run at the same time."""
+        return self._inner.slots
+
+    @property
+    def attempts(self) -> Mapping[tuple[str, str], int]:
+        """How often each (job, label) was submitted."""
+        return self._attempts
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Ask the inner pool."""
+        return await self._inner.prospect(demand)
+
+    async def start(self) -> None:
+        """Start the inner pool."""
+        await self._inner.start()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Run ``work`` on the inner pool, unless this attempt is to be killed; hold its end back until its turn."""
+        name = (work.job, work.label)
+        self._attempts[name] += 1
+        if (work.label, self._attempts[name]) in self._kills:
+            await asyncio.sleep(0)
+            message = f"worker of {work.label} was killed at attempt {self._attempts[name]}, as asked"
+            raise WorkerLost(message)
+        ticket = next(self._tickets)
+        self._working += 1
+        cancelled = False
+        try:
+            return await self._inner.submit(work)
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        finally:
+            self._working -= 1
+            if cancelled:
+                self._let_go()
+            else:
+                await self._take_turn(ticket, work.label)
+
+    async def progress(self, job: str) -> Mapping[str, int]:
+        """Ask the inner pool."""
+        return await self._inner.progress(job)
+
+    async def aclose(self) -> None:
+        """Let everything go and close the inner pool."""
+        self._rank = None
+        for _, event in self._held.values():
+            event.set()
+        await self._inner.aclose()
+
+    async def _take_turn(self, ticket: int, label: str) -> None:
+        if self._rank is None:
+            return
+        gate = asyncio.Event()
+        self._held[ticket] = (self._rank.get(label, len(self._rank)), gate)
+        try:
+            self._let_go()
+            await gate.wait()
+            # Whoever waits for this result gets the chance to submit more before the next one is let go.
+            await asyncio.sleep(0)
+        finally:
+            del self._held[ticket]
+            asyncio.get_running_loop().call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        if self._working == 0 and self._held:
+            first = min(self._held, key=lambda ticket: (self._held[ticket][0], ticket))
+            self._held[first][1].set()

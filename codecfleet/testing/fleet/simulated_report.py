@@ -1,0 +1,91 @@
+"""The report of a machine that does not exist: the real NVML probe over a fake NVML, and the fleet's own trials."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from ...cluster.probes.gpus.child import read_nvml
+from ...cluster.probes.node.report import DeviceTrials, HostReport, NodeReport
+from ...cluster.probes.report.absence import Absence, NotApplicable
+from ...cluster.probes.report.device_report import DeviceKind
+from ...cluster.probes.report.engines import Direction, Engine, How, Trial
+from ...cluster.probes.trials.cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
+from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
+from ..nvml.fake_nvml import FakeNvml
+
+__all__ = ["documented_software_trials", "simulated_report"]
+
+_NOT_PROBED: Final = NotApplicable(Absence.DOES_NOT_APPLY, "this machine does not exist, so it was not asked")
+
+
+def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:
+    """Return the report that a simulated machine would give; ``fleet`` names where it is from.
+
+    NVML's part is what the real probe reads from a fake NVML. What only a real machine can be asked is absent.
+    """
+    answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
+    own = tuple(trial for device in node.devices if device.kind is DeviceKind.CPU for trial in device.trials)
+    return NodeReport(
+        host=HostReport(
+            name=node.name,
+            cores=node.cores,
+            memory_bytes=node.memory_bytes,
+            shared_memory_free_bytes=0,
+            kernel="",
+            machine="",
+            python="",
+            packages={},
+        ),
+        nvml=answers.nvml,
+        cuda=_NOT_PROBED,
+        container=_NOT_PROBED,
+        pynvvideocodec=_NOT_PROBED,
+        tegra=_NOT_PROBED,
+        vgpu_hosts=answers.vgpu_hosts,
+        vgpu_guests=answers.vgpu_guests,
+        software=own or documented_software_trials(),
+        devices=tuple(trials for device in node.devices for trials in _device_trials(device)),
+        probe_problems=(),
+        simulated=fleet,
+        taken_at="",
+        took_s=0.0,
+    )
+
+
+def _device_trials(device: SimulatedDevice) -> Iterator[DeviceTrials]:
+    if device.kind is DeviceKind.CPU:
+        return
+    if device.mig_enabled:
+        for part in device.slices:
+            trials = tuple(_on_slice(trial, part) for trial in device.trials)
+            yield DeviceTrials(device=part.uuid, kind=f"{device.name} MIG {part.name}", trials=trials)
+    else:
+        yield DeviceTrials(device=device.uuid, kind=device.name, trials=device.trials)
+
+
+def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
+    count = part.engines.get(trial.engine, 0)
+    if count or not trial.works:
+        return replace(trial, engines=count)
+    return replace(trial, works=False, engines=0, reason=f"a slice {part.name} has no {trial.engine.name}")
+
+
+def documented_software_trials() -> tuple[Trial, ...]:
+    """Return what PyAV's wheels do on any machine, by their documentation: not tried."""
+    decodes = (
+        (sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec]) for sample in SAMPLES if sample.codec.value != "vc1"
+    )
+    encodes = (
+        (sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec]) for sample in SAMPLES if offered_by_software(sample)
+    )
+    return tuple(
+        Trial(
+            case=sample.case(direction),
+            engine=Engine.CPU,
+            implementation=implementation,
+            works=True,
+            how=How.DOCUMENTED,
+            profile=sample.profile,
+        )
+        for sample, direction, implementation in (*decodes, *encodes)
+    )

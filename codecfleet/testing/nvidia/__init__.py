@@ -1,0 +1,1 @@
+"""Simulated CUDA, PyNvVideoCodec and cuDLA."""

@@ -1,0 +1,273 @@
+"""The CUDA driver for machines without a GPU: one device, whose memory is host memory.
+
+Nothing that is put into a stream happens before somebody waits for that stream, new memory holds noise, and a copy from
+or to what was not allocated fails: what relies on luck fails here. Nothing here proves how a driver behaves.
+
+Source: CUDA Driver API, for the calls that ``actors/nvidia/cuda/context.py`` makes through ``cuda.bindings.driver``.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CONTEXT", "NOISE", "FakeCudaCore", "FakeCudaDriver"]
+
+CONTEXT: Final = 0xC0DE
+"""The handle of the only context."""
+NOISE: Final = 0xA5
+"""What memory holds that nobody has written."""
+_FIRST_STREAM: Final = 0x5700
+_INVALID_VALUE, _ILLEGAL_ADDRESS = 1, 700
+_NAMES: Final = {0: "CUDA_SUCCESS", 2: "CUDA_ERROR_OUT_OF_MEMORY", 999: "CUDA_ERROR_UNKNOWN"}
+_KERNEL_ARGUMENTS: Final = (*[ctypes.c_uint64] * 2, *[ctypes.c_int] * 6, *[ctypes.c_int64] * 2, *[ctypes.c_int] * 2)
+
+Answer = tuple[Any, ...]
+
+
+class _Result(int):
+    """A CUresult."""
+
+    @property
+    def name(self) -> str:
+        """Its name in cuda.h."""
+        return _NAMES.get(self, f"CUDA_ERROR_{int(self)}")
+
+
+@dataclass
+class FakeCudaDriver:
+    """``cuda.bindings.driver`` with one device whose memory is host memory.
+
+    ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
+    ``memory`` and ``streams`` are what has not been given back yet; ``default_streams`` are CUDA's own.
+    Safe from any thread, as the driver is.
+    """
+
+    faults: dict[str, int] = field(default_factory=dict)
+    fails_after: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    memory: dict[int, Any] = field(default_factory=dict)
+    streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)
+    default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
+    streams_made: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    class CUstream_flags:  # noqa: N801 - the binding's own name
+        """Flags of ``cuStreamCreate``."""
+
+        CU_STREAM_NON_BLOCKING = 1
+
+    CUfunction: Callable[[int], int] = int
+
+    def cuInit(self, flags: int) -> Answer:  # noqa: N802 - the binding's own names, here and below
+        """Begin."""
+        return self._answer("cuInit", valid=flags == 0)
+
+    def cuDeviceGet(self, ordinal: int) -> Answer:  # noqa: N802
+        """Return the device."""
+        return self._answer("cuDeviceGet", ordinal, valid=ordinal == 0)
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:  # noqa: N802
+        """Return the context."""
+        return self._answer("cuDevicePrimaryCtxRetain", CONTEXT, valid=device == 0)
+
+    def cuCtxSetCurrent(self, context: int) -> Answer:  # noqa: N802
+        """Make the context the thread's."""
+        return self._answer("cuCtxSetCurrent", valid=context == CONTEXT)
+
+    def cuMemGetInfo(self) -> Answer:  # noqa: N802
+        """Return (free, total) bytes."""
+        return self._answer("cuMemGetInfo", 1 << 30, 2 << 30)
+
+    def cuMemHostAlloc(self, size_bytes: int, flags: int) -> Answer:  # noqa: N802
+        """Return page-locked memory."""
+        return self._allocated("cuMemHostAlloc", size_bytes, valid=flags == 0)
+
+    def cuMemFreeHost(self, address: int) -> Answer:  # noqa: N802
+        """Take it back."""
+        return self._freed("cuMemFreeHost", address)
+
+    def cuMemAlloc(self, size_bytes: int) -> Answer:  # noqa: N802
+        """Return device memory."""
+        return self._allocated("cuMemAlloc", size_bytes)
+
+    def cuMemFree(self, address: int) -> Answer:  # noqa: N802
+        """Take it back."""
+        return self._freed("cuMemFree", address)
+
+    def cuStreamCreate(self, flags: int) -> Answer:  # noqa: N802
+        """Return a stream."""
+        with self._lock:
+            self.streams_made += 1
+            handle = _FIRST_STREAM + self.streams_made
+            answer = self._answer("cuStreamCreate", handle, valid=flags == 1)
+            if not answer[0]:
+                self.streams[handle] = []
+            return answer
+
+    def cuStreamDestroy(self, stream: int) -> Answer:  # noqa: N802
+        """Close a stream."""
+        return self._answer("cuStreamDestroy", valid=self.streams.pop(int(stream), None) is not None)
+
+    def cuStreamSynchronize(self, stream: int) -> Answer:  # noqa: N802
+        """Do everything that was put into a stream: not a moment before."""
+        streams = self.default_streams if int(stream) in self.default_streams else self.streams
+        todo, streams[int(stream)] = streams[int(stream)], []
+        failed = next((code for code in [each() for each in todo] if code), 0)
+        return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
+
+    def cuCtxSynchronize(self) -> Answer:  # noqa: N802
+        """Do everything that was put into any stream."""
+        for stream in [*self.default_streams, *self.streams]:
+            self.cuStreamSynchronize(stream)
+        return self._answer("cuCtxSynchronize")
+
+    def cuMemcpyDtoHAsync(self, host: int, device: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+        """Put a copy into a stream."""
+        return self._queued("cuMemcpyDtoHAsync", stream, lambda: self._copy(host, device, size_bytes))
+
+    def cuMemcpyHtoDAsync(self, device: int, host: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+        """Put a copy into a stream."""
+        return self._queued("cuMemcpyHtoDAsync", stream, lambda: self._copy(device, host, size_bytes))
+
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+        """Put a copy into a stream."""
+        return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
+
+    def cuLaunchKernel(  # noqa: N802
+        self,
+        function: int,
+        *shape_and_more: int,
+    ) -> Answer:
+        """Put the kernel that takes surfaces apart into a stream; ``function`` is the size of its samples in bytes."""
+        *_, stream, arguments, _extra = shape_and_more
+        pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
+        # Arguments are read when the kernel is launched, not when it runs.
+        values = [kind.from_address(pointers[place] or 0).value for place, kind in enumerate(_KERNEL_ARGUMENTS)]
+        return self._queued("cuLaunchKernel", stream, lambda: self._unpack(function, *values))
+
+    def put(self, stream: int, work: Callable[[], int]) -> None:
+        """Put something into a stream; it returns a CUresult."""
+        (self.default_streams if stream in self.default_streams else self.streams)[stream].append(work)
+
+    def forget(self, address: int) -> None:
+        """Let memory go that its owner gave back without a call."""
+        with self._lock:
+            self.memory.pop(address, None)
+
+    def holds(self, address: int, size_bytes: int) -> bool:
+        """Tell whether all of a range lies in memory that was allocated."""
+        with self._lock:
+            return any(
+                start <= address and address + size_bytes <= start + len(buffer)
+                for start, buffer in list(self.memory.items())  # an owner may let go while this runs
+            )
+
+    def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
+        answer = self._answer(name, valid=int(stream) in self.streams)
+        if not answer[0]:
+            self.put(int(stream), work)
+        return answer
+
+    def _copy(self, target: int, source: int, size_bytes: int) -> int:
+        if not (self.holds(target, size_bytes) and self.holds(source, size_bytes)):
+            return _ILLEGAL_ADDRESS
+        ctypes.memmove(target, source, size_bytes)
+        return 0
+
+    def _unpack(self, sample_bytes: int, *values: int) -> int:
+        """Do what the kernel of ``actors/nvidia/convert/unpacking.py`` does, thread by thread but all at once."""
+        surface, planar, width, height, columns, rows, luma_pitch, chroma_pitch, blue, red, shift, pairs = values
+        taken, given = width * height + 2 * columns * rows, red + chroma_pitch * rows
+        if not (self.holds(surface, taken * sample_bytes) and self.holds(planar, given * sample_bytes)):
+            return _ILLEGAL_ADDRESS
+        source, target = _samples(surface, taken, sample_bytes), _samples(planar, given, sample_bytes)
+        chroma = source[width * height :] >> shift
+        first, second = (chroma[::2], chroma[1::2]) if pairs else (chroma[: columns * rows], chroma[columns * rows :])
+        for begin, pitch, across, part in (
+            (0, luma_pitch, width, source[: width * height] >> shift),
+            (blue, chroma_pitch, columns, first),
+            (red, chroma_pitch, columns, second),
+        ):
+            lines = part.reshape(-1, across)
+            target[begin : begin + pitch * len(lines)].reshape(-1, pitch)[:, :across] = lines
+        return 0
+
+    def _allocated(self, name: str, size_bytes: int, *, valid: bool = True) -> Answer:
+        buffer = (ctypes.c_uint8 * size_bytes)()
+        ctypes.memset(buffer, NOISE, size_bytes)
+        answer = self._answer(name, ctypes.addressof(buffer), valid=valid and size_bytes > 0)
+        if not answer[0]:
+            with self._lock:
+                self.memory[ctypes.addressof(buffer)] = buffer
+        return answer
+
+    def _freed(self, name: str, address: int) -> Answer:
+        with self._lock:
+            return self._answer(name, valid=self.memory.pop(int(address), None) is not None)
+
+    def _answer(self, name: str, *values: object, valid: bool = True) -> Answer:
+        with self._lock:
+            number = self.calls[name] = self.calls.get(name, 0) + 1
+        code = 0 if valid else _INVALID_VALUE
+        if name in self.faults and number > self.fails_after.get(name, 0):
+            code = self.faults[name]
+        return (_Result(code), *([None] * len(values) if code else values))
+
+
+def _samples(address: int, count: int, sample_bytes: int) -> NDArray[Any]:
+    kind = ctypes.c_uint8 if sample_bytes == 1 else ctypes.c_uint16
+    return np.ctypeslib.as_array((kind * count).from_address(address))
+
+
+class FakeCudaCore:
+    """``cuda.core``, as far as it compiles the kernel that takes surfaces apart.
+
+    A kernel's handle is the size of the samples that it was made for.
+    """
+
+    class Device:
+        """The device."""
+
+        arch = "90"
+
+        def __init__(self, ordinal: int) -> None:
+            self.ordinal = ordinal
+
+        def set_current(self) -> None:
+            """Do nothing."""
+
+    @dataclass
+    class ProgramOptions:
+        """How to compile."""
+
+        std: str
+        arch: str
+
+    @dataclass
+    class Program:
+        """A source that compiles to whatever kernels are asked for."""
+
+        source: str
+        code_type: str
+        options: object
+
+        def compile(self, target: str, name_expressions: tuple[str, ...]) -> "FakeCudaCore.Program":
+            """Return the code: itself."""
+            if target != "cubin" or not all(name.partition("<")[0] in self.source for name in name_expressions):
+                raise ValueError(target, name_expressions)
+            return self
+
+        def get_kernel(self, name: str) -> "FakeCudaCore.Kernel":
+            """Return a kernel."""
+            return FakeCudaCore.Kernel({"<unsigned char>": 1, "<unsigned short>": 2}[name[name.index("<") :]])
+
+    @dataclass
+    class Kernel:
+        """A kernel."""
+
+        handle: int

@@ -1,0 +1,76 @@
+"""A worker's GPU that needs no GPU: the product's own sessions over fakes of the driver and of PyNvVideoCodec."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from av.video.frame import VideoFrame
+
+from ...actors.decode.decoding import PictureDecoder
+from ...actors.nvidia.convert.device_pictures import PicturePool
+from ...actors.nvidia.cuda.buffer_pool import BufferPool
+from ...actors.nvidia.cuda.context import Cuda
+from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
+from .fake_cuda import FakeCudaDriver
+from .fake_nvdec import FakeNvdec
+from .fake_nvenc import FakeNvenc
+from .host_converter import HostConverter
+
+__all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
+
+
+def drop_idle(memory: PicturePool | BufferPool) -> None:
+    """Free all memory that is not in use, so that what is left is what somebody holds."""
+    pool = memory._memory if isinstance(memory, PicturePool) else memory  # noqa: SLF001 - sessions never need it
+    while pool.drop_oldest():
+        pass
+
+
+class FakePackage:
+    """``PyNvVideoCodec`` with a decoder and an encoder: whatever the one does not know, the other is asked for."""
+
+    def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
+        self._parts = (decoder, encoder)
+
+    def __getattr__(self, name: str) -> object:
+        for part in self._parts:
+            if hasattr(part, name):
+                found: object = getattr(part, name)
+                return found
+        raise AttributeError(name)
+
+
+@dataclass
+class FakeDevice:
+    """A GPU and what is below it, for tests to break."""
+
+    driver: FakeCudaDriver = field(default_factory=FakeCudaDriver)
+    encoder: FakeNvenc = field(default_factory=FakeNvenc)
+
+    def __post_init__(self) -> None:
+        self.decoder = FakeNvdec(self.driver)
+        self.package = FakePackage(self.decoder, self.encoder)
+        self.gpu = Gpu(self.opened)
+
+    def opened(self) -> OpenedGpu:
+        """Open it anew."""
+        converter = HostConverter(lambda stream, work: self.driver.put(stream.number, work))
+        return assemble_gpu(
+            Cuda(self.driver), self.package, None, lambda: self.decoder.wrong_pictures, converter=lambda: converter
+        )
+
+
+class _GpuWith(Gpu):
+    """A GPU that decodes into host memory as it is told."""
+
+    def __init__(self, pictures: PictureDecoder[VideoFrame]) -> None:
+        super().__init__(FakeDevice().opened)
+        self.pictures = pictures
+
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+        """Lend that decoder: nobody waits for it."""
+        return nullcontext(self.pictures)
+
+
+def device_with(pictures: PictureDecoder[VideoFrame]) -> Gpu:
+    """Return a worker's GPU that decodes into host memory as ``pictures`` does."""
+    return _GpuWith(pictures)

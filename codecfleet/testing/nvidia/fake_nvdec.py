@@ -1,0 +1,357 @@
+"""NVDEC for machines without a GPU: PyNvVideoCodec's decoder with libavcodec inside.
+
+    driver = FakeCudaDriver()
+    cuda = Cuda(driver)
+    session = NvdecSession(FakeNvdec(driver), cuda, key)
+
+It is as unhelpful as the real thing: a surface is filled when the decoder's stream comes to it, and holds noise before;
+frames are overwritten by what the next call puts into that stream; timestamps are handed out in their own order,
+whichever picture they were fed with, one late with VP9, and none without latency; all that was fed is shown, as noise
+where references are missing; after a flush the parameter sets are forgotten; a picture of another size is scaled to the
+first one's, which is noise here, unless ``setReconfigParams`` was called before. Nothing here proves how a driver
+behaves.
+
+Source: PyNvVideoCodec 2.2.4, as it was seen to behave.
+"""
+
+import ctypes
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from av.codec import CodecContext
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ...actors.bitstream.access_points import nal_units
+from ...actors.bitstream.packet_headers import base_sequence_sets
+from ...actors.decode.nvdec_support import CODECS
+from ...actors.surfaces.formats import surface_format
+from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
+from .fake_nvcodec import FakeNvCodecError
+from .surface_decoder import surface_of
+
+__all__ = ["FakeNvdec"]
+
+_IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
+_NOT_SUPPORTED: Final = 801
+_DECODERS: Final = {"av1": "libdav1d"}
+"""Of codecs whose decoder by the same name is none of software's."""
+
+
+class _Latency(IntEnum):
+    """``DisplayDecodeLatencyType``."""
+
+    NATIVE = 0
+    LOW = 1
+    ZERO = 2
+
+
+class _PacketFlag(IntEnum):
+    """``VideoPacketFlag``, as far as anybody sets it."""
+
+    ENDOFPICTURE = 8
+
+
+@dataclass
+class _PacketData:
+    """``PacketData``: what a packet holds, and where."""
+
+    bsl: int = 0
+    bsl_data: int = 0
+    pts: int = 0
+    decode_flag: int = 0
+
+
+@dataclass
+class FakeNvdec:
+    """``PyNvVideoCodec`` as a decoder sees it.
+
+    ``supported`` are FFmpeg's names of codecs that the device decodes; ``sides`` the least and most of a picture's.
+    ``create_code`` and ``decode_code`` are what the driver answers, 0 for success. ``left_out`` and ``wrong`` are
+    pictures, counted over all sessions from 0: one never comes, the other comes as noise, which is said in
+    ``wrong_pictures``. ``spare_bytes`` is added to the size that each frame claims. ``sei_messages`` are (type,
+    payload) of every picture, and ``statistics`` is what is known of how each was decoded, for decoders that were made
+    to tell; a driver that knows nothing has None. ``options`` are those of the decoders made.
+    """
+
+    driver: FakeCudaDriver
+    supported: frozenset[str] = frozenset(CODECS)
+    sides: tuple[int, int] = (48, 8192)
+    create_code: int = 0
+    decode_code: int = 0
+    caps_code: int = 0
+    left_out: frozenset[int] = frozenset()
+    wrong: frozenset[int] = frozenset()
+    spare_bytes: int = 0
+    sei_messages: tuple[tuple[int, bytes], ...] = ()
+    statistics: dict[str, list[int]] | None = None
+    options: list[dict[str, object]] = field(default_factory=list)
+    pictures: int = 0
+    wrong_pictures: int = 0
+    decoders_made: int = 0
+    caps_asked: list[tuple[int, int, int]] = field(default_factory=list)
+
+    cudaVideoCodec: Callable[[int], int] = int  # noqa: N815 - the package's own name
+    cudaVideoChromaFormat: Callable[[int], int] = int  # noqa: N815 - likewise
+    PacketData: type[_PacketData] = _PacketData
+    DisplayDecodeLatencyType: type[_Latency] = _Latency
+    VideoPacketFlag: type[_PacketFlag] = _PacketFlag
+
+    def GetDecoderCaps(self, *, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:  # noqa: N802
+        """Return what the driver says of a sample format.
+
+        Raises:
+            FakeNvCodecError: ``caps_code``.
+        """
+        self.caps_asked.append((codec, chromaformat, bitdepth))
+        _raise(self.caps_code, "cuvidGetDecoderCaps")
+        supported = gpuid == 0 and _codec_name(codec) in self.supported
+        least, most = self.sides if supported else (0, 0)
+        sides = {f"{name}_{end}": side for name in ("width", "height") for end, side in (("min", least), ("max", most))}
+        return {"supported": int(supported), "num_decoder_engines": 7 * supported, **sides}
+
+    def CreateDecoder(  # noqa: N802
+        self,
+        *,
+        gpuid: int,
+        codec: int,
+        cudacontext: int,
+        cudastream: int,
+        usedevicememory: bool,
+        maxwidth: int = 0,
+        maxheight: int = 0,
+        latency: int = _Latency.NATIVE,
+        enableSEIMessage: bool = False,  # noqa: N803 - the package's own name
+        enableDecodeStats: bool = False,  # noqa: N803 - likewise
+    ) -> "_Decoder":
+        """Return a decoder; the driver makes the real one with its first packet.
+
+        Raises:
+            FakeNvCodecError: ``create_code``.
+        """
+        if gpuid or cudacontext != CONTEXT or cudastream not in self.driver.streams or not usedevicememory:
+            raise ValueError(gpuid, cudacontext, cudastream, usedevicememory)
+        _raise(self.create_code, "cuvidCreateDecoder")
+        self.decoders_made += 1
+        most = maxwidth, maxheight
+        self.options.append(
+            {"most": most, "latency": latency, "sei": enableSEIMessage, "statistics": enableDecodeStats}
+        )
+        told = self.sei_messages if enableSEIMessage else ()
+        statistics = self.statistics if enableDecodeStats else None
+        return _Decoder(self, cudastream, _codec_name(codec), most, _Latency(latency), told, statistics)
+
+
+def _raise(code: int, what: str) -> None:
+    if code:
+        message = f"{what} : \nError code : {code}\nError Type : CUDA_ERROR\nat NvDecoder.cpp:231"
+        raise FakeNvCodecError(message)
+
+
+def _codec_name(number: int) -> str:
+    return next(name for name, known in CODECS.items() if known == number)
+
+
+@dataclass
+class _Frame:
+    """A decoded frame: where it lies, how large it is, a timestamp, and what is told of it."""
+
+    address: int
+    size_bytes: int
+    timestamp: int
+    sei_messages: tuple[tuple[int, bytes], ...] = ()
+    statistics: dict[str, list[int]] | None = None
+
+    @property
+    def decode_stats_size(self) -> int:
+        """Return how many bytes of statistics there are."""
+        return 0 if self.statistics is None else 4 * sum(map(len, self.statistics.values()))
+
+    def getSEIMessage(self) -> list[tuple[dict[str, int], list[int]]]:  # noqa: N802 - the package's own names
+        """Return the messages."""
+        return [({"sei_type": kind, "sei_uncompressed": 0}, list(payload)) for kind, payload in self.sei_messages]
+
+    def ParseDecodeStats(self) -> dict[str, list[int]]:  # noqa: N802
+        """Return the statistics, all lists empty where there are none."""
+        return self.statistics or {key: [] for key in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
+
+    def GetPtrToPlane(self, plane: int) -> int:  # noqa: N802 - the package's own names, here and below
+        """Return where the surface begins."""
+        if plane:
+            raise ValueError(plane)
+        return self.address
+
+    def framesize(self) -> int:
+        """Return the size of the surface."""
+        return self.size_bytes
+
+    def getPTS(self) -> int:  # noqa: N802
+        """Return a timestamp: not always this picture's."""
+        return self.timestamp
+
+
+class _Decoder:
+    """One decoder; its surfaces are its own until its next call."""
+
+    def __init__(  # noqa: PLR0917 - what the package's own is made with
+        self,
+        device: FakeNvdec,
+        stream: int,
+        codec: str,
+        most: tuple[int, int],
+        latency: _Latency,
+        sei_messages: tuple[tuple[int, bytes], ...],
+        statistics: dict[str, list[int]] | None,
+    ) -> None:
+        self._device = device
+        self._stream = stream
+        self._codec = codec
+        self._most = most
+        self._latency = latency
+        self._told = (sei_messages, statistics)
+        self._size: tuple[int, int] | None = None
+        self._wanted: tuple[int, int] | None = None
+        self._sequence: bytes | None = None
+        self._is_too_small = False
+        self._surfaces: list[int] = []
+        self._fills: list[tuple[int, NDArray[np.uint8]]] = []
+        self._begin()
+
+    def __del__(self) -> None:
+        self._forget_surfaces()
+
+    def Decode(self, packet: _PacketData) -> list[_Frame]:  # noqa: N802
+        """Take a packet and return the frames that are ready; an empty one flushes.
+
+        Raises:
+            FakeNvCodecError: ``decode_code``, or the codec is none of the device's.
+        """
+        _raise(self._device.decode_code, "HandlePictureDecode")
+        _raise(0 if self._codec in self._device.supported else 801, "HandleVideoSequence")
+        overwritten = list(self._surfaces)
+        self._device.driver.put(self._stream, lambda: self._overwrite(overwritten))
+        self._fills.clear()
+        frames = [frame for surface in self._shown(packet) for frame in self._frame(surface)]
+        fills = list(self._fills)
+        self._device.driver.put(self._stream, lambda: _fill(fills))
+        if not packet.bsl:
+            self._begin()
+        return frames
+
+    def setReconfigParams(self, width: int, height: int) -> int:  # noqa: N802
+        """Have what comes with the next other size be of this one.
+
+        Raises:
+            FakeNvCodecError: it is larger than the decoder was made for.
+        """
+        if self._size is not None and (width > self._most[0] or height > self._most[1]):
+            _raise(_NOT_SUPPORTED, "Resize dimensions must be lower than max width and height")
+        self._wanted = width, height
+        self._forget_surfaces()
+        return 1
+
+    def _overwrite(self, surfaces: list[int]) -> int:
+        for address in surfaces:
+            ctypes.memset(address, NOISE, len(self._device.driver.memory[address]))
+        return 0
+
+    def _forget_surfaces(self) -> None:
+        for address in self._surfaces:
+            self._device.driver.forget(address)
+        self._surfaces.clear()
+
+    def _begin(self) -> None:
+        context = CodecContext.create(_DECODERS.get(self._codec, self._codec), "r")
+        if not isinstance(context, VideoCodecContext):
+            raise TypeError(self._codec)
+        context.thread_count = 1
+        self._context = context
+        self._fed: list[int] = []
+        self._timestamps: list[int] = []
+        self._late: int | None = None
+
+    def _shown(self, packet: _PacketData) -> list[NDArray[np.uint8]]:
+        """Return the surfaces to show, noise for what was fed and cannot be decoded."""
+        if packet.bsl:
+            insort(self._fed, packet.pts)
+            insort(self._timestamps, packet.pts)
+            coded = Packet(ctypes.string_at(packet.bsl_data, packet.bsl))
+            self._look_at(bytes(coded))
+            coded.pts = packet.pts
+            pictures = self._context.decode(coded)
+        else:
+            pictures = self._context.decode(None)
+        surfaces = []
+        for picture in pictures:
+            surface = self._surface(picture)
+            surfaces += [np.full_like(surface, NOISE)] * self._lost_before(picture.pts)
+            surfaces.append(np.full_like(surface, NOISE) if self._is_too_small else surface)
+        return surfaces
+
+    def _look_at(self, coded: bytes) -> None:
+        """Note what the stream needs: the decoder keeps as many surfaces as its first one needed."""
+        if self._codec not in ("h264", "hevc"):
+            return
+        hevc = self._codec == "hevc"
+        sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
+        if not sets:
+            return
+        # Of several with one number the last holds.
+        stated = sets[-1]
+        if self._sequence is None or self._wanted is not None:
+            self._sequence, self._is_too_small = stated, False
+        self._is_too_small = self._is_too_small or stated != self._sequence
+
+    def _lost_before(self, pts: int | None) -> int:
+        """Return how many packets before this one's gave no picture, where each of them must."""
+        if self._codec in _IN_PACKET_ORDER or pts is None:
+            return 0
+        place = self._fed.index(pts)
+        self._fed = self._fed[place + 1 :]
+        return place
+
+    def _surface(self, picture: VideoFrame) -> NDArray[np.uint8]:
+        format_ = surface_format(picture.format.name)
+        if format_ is None:
+            raise FakeNvCodecError(picture.format.name)
+        size = picture.width, picture.height
+        if self._size is None or (self._wanted is not None and size != self._size):
+            self._size, self._wanted = self._wanted or size, None
+        if size != self._size:
+            return np.full(format_.size_bytes(*self._size), NOISE, dtype=np.uint8)
+        return surface_of(picture, format_)
+
+    def _frame(self, surface: NDArray[np.uint8]) -> list[_Frame]:
+        number, device = self._device.pictures, self._device
+        device.pictures += 1
+        if number in device.left_out:
+            return []
+        if number in device.wrong:
+            device.wrong_pictures += 1
+            surface = np.full_like(surface, NOISE)
+        used = len(self._fills)
+        if used == len(self._surfaces):
+            self._surfaces.append(int(device.driver.cuMemAlloc(len(surface))[1]))
+        self._fills.append((self._surfaces[used], surface))
+        return [_Frame(self._surfaces[used], len(surface) + device.spare_bytes, self._timestamp(), *self._told)]
+
+    def _timestamp(self) -> int:
+        if self._latency is _Latency.ZERO:
+            return 0
+        timestamp = self._timestamps.pop(0) if self._timestamps else -1
+        if self._codec != "vp9":
+            return timestamp
+        late, self._late = self._late, timestamp
+        return timestamp if late is None else late
+
+
+def _fill(fills: list[tuple[int, NDArray[np.uint8]]]) -> int:
+    for address, surface in fills:
+        ctypes.memmove(address, surface.ctypes.data, len(surface))
+    return 0

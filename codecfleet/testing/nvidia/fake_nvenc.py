@@ -1,0 +1,329 @@
+"""PyNvVideoCodec's encoder side for machines without a GPU: software encodes, late and in NVENC's forms.
+
+    package = FakeNvenc()
+    session = NvencSession(NvencDevice(package), settings)
+
+It takes settings in the package's spelling alone, gives the first packet with the fourth picture, writes parameter sets
+in band, names pictures by the driver's input time stamps, and counts sessions. Device memory is host memory here: an
+address is an address. Messages have the shape of the real ones, as one H200 and PyNvVideoCodec 2.2.4 gave them. It
+proves nothing of how a driver or an NVENC behaves.
+"""
+
+import ctypes
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import av
+import numpy as np
+from av.codec.context import Flags
+from av.video.frame import PictureType, VideoFrame
+from numpy.typing import NDArray
+
+from ...actors.encode.scheduling import ordinary_scheduling
+
+if TYPE_CHECKING:
+    from av.video.codeccontext import VideoCodecContext
+
+__all__ = ["FakeNvenc", "FakeNvencError"]
+
+_LATE_PICTURES: Final = 3
+_OPEN: Final = "nvEncOpenEncodeSessionEx"
+_OUT_OF_MEMORY: Final = 10
+_FORCE_IDR: Final = 2
+_IDR, _INTER = 3, 0
+_MESSAGE: Final = (
+    "{function} : \nm_nvenc.{function}(m_hEncoder) returned error {code}\nError code : {code}\n"
+    "Error Type : NV_ENC_ERR\nat NvEncoder_130.cpp:95"
+)
+_KEYS: Final = frozenset(
+    {
+        *("gpu_id", "cudacontext", "cudastream", "codec", "preset", "tuning_info", "rc", "fps", "repeatspspps", "cq"),
+        *("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod", "bf", "numrefl0", "numrefl1", "tier"),
+        *("lookahead", "aq", "constqp", "initqp", "qmax", "temporalaq", "ldkfs", "multipass"),
+        *("timinginfo", "level", "global_header"),
+    }
+)
+_CAPABILITIES: Final = {
+    "num_encoder_engines": 2,
+    "num_max_bframes": 4,
+    "supported_ratecontrol_modes": 0x3F,
+    "width_min": 16,
+    "height_min": 16,
+    "width_max": 4096,
+    "height_max": 4096,
+    **dict.fromkeys(
+        (
+            *("support_10bit_encode", "support_yuv444_encode", "support_yuv422_encode", "support_lookahead"),
+            *("support_temporal_aq", "support_multiple_ref_frames", "support_custom_vbv_buf_size"),
+            "support_lossless_encode",
+        ),
+        1,
+    ),
+}
+_SOFTWARE: Final = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
+_FORMATS: Final = {"NV12": "yuv420p", "P010": "yuv420p10le", "YUV444": "yuv444p", "YUV444_16BIT": "yuv444p10le"}
+
+
+class FakeNvencError(Exception):
+    """Stands for PyNvVCException."""
+
+    @classmethod
+    def of(cls, function: str, code: int) -> "FakeNvencError":
+        """Return the error of a function of the driver that answered ``code``."""
+        return cls(_MESSAGE.format(function=function, code=code))
+
+
+@dataclass
+class _PictureParameters:
+    inputTimeStamp: int = 0  # noqa: N815 - the package's own name
+    encodePicFlags: int = 0  # noqa: N815 - likewise
+
+
+class _RateMode(Enum):
+    CONSTQP = 0
+    VBR = 1
+    CBR = 2
+
+
+class _Multipass(Enum):
+    DISABLED = 0
+    QUARTER_RESOLUTION = 1
+    FULL_RESOLUTION = 2
+
+
+@dataclass
+class _Reconfigure:
+    """structEncodeReconfigureParams."""
+
+    rateControlMode: _RateMode = _RateMode.VBR  # noqa: N815 - the package's own names
+    multiPass: _Multipass = _Multipass.DISABLED  # noqa: N815
+    averageBitrate: int = 0  # noqa: N815
+    maxBitRate: int = 0  # noqa: N815
+    vbvBufferSize: int = 0  # noqa: N815
+    vbvInitialDelay: int = 0  # noqa: N815
+    frameRateNum: int = 30  # noqa: N815
+    frameRateDen: int = 1  # noqa: N815
+    targetQuality: int = 0  # noqa: N815
+
+
+@dataclass
+class FakeNvenc:
+    """One visible device.
+
+    ``capabilities`` are by codec, and override the answers of a capable GPU. ``sessions_max`` is how many encoders may
+    be open at once. ``faults`` maps a function of the driver to the status it answers. ``swallow`` are numbers of
+    packets that never come, ``swapped`` of those that come after their successor. ``made`` holds the arguments of
+    every encoder, ``asked`` the codecs whose capabilities were asked for, ``reconfigured`` every new set of rates,
+    ``sei_messages`` what was to be written with a picture, by its number.
+    """
+
+    capabilities: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {name: dict[str, int]() for name in _SOFTWARE}
+    )
+    sessions_max: int = 1000
+    faults: dict[str, int] = field(default_factory=dict)
+    swallow: frozenset[int] = frozenset()
+    swapped: frozenset[int] = frozenset()
+    made: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    reconfigured: list[_Reconfigure] = field(default_factory=list)
+    sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
+    open_sessions: int = 0
+
+    __version__ = "2.2.4"
+    NV_ENC_PIC_PARAMS: type[_PictureParameters] = _PictureParameters
+
+    def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:  # noqa: N802 - the package's own name
+        """Return what the driver says of an encoder; nothing for a codec it does not know.
+
+        Raises:
+            FakeNvencError: there is no encoder.
+        """
+        self.fail(_OPEN)
+        self.asked.append(codec)
+        if codec not in self.capabilities or gpuid:
+            return {}
+        return _CAPABILITIES | self.capabilities[codec]
+
+    def CreateEncoder(  # noqa: N802 - the package's own name
+        self,
+        width: int,
+        height: int,
+        fmt: str,
+        usecpuinputbuffer: bool,  # noqa: FBT001 - as the package has it
+        **settings: Any,  # noqa: ANN401 - of many types
+    ) -> "_Encoder":
+        """Return an encoder. Stricter than the package: a key it would drop is an error.
+
+        Raises:
+            FakeNvencError: there is no encoder, or one too many.
+            TypeError: a setting is not one of the package's.
+        """
+        if unknown := settings.keys() - _KEYS:
+            raise TypeError(sorted(unknown))
+        self.fail(_OPEN)
+        if self.open_sessions >= self.sessions_max:
+            raise FakeNvencError.of(_OPEN, _OUT_OF_MEMORY)
+        self.fail("nvEncInitializeEncoder")
+        self.made.append({"width": width, "height": height, "fmt": fmt, "from_host": usecpuinputbuffer, **settings})
+        encoder = _Encoder(self, width, height, fmt, settings)
+        self.open_sessions += 1
+        weakref.finalize(encoder, self._close)
+        return encoder
+
+    def fail(self, function: str) -> None:
+        """Raise what the faults say of a function of the driver."""
+        if function in self.faults:
+            raise FakeNvencError.of(function, self.faults[function])
+
+    def _close(self) -> None:
+        self.open_sessions -= 1
+
+
+class _Encoder:
+    def __init__(self, device: FakeNvenc, width: int, height: int, surface: str, settings: dict[str, Any]) -> None:
+        self._device = device
+        self._size = (width, height)
+        self._surface = surface
+        self._in_band = not settings.get("global_header")
+        self._context = _software(settings, width, height, _FORMATS[surface])
+        self._av1 = settings["codec"] == "av1"
+        self._sequence = bytes(self._context.extradata or b"")
+        self._stamps: dict[int, int] = {}
+        self._late: deque[tuple[int, dict[str, Any]]] = deque()
+        self._taken = self._given = 0
+        rate = Fraction(settings["fps"])
+        self._rates = _Reconfigure(
+            rateControlMode=_RateMode[settings["rc"].upper()],
+            averageBitrate=settings.get("bitrate", 0),
+            maxBitRate=settings.get("maxbitrate", 0),
+            vbvBufferSize=settings.get("vbvbufsize", 0),
+            vbvInitialDelay=settings.get("vbvinit", 0),
+            frameRateNum=rate.numerator,
+            frameRateDen=rate.denominator,
+            targetQuality=settings.get("cq", 0),
+        )
+
+    def GetSequenceParams(self) -> bytes:  # noqa: N802 - the package's own name
+        """Return the parameter sets."""
+        self._device.fail("nvEncGetSequenceParams")
+        return self._sequence
+
+    def Encode(  # noqa: N802 - the package's own name
+        self,
+        frame: object,
+        picParams: _PictureParameters | int,  # noqa: N803 - likewise
+        sei: list[tuple[dict[str, int], list[int]]] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Take a picture, with its parameters or with flags and messages; give what is ready."""
+        self._device.fail("nvEncEncodePicture")
+        if isinstance(picParams, int):
+            picParams = _PictureParameters(self._taken, picParams)  # noqa: N806 - the package counts by itself
+        self._device.sei_messages += [(self._taken, sei)] if sei else []
+        picture = _planar(_bytes_of(frame), self._surface, *self._size)
+        picture.pts, picture.time_base = self._taken, Fraction(1, 25)
+        picture.pict_type = PictureType.I if picParams.encodePicFlags & _FORCE_IDR else PictureType.NONE
+        self._stamps[self._taken] = picParams.inputTimeStamp
+        self._taken += 1
+        self._collect(picture)
+        return self._ready(self._taken - _LATE_PICTURES)
+
+    def EndEncode(self) -> list[dict[str, Any]]:  # noqa: N802 - the package's own name
+        """Give the rest."""
+        self._device.fail("nvEncLockBitstream")
+        self._collect(None)
+        return self._ready(self._taken + 1)
+
+    def GetEncodeReconfigureParams(self) -> _Reconfigure:  # noqa: N802 - the package's own name
+        """Return what the encoder was made with, whatever was changed since: so does the package."""
+        return _Reconfigure(**vars(self._rates))
+
+    def Reconfigure(self, wanted: _Reconfigure) -> bool:  # noqa: N802 - the package's own name
+        """Take new rates."""
+        self._device.fail("nvEncReconfigureEncoder")
+        self._device.reconfigured.append(wanted)
+        return True
+
+    def _collect(self, picture: VideoFrame | None) -> None:
+        for packet in self._context.encode(picture):
+            data = bytes(packet)
+            if packet.is_keyframe and not self._av1 and self._in_band:
+                data = self._sequence + data
+            kind = _IDR if packet.is_keyframe else _INTER
+            entry = {"data": data, "timestamp": self._stamps[packet.pts or 0], "picture_type": kind}
+            place = len(self._late) - (self._given - 1 in self._device.swapped)
+            if self._given not in self._device.swallow:
+                self._late.insert(place, (self._given, entry))
+            self._given += 1
+
+    def _ready(self, before: int) -> list[dict[str, Any]]:
+        ready = []
+        while self._late and self._late[0][0] < before:
+            ready.append(self._late.popleft()[1])
+        return ready
+
+
+def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -> "VideoCodecContext":
+    context = cast("VideoCodecContext", av.CodecContext.create(_SOFTWARE[settings["codec"]], "w"))
+    context.width, context.height, context.pix_fmt = width, height, pix_fmt
+    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    context.thread_count = 1
+    context.flags |= int(Flags.global_header)
+    frames_b, gop = settings.get("bf", 0), settings.get("gop", 250)
+    quality = str(settings.get("cq", 28))
+    context.options = {
+        "h264": {
+            "preset": "veryfast",
+            "bf": str(frames_b),
+            "forced-idr": "1",
+            "g": str(gop),
+            "crf": quality,
+            # Else its decisions vary with where pictures lie in memory.
+            "x264-params": "cpu-independent=1",
+        },
+        "hevc": {
+            "preset": "ultrafast",
+            "forced-idr": "1",
+            "crf": quality,
+            "x265-params": f"bframes={frames_b}:keyint={gop}:pools=1:frame-threads=1:open-gop=0:info=0:log-level=none",
+        },
+        "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},
+    }[settings["codec"]]
+    with ordinary_scheduling():
+        context.open()
+    return context
+
+
+def _bytes_of(frame: object) -> NDArray[np.uint8]:
+    """Read a picture from the host, or from the addresses of its planes."""
+    if isinstance(frame, np.ndarray):
+        return frame
+    parts = []
+    for plane in frame.cuda():  # type: ignore[attr-defined]
+        interface = plane.__cuda_array_interface__
+        rows, columns, components = interface["shape"]
+        size = rows * columns * components * int(interface["typestr"][2:])
+        parts.append(np.frombuffer(ctypes.string_at(interface["data"][0], size), dtype=np.uint8))
+    return np.concatenate(parts)
+
+
+def _planar(data: NDArray[np.uint8], surface: str, width: int, height: int) -> VideoFrame:
+    wide = surface in ("P010", "YUV444_16BIT")
+    samples = data.view("<u2") >> 6 if wide else data
+    luma = width * height
+    if surface in ("NV12", "P010"):
+        samples = np.concatenate([samples[:luma], samples[luma::2], samples[luma + 1 :: 2]])
+    frame = VideoFrame(width, height, _FORMATS[surface])
+    at = 0
+    for plane in frame.planes:
+        columns, size = plane.width, plane.width * plane.height
+        stride = plane.line_size // samples.itemsize
+        rows = np.zeros((plane.height, stride), dtype=samples.dtype)
+        rows[:, :columns] = samples[at : at + size].reshape(plane.height, columns)
+        plane.update(rows.tobytes())
+        at += size
+    return frame

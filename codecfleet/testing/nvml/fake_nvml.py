@@ -1,0 +1,306 @@
+"""NVML for machines that nobody has at hand: pynvml's functions, answered from a simulated node.
+
+    nvml = FakeNvml(node)
+    report = probe_nvml(nvml)
+    nvml.device("GPU-1").encoder_percent = 80
+    nvml.raise_xid("GPU-1", 73)
+    nvml.lose_gpu("GPU-1")
+
+Names, arguments, return shapes, structures, constants and exception classes are pynvml's own; what pynvml has and this
+does not know raises ``AttributeError``, as a missing function does. How devices of each kind answer is restated from
+NVIDIA's documents, and from one H200 that was measured (driver 580.159); nothing here proves how a driver behaves.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from ...cluster.probes.report.device_report import DeviceKind
+from ...cluster.simulated.devices import SimulatedNode
+from .fake_nvml_device import DEVICE_ANSWERS, check
+from .fake_nvml_instances import FakeInstances
+from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
+from .fake_nvml_state import FakeDevice, FakeSlice, refuse
+from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
+
+__all__ = ["FakeNvml"]
+
+NO_INSTANCE = 0xFFFFFFFF
+CUDA_BY_BRANCH = {
+    615: 13040,
+    610: 13030,
+    595: 13020,
+    590: 13010,
+    580: 13000,
+    570: 12080,
+    550: 12040,
+    525: 12000,
+}
+CUDA_OF_OLD_DRIVERS = 11080
+
+_ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
+
+
+class FakeNvml:
+    """Answers pynvml's calls for one simulated node.
+
+    ``clock`` is what ``at`` goes by: a ``FakeClock``, say. ``faults`` maps a function's name to the return code that it
+    gives on every device, before anything else is looked at; ``SimulatedDevice.faults`` and ``device(...).faults`` do
+    so on one device. What goes on on a device is set on what ``device`` returns. ``calls`` names every function that
+    was called, in order.
+    """
+
+    def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.node = node
+        self._clock = clock
+        self._plan: list[tuple[float, Callable[[], object]]] = []
+        self.faults: dict[str, int] = {}
+        self.calls: list[str] = []
+        self.devices = tuple(
+            FakeDevice.of(device, node, index)
+            for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
+        )
+        self.gpm = GpmSamples()
+        self._opened = 0
+        self._init_code = 0 if self.devices else int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+        self._subjects: dict[int, FakeDevice | FakeSlice] = {}
+        self._event_sets: dict[int, list[FakeDevice]] = {}
+        self._next_event_set = 0x7000_0000
+        self._system = self._system_answers()
+
+    def device(self, uuid: str) -> FakeDevice:
+        """Return a device by its UUID, to set what goes on on it.
+
+        Raises:
+            KeyError: the node has no such device.
+        """
+        for device in self.devices:
+            if device.simulated.uuid == uuid:
+                return device
+        raise KeyError(uuid)
+
+    def at(self, at_s: float, change: Callable[[], object]) -> None:
+        """Have something happen at a time of the clock: the first question asked from then on finds it so.
+
+        nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
+        """
+        self._plan.append((at_s, change))
+
+    def lose_gpu(self, uuid: str) -> None:
+        """Let a GPU fall off the bus: Xid 79, and every question about it answers GPU_IS_LOST."""
+        self.raise_xid(uuid, 79)
+        self.device(uuid).lost_code = int(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    def raise_xid(self, uuid: str, xid: int) -> None:
+        """Let an Xid error happen; it waits until an event set that watches the device is asked."""
+        self.device(uuid).events.append((int(pynvml.nvmlEventTypeXidCriticalError), xid))
+
+    def mismatch_driver(self) -> None:
+        """Upgrade the driver's files under the loaded kernel module: nothing can be opened, nothing answers."""
+        self._init_code = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+
+    def remove_library(self) -> None:
+        """Take libnvidia-ml.so.1 away, as on a machine without a driver."""
+        self._init_code = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    def unload_driver(self) -> None:
+        """Unload the kernel module: the library is there and nobody answers it."""
+        self._init_code = int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has initialised the library and not shut it down."""
+        return self._opened > 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - pynvml's functions, structures and constants
+        answer = self._answer(name)
+        if answer is not None:
+            call = partial(self._call, name, answer)
+            call.__name__ = name  # type: ignore[attr-defined] # as pynvml's functions have one
+            return call
+        is_library_function = name.startswith("nvml") and callable(getattr(pynvml, name, None))
+        if name.startswith("_") or is_library_function:
+            raise AttributeError(name)
+        return getattr(pynvml, name)
+
+    def _answer(self, name: str) -> Callable[..., Any] | None:
+        if name in self._system:
+            return self._system[name]
+        if name in _ON_DEVICES or name in SLICE_ANSWERS:
+            return partial(self._ask_device, name)
+        if name in TYPE_ANSWERS:
+            return lambda number, *arguments: TYPE_ANSWERS[name](*find_type(self.devices, number), *arguments)
+        if name in INSTANCE_ANSWERS:
+            return lambda number, *arguments: INSTANCE_ANSWERS[name](*find_vgpu(self.devices, number), *arguments)
+        return None
+
+    def _call(self, name: str, answer: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - pynvml's shapes
+        self.calls.append(name)
+        due = [entry for entry in self._plan if entry[0] <= self._clock()]
+        self._plan = [entry for entry in self._plan if entry not in due]
+        for _, change in sorted(due, key=lambda entry: entry[0]):
+            change()
+        if name in self.faults:
+            refuse(self.faults[name])
+        if name == "nvmlInit":
+            return answer()
+        if not self._opened:
+            refuse(pynvml.NVML_ERROR_UNINITIALIZED)
+        if self._init_code and name != "nvmlShutdown":
+            refuse(self._init_code)
+        return answer(*arguments)
+
+    def _ask_device(self, name: str, handle: object, *arguments: Any) -> Any:  # noqa: ANN401 - pynvml's shapes
+        subject = self._subject(handle, name)
+        if isinstance(subject, FakeSlice):
+            if name not in SLICE_ANSWERS:
+                refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return SLICE_ANSWERS[name](subject, *arguments)
+        if name not in _ON_DEVICES:
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return _ON_DEVICES[name](subject, *arguments)
+
+    def _subject(self, handle: object, name: str) -> FakeDevice | FakeSlice:
+        subject = self._subjects.get(_address(handle))
+        if subject is None:
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        if isinstance(subject, FakeSlice):
+            check(subject.device, name, of_a_part=True)
+        else:
+            check(subject, name)
+        return subject
+
+    def _device_of(self, handle: object, name: str) -> FakeDevice:
+        subject = self._subject(handle, name)
+        return subject if isinstance(subject, FakeDevice) else refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+    def _handle(self, subject: FakeDevice | FakeSlice, address: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+        self._subjects[address] = subject
+        return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlDevice_t)
+
+    def _system_answers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "nvmlInit": self._init,
+            "nvmlShutdown": self._shutdown,
+            "nvmlSystemGetDriverVersion": lambda: self.node.driver,
+            "nvmlSystemGetNVMLVersion": lambda: f"{self._cuda_version() // 1000}.{self.node.driver}",
+            "nvmlSystemGetCudaDriverVersion": self._cuda_version,
+            "nvmlSystemGetCudaDriverVersion_v2": self._cuda_version,
+            "nvmlDeviceGetCount": lambda: len(self.devices),
+            "nvmlDeviceGetHandleByIndex": self._device_handle,
+            "nvmlDeviceGetHandleByUUID": self._device_handle_by_uuid,
+            "nvmlDeviceGetHandleByPciBusId": self._device_handle_by_bus,
+            "nvmlDeviceGetMigDeviceHandleByIndex": self._mig_handle,
+            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": self._parent_handle,
+            "nvmlDeviceIsMigDeviceHandle": self._is_mig_handle,
+            "nvmlGpmSampleAlloc": self.gpm.alloc,
+            "nvmlGpmSampleFree": self.gpm.free,
+            "nvmlGpmSampleGet": self._gpm_take,
+            "nvmlGpmMigSampleGet": self._gpm_take_slice,
+            "nvmlGpmMetricsGet": self.gpm.measure,
+            "nvmlEventSetCreate": self._create_event_set,
+            "nvmlDeviceRegisterEvents": self._register,
+            "nvmlEventSetWait": self._wait,
+            "nvmlEventSetWait_v2": self._wait,
+            "nvmlEventSetFree": self._free_event_set,
+            "nvmlGetVgpuCompatibility": compatibility,
+            **FakeInstances(self._device_of, self._device_handle).answers(),
+        }
+
+    # What answers functions that have no device as their subject, or that hand out handles.
+
+    def _init(self) -> None:
+        if self._init_code:
+            refuse(self._init_code)
+        self._opened += 1
+
+    def _shutdown(self) -> None:
+        self._opened -= 1
+
+    def _cuda_version(self) -> int:
+        branch = int(self.node.driver.partition(".")[0] or 0)
+        return next((cuda for least, cuda in CUDA_BY_BRANCH.items() if branch >= least), CUDA_OF_OLD_DRIVERS)
+
+    def _device_handle(self, index: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+        if not 0 <= index < len(self.devices):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        device = self.devices[index]
+        name = "nvmlDeviceGetHandleByIndex"
+        if name in device.faults:
+            refuse(device.faults[name])
+        return self._handle(device, 0x1000_0000 + index * 0x10000)
+
+    def _device_handle_by_uuid(self, uuid: str) -> Any:  # noqa: ANN401 - pynvml's pointer
+        for device in self.devices:
+            if device.simulated.uuid == uuid:
+                return self._device_handle(device.index)
+            for place, piece in enumerate(device.slices):
+                if piece.simulated.uuid == uuid:
+                    return self._mig_handle(self._device_handle(device.index), place)
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _device_handle_by_bus(self, bus_id: str) -> Any:  # noqa: ANN401 - pynvml's pointer
+        for device in self.devices:
+            if device.simulated.pci_bus_id.lower().lstrip("0") == bus_id.lower().lstrip("0"):
+                return self._device_handle(device.index)
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _mig_handle(self, handle: object, place: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+        device = self._device_of(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
+        if not device.simulated.mig_enabled or not 0 <= place < len(device.slices):
+            refuse(pynvml.NVML_ERROR_NOT_FOUND)
+        return self._handle(device.slices[place], _address(handle) + (place + 1) * 0x100)
+
+    def _parent_handle(self, handle: object) -> Any:  # noqa: ANN401 - pynvml's pointer
+        subject = self._subject(handle, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+        if not isinstance(subject, FakeSlice):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return self._device_handle(subject.device.index)
+
+    def _is_mig_handle(self, handle: object) -> ctypes.c_uint:
+        # pynvml gives the C integer itself, which is true whatever it holds.
+        return ctypes.c_uint(int(isinstance(self._subject(handle, "nvmlDeviceIsMigDeviceHandle"), FakeSlice)))
+
+    def _gpm_take(self, handle: object, sample: object) -> object:
+        return self.gpm.take(self._device_of(handle, "nvmlGpmSampleGet"), sample)
+
+    def _gpm_take_slice(self, handle: object, gpu_instance: int, sample: object) -> object:
+        device = self._device_of(handle, "nvmlGpmMigSampleGet")
+        for piece in device.slices:
+            if piece.simulated.gpu_instance == gpu_instance:
+                return self.gpm.take(piece, sample)
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _create_event_set(self) -> Any:  # noqa: ANN401 - pynvml's pointer
+        self._next_event_set += 0x10
+        self._event_sets[self._next_event_set] = []
+        return ctypes.cast(ctypes.c_void_p(self._next_event_set), pynvml.c_nvmlEventSet_t)
+
+    def _register(self, handle: object, _types: int, event_set: object) -> None:
+        device = self._device_of(handle, "nvmlDeviceRegisterEvents")
+        if device.is_igpu:
+            refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self._event_sets[_address(event_set)].append(device)
+
+    def _wait(self, event_set: object, _timeout_ms: int) -> Any:  # noqa: ANN401 - pynvml's structure
+        for device in self._event_sets.get(_address(event_set), ()):
+            if device.events:
+                kind, data = device.events.pop(0)
+                return pynvml.c_nvmlEventData_t(
+                    device=self._device_handle(device.index),
+                    eventType=kind,
+                    eventData=data,
+                    gpuInstanceId=NO_INSTANCE,
+                    computeInstanceId=NO_INSTANCE,
+                )
+        return refuse(pynvml.NVML_ERROR_TIMEOUT)  # at once: tests do not wait
+
+    def _free_event_set(self, event_set: object) -> None:
+        del self._event_sets[_address(event_set)]
+
+
+def _address(pointer: Any) -> int:  # noqa: ANN401 - a ctypes pointer
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -1,0 +1,178 @@
+"""What a faked NVML device remembers, and what may be set on it while a test runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn
+
+import pynvml
+
+from ...cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+
+__all__ = ["Answer", "FakeDevice", "FakeFbcSession", "FakeGpuInstance", "FakeSlice", "FakeVgpu", "refuse"]
+
+Answer = Callable[..., Any]
+"""What answers one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
+
+ARCHITECTURE_NUMBERS = {
+    "kepler": 2,
+    "maxwell": 3,
+    "pascal": 4,
+    "volta": 5,
+    "turing": 6,
+    "ampere": 7,
+    "ga100": 7,
+    "ga10x": 7,
+    "orin": 7,
+    "ada": 8,
+    "hopper": 9,
+    "blackwell": 10,
+    "thor": 10,
+    "rubin": 13,
+}
+
+
+def refuse(code: int) -> NoReturn:
+    """Raise what pynvml raises for a return code, of pynvml's own class."""
+    raise pynvml.NVMLError(code)
+
+
+@dataclass(slots=True)
+class FakeFbcSession:
+    """A frame-buffer capture session in a vGPU's virtual machine."""
+
+    session: int
+    pid: int
+    width: int = 1920
+    height: int = 1080
+    fps: int = 60
+    latency_us: int = 900
+
+
+@dataclass(slots=True)
+class FakeVgpu:
+    """A vGPU that runs on a host's device; everything but ``simulated`` may be set."""
+
+    simulated: SimulatedVgpu
+    used_bytes: int = 0
+    guest_driver: str = ""
+    sm_percent: int = 0
+    memory_percent: int = 0
+    encoder_percent: int = 0
+    decoder_percent: int = 0
+    sessions: list[CodecSession] = field(default_factory=list)
+    captures: list[FakeFbcSession] = field(default_factory=list)
+    processes: list[DeviceProcess] = field(default_factory=list)
+    accounting: bool = False
+    licensed: bool = True
+    licence_expires: datetime | None = None
+
+    @property
+    def instance(self) -> int:
+        """Return its number, which NVML's functions take."""
+        return self.simulated.instance
+
+
+@dataclass(slots=True)
+class FakeSlice:
+    """A MIG device; ``gpm_percent`` maps an engine's name to its use."""
+
+    simulated: SimulatedSlice
+    device: "FakeDevice"
+    used_bytes: int = 0
+    gpm_percent: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGpuInstance:
+    """A MIG GPU instance, with the MIG devices that are its compute instances."""
+
+    device: "FakeDevice"
+    number: int
+    slices: tuple[FakeSlice, ...]
+
+
+@dataclass(slots=True)
+class FakeDevice:
+    """A device with what goes on on it; everything but the first three may be set while a test runs."""
+
+    simulated: SimulatedDevice
+    node: SimulatedNode
+    index: int
+    gpu_percent: int = 0
+    memory_percent: int = 0
+    encoder_percent: int = 0
+    decoder_percent: int = 0
+    jpeg_percent: int = 0
+    ofa_percent: int = 0
+    used_bytes: int = 0
+    gpm_percent: dict[str, float] = field(default_factory=dict)
+    processes: list[DeviceProcess] = field(default_factory=list)
+    sessions: list[CodecSession] = field(default_factory=list)
+    ecc_uncorrected: int = 0
+    recovery_action: int = 0
+    remapping_pending: int = 0
+    clock_reasons: int = int(pynvml.nvmlClocksEventReasonGpuIdle)
+    lost_code: int = 0
+    licensed: bool | None = None
+    licence_expires: datetime | None = None
+    faults: dict[str, int] = field(default_factory=dict)
+    slices: list[FakeSlice] = field(default_factory=list)
+    vgpus: list[FakeVgpu] = field(default_factory=list)
+    events: list[tuple[int, int]] = field(default_factory=list)
+    """Events that nobody has fetched: their NVML type and data."""
+
+    @classmethod
+    def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeDevice":
+        """Start a device as its simulation describes it."""
+        device = cls(simulated, node, index, faults=dict(simulated.faults))
+        device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
+        device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
+        device.vgpus = [
+            FakeVgpu(vgpu, guest_driver=node.driver, licensed=vgpu.licensed, licence_expires=vgpu.licence_expires)
+            for vgpu in simulated.vgpus
+        ]
+        device.events = [(int(pynvml.nvmlEventTypeXidCriticalError), xid) for xid in simulated.xids]
+        return device
+
+    @property
+    def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
+        """Return the GPU instances that it is cut into, by their number."""
+        numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
+        return tuple(
+            FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
+            for number in numbers
+        )
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it is a vGPU that its guest sees."""
+        return self.simulated.kind is DeviceKind.VGPU or self.simulated.virtualization == 2  # noqa: PLR2004 - NVML's
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it can host vGPUs."""
+        return self.simulated.virtualization == 3  # noqa: PLR2004 - NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU
+
+    @property
+    def is_geforce(self) -> bool:
+        """Whether it is a consumer's GPU, which tells less."""
+        return "geforce" in self.simulated.name.lower()
+
+    @property
+    def is_igpu(self) -> bool:
+        """Whether it is part of a Tegra SoC."""
+        return self.simulated.kind is DeviceKind.IGPU
+
+    @property
+    def architecture(self) -> int:
+        """Return NVML's number of its architecture."""
+        unknown = int(pynvml.NVML_DEVICE_ARCH_UNKNOWN)
+        return ARCHITECTURE_NUMBERS.get(self.simulated.architecture.lower(), unknown)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Return its compute capability."""
+        major, _, minor = self.simulated.compute_capability.partition(".")
+        return int(major or 0), int(minor or 0)

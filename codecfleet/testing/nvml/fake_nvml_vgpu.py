@@ -1,0 +1,365 @@
+"""How a faked device answers as a host of vGPUs: vGPU Management SDK guide, chapter 2."""
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pynvml
+
+from ...cluster.probes.gpus.hardware import MIB, VgpuType, load_hardware
+from .fake_nvml_device import SAMPLED_AT_US, encoder_sessions, encoder_stats
+from .fake_nvml_mig import profiles_of
+from .fake_nvml_state import Answer, FakeDevice, FakeVgpu, refuse
+
+__all__ = [
+    "HOST_ANSWERS",
+    "INSTANCE_ANSWERS",
+    "TYPE_ANSWERS",
+    "compatibility",
+    "find_type",
+    "find_vgpu",
+    "gpu_instance_of",
+    "profile_id_of",
+    "series_of",
+    "types_of",
+]
+
+INVALID_PROFILE = NO_INSTANCE = 0xFFFFFFFF
+EXPIRY_NOT_AVAILABLE, EXPIRY_VALID = 0, 2
+NVIDIA_VENDOR = 0x10DE
+FRAME_RATE_LIMIT_FPS = 60
+SCHEDULERS = {"best effort": 1, "equal share": 2, "fixed share": 3, "fixed": 3}
+VM_STATES_ALL = 0xF
+METADATA_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What all types of a series have: NVML's class, displays and their size, frames a second, and licences."""
+
+    vgpu_class: str
+    displays: int
+    width: int
+    height: int
+    fps: int
+    licences: str
+
+
+_SERIES = {
+    "Q": Series("Quadro", 4, 7680, 4320, 60, "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0;GRID-Virtual-WS-Ext,2.0"),
+    "B": Series("NVS", 4, 5120, 2880, 45, "GRID-Virtual-PC,2.0;Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0"),
+    "A": Series("NVS", 1, 1280, 1024, 60, "GRID-Virtual-Apps,3.0"),
+    "C": Series("Compute", 1, 4096, 2160, 60, "NVIDIA-vComputeServer,9.0;Quadro-Virtual-DWS,5.0"),
+}
+"""By the last letter of a type's name (vGPU User Guide, "Virtual GPU Types")."""
+
+
+def series_of(found: VgpuType) -> Series:
+    """Return what a type has as one of its series; that of compute types where its name tells none."""
+    return _SERIES.get(found.series, _SERIES["C"])
+
+
+def profile_id_of(device: FakeDevice, found: VgpuType) -> int:
+    """Return the GPU instance profile that a type takes whole, or NVML's number for none."""
+    ids = (profile.profile_id for profile in profiles_of(device) if profile.name == found.mig_profile)
+    return next(ids, INVALID_PROFILE) if device.simulated.mig_enabled else INVALID_PROFILE
+
+
+def types_of(device: FakeDevice) -> tuple[VgpuType, ...]:
+    """Return every type that a host's device supports: NVIDIA's, and what runs on it that the tables do not have."""
+    if not device.is_host:
+        refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    simulated = device.simulated
+    listed = load_hardware().vgpu_types_of(simulated.name, mig_enabled=simulated.mig_enabled)
+    named = {found.name for found in listed}
+    unlisted = {
+        vgpu.simulated.type_id: VgpuType(
+            number=vgpu.simulated.type_id,
+            name=vgpu.simulated.type_name,
+            framebuffer_mib=vgpu.simulated.framebuffer_bytes // MIB,
+            most=max(simulated.memory_bytes // max(vgpu.simulated.framebuffer_bytes, 1), 1),
+        )
+        for vgpu in device.vgpus
+        if vgpu.simulated.type_name not in named
+    }
+    return (*listed, *unlisted.values())
+
+
+def gpu_instance_of(device: FakeDevice, vgpu: FakeVgpu) -> int:
+    """Return the GPU instance that a vGPU runs on, or NVML's number for none: they are taken in order."""
+    if not device.simulated.mig_enabled:
+        return NO_INSTANCE
+    profiles = {found.number: found.mig_profile for found in types_of(device)}
+    wanted = profiles.get(vgpu.simulated.type_id)
+    fitting = [each.number for each in device.gpu_instances if each.slices[0].simulated.profile == wanted]
+    alike = [each for each in device.vgpus if profiles.get(each.simulated.type_id) == wanted]
+    place = next(position for position, each in enumerate(alike) if each is vgpu)
+    return fitting[place] if place < len(fitting) else NO_INSTANCE
+
+
+def _creatable(device: FakeDevice) -> list[int]:
+    """Apply the rules of 2.2, with and without MIG."""
+    types = types_of(device)
+    if device.simulated.mig_enabled:
+        taken = {gpu_instance_of(device, vgpu) for vgpu in device.vgpus}
+        free = {each.slices[0].simulated.profile for each in device.gpu_instances if each.number not in taken}
+        return [found.number for found in types if found.mig_profile in free]
+    if not device.vgpus:
+        return [found.number for found in types]
+    size = device.vgpus[0].simulated.framebuffer_bytes // MIB
+    same = [found for found in types if found.framebuffer_mib == size]
+    is_full = len(device.vgpus) >= max(found.most for found in same)
+    return [] if is_full else [found.number for found in same]
+
+
+def find_type(devices: Iterable[FakeDevice], number: int) -> tuple[FakeDevice, VgpuType]:
+    """Return a vGPU type by its id, with a device that supports it; refuses what no device of the node supports."""
+    for device in devices:
+        for found in types_of(device) if device.is_host else ():
+            if found.number == number:
+                return device, found
+    return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+
+def find_vgpu(devices: Iterable[FakeDevice], instance: int) -> tuple[FakeDevice, FakeVgpu]:
+    """Return a running vGPU by its instance's number, which is unique on a node."""
+    for device in devices:
+        for vgpu in device.vgpus:
+            if vgpu.instance == instance:
+                return device, vgpu
+    return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+def compatibility(_vgpu: object, _gpu: object) -> Any:  # noqa: ANN401 - pynvml's structure
+    """Say that a vGPU can run on this GPU in whatever state its machine is."""
+    return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
+
+
+def _types_max(device: FakeDevice, number: int) -> int:
+    for found in types_of(device):
+        if found.number == number:
+            return found.most
+    return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+
+def _active(device: FakeDevice) -> list[int]:
+    return [vgpu.instance for vgpu in _hosted(device)]
+
+
+def _hosted(device: FakeDevice) -> list[FakeVgpu]:
+    return device.vgpus if device.is_host else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
+    samples = []
+    for vgpu in _hosted(device):
+        sample = pynvml.c_nvmlVgpuInstanceUtilizationSample_t(vgpuInstance=vgpu.instance, timeStamp=SAMPLED_AT_US)
+        sample.smUtil.uiVal, sample.memUtil.uiVal = vgpu.sm_percent, vgpu.memory_percent
+        sample.encUtil.uiVal, sample.decUtil.uiVal = vgpu.encoder_percent, vgpu.decoder_percent
+        samples.append(sample)
+    return samples
+
+
+def _process_utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
+    return [
+        pynvml.c_nvmlVgpuProcessUtilizationSample_t(
+            vgpuInstance=vgpu.instance,
+            pid=process.pid,
+            processName=f"process-{process.pid}".encode(),
+            timeStamp=SAMPLED_AT_US,
+            smUtil=process.sm_percent or 0,
+            encUtil=process.encoder_percent or 0,
+            decUtil=process.decoder_percent or 0,
+        )
+        for vgpu in _hosted(device)
+        for process in vgpu.processes
+    ]
+
+
+def _features(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+    found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
+    licensed = device.is_host if device.licensed is None else device.licensed
+    if device.is_geforce or not (device.is_guest or device.is_host or device.licensed is not None):
+        return found  # licensing does not apply here
+    found.isGridLicenseSupported, found.licensableFeaturesCount = 1, 1
+    feature = found.gridLicensableFeatures[0]
+    feature.featureCode = pynvml.NVML_GRID_LICENSE_FEATURE_CODE_VWORKSTATION
+    feature.featureState = feature.featureEnabled = int(licensed)
+    feature.productName = b"NVIDIA RTX Virtual Workstation"
+    feature.licenseInfo = b"Quadro-Virtual-DWS,5.0"
+    feature.licenseExpiry = _expiry(pynvml.c_nvmlGridLicenseExpiry_t, device.licence_expires)
+    return found
+
+
+def _expiry(structure: Any, when: datetime | None) -> Any:  # noqa: ANN401 - pynvml's structures
+    if when is None:
+        return structure(status=EXPIRY_NOT_AVAILABLE)
+    utc = when.astimezone(UTC)
+    day = {"year": utc.year, "month": utc.month, "day": utc.day}
+    return structure(**day, hour=utc.hour, min=utc.minute, sec=utc.second, status=EXPIRY_VALID)
+
+
+def _device_metadata(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+    _hosted(device)
+    found = pynvml.c_nvmlVgpuPgpuMetadata_t(version=METADATA_VERSION, hostDriverVersion=device.node.driver.encode())
+    found.hostSupportedVgpuRange.minVersion, found.hostSupportedVgpuRange.maxVersion = 0x10001, 0x160001
+    return found
+
+
+def _scheduler(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+    _hosted(device)
+    policy = SCHEDULERS.get(device.simulated.vgpu_scheduler, pynvml.NVML_VGPU_SCHEDULER_POLICY_UNKNOWN)
+    return pynvml.c_nvmlVgpuSchedulerGetState_t(schedulerPolicy=policy)
+
+
+def _host_mode(device: FakeDevice) -> int:
+    _hosted(device)
+    return int(pynvml.NVML_HOST_VGPU_MODE_SRIOV)
+
+
+def _scheduler_capabilities(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+    _hosted(device)
+    found = pynvml.c_nvmlVgpuSchedulerCapabilities_t()
+    for position, policy in enumerate((1, 2, 3)):
+        found.supportedSchedulers[position] = policy
+    return found
+
+
+HOST_ANSWERS: dict[str, Answer] = {
+    "nvmlDeviceGetSupportedVgpus": lambda device: [found.number for found in types_of(device)],
+    "nvmlDeviceGetCreatableVgpus": _creatable,
+    "nvmlDeviceGetActiveVgpus": _active,
+    "nvmlDeviceGetVgpuMetadata": _device_metadata,
+    "nvmlDeviceGetVgpuUtilization": _utilisation,
+    "nvmlDeviceGetVgpuProcessUtilization": _process_utilisation,
+    "nvmlDeviceGetGridLicensableFeatures": _features,
+    "nvmlDeviceGetGridLicensableFeatures_v4": _features,
+    "nvmlDeviceGetVgpuSchedulerState": _scheduler,
+    "nvmlDeviceGetVgpuSchedulerCapabilities": _scheduler_capabilities,
+    "nvmlDeviceGetHostVgpuMode": _host_mode,
+    "nvmlVgpuTypeGetMaxInstances": _types_max,
+}
+"""Function to what answers it; the subject is a ``FakeDevice``."""
+
+
+def _of_series(attribute: str) -> Answer:
+    return lambda _device, found, *_: getattr(series_of(found), attribute)
+
+
+def _resolution(_device: FakeDevice, found: VgpuType) -> tuple[int, int]:
+    return series_of(found).width, series_of(found).height
+
+
+TYPE_ANSWERS: dict[str, Answer] = {
+    "nvmlVgpuTypeGetClass": _of_series("vgpu_class"),
+    "nvmlVgpuTypeGetName": lambda _device, found: found.name,
+    "nvmlVgpuTypeGetDeviceID": lambda _device, _found: (0x2235 << 16 | NVIDIA_VENDOR, 0x14A0 << 16 | NVIDIA_VENDOR),
+    "nvmlVgpuTypeGetFramebufferSize": lambda _device, found: found.framebuffer_mib * MIB,
+    "nvmlVgpuTypeGetNumDisplayHeads": _of_series("displays"),
+    "nvmlVgpuTypeGetResolution": _resolution,
+    "nvmlVgpuTypeGetLicense": _of_series("licences"),
+    "nvmlVgpuTypeGetFrameRateLimit": _of_series("fps"),
+    "nvmlVgpuTypeGetGpuInstanceProfileId": profile_id_of,
+    "nvmlVgpuTypeGetCapabilities": lambda _device, _found, capability: int(
+        capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
+    ),
+}
+"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``VgpuType``."""
+
+
+def _vm_id(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
+    # pynvml leaves this one string undecoded, because it comes in a pair.
+    vm_id = vgpu.simulated.vm_id
+    is_uuid = vm_id.count("-") == 4  # noqa: PLR2004 - a UUID's dashes
+    return vm_id.encode(), int(pynvml.NVML_VGPU_VM_ID_UUID if is_uuid else pynvml.NVML_VGPU_VM_ID_DOMAIN_ID)
+
+
+def _captures(_device: FakeDevice, vgpu: FakeVgpu) -> list[Any]:
+    return [
+        pynvml.c_nvmlFBCSession_t(
+            sessionId=each.session,
+            pid=each.pid,
+            vgpuInstance=vgpu.instance,
+            hMaxResolution=each.width,
+            vMaxResolution=each.height,
+            hResolution=each.width,
+            vResolution=each.height,
+            averageFPS=each.fps,
+            averageLatency=each.latency_us,
+        )
+        for each in vgpu.captures
+    ]
+
+
+def _capture_stats(_device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+    count, fps, latency_us = encoder_stats(vgpu.captures)
+    return pynvml.c_nvmlFBCStats_t(sessionsCount=count, averageFPS=fps, averageLatency=latency_us)
+
+
+def _frame_rate_limit(_device: FakeDevice, vgpu: FakeVgpu) -> int:
+    limit = vgpu.simulated.frame_rate_limit
+    return FRAME_RATE_LIMIT_FPS if limit is None else limit
+
+
+def _accounting_pids(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
+    pids = [process.pid for process in vgpu.processes] if vgpu.accounting else []
+    return ctypes.c_uint(len(pids)), (ctypes.c_uint * len(pids))(*pids)
+
+
+def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:  # noqa: ANN401 - pynvml's structure
+    for process in vgpu.processes if vgpu.accounting else ():
+        if process.pid == pid:
+            return pynvml.c_nvmlAccountingStats_t(
+                gpuUtilization=process.sm_percent or 0,
+                memoryUtilization=0,
+                maxMemoryUsage=process.memory_bytes or 0,
+                time=1000,
+                startTime=SAMPLED_AT_US,
+                isRunning=1,
+            )
+    return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+    return pynvml.c_nvmlVgpuMetadata_t(
+        version=METADATA_VERSION,
+        guestInfoState=int(bool(vgpu.guest_driver)),
+        guestDriverVersion=vgpu.guest_driver.encode(),
+        hostDriverVersion=device.node.driver.encode(),
+    )
+
+
+def _licence_info(_device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+    state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if vgpu.licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
+    return pynvml.c_nvmlVgpuLicenseInfo_t(
+        isLicensed=int(vgpu.licensed),
+        licenseExpiry=_expiry(pynvml.c_nvmlVgpuLicenseExpiry_t, vgpu.licence_expires),
+        currentState=state,
+    )
+
+
+INSTANCE_ANSWERS: dict[str, Answer] = {
+    "nvmlVgpuInstanceGetVmID": _vm_id,
+    "nvmlVgpuInstanceGetUUID": lambda _device, vgpu: vgpu.simulated.uuid,
+    "nvmlVgpuInstanceGetMdevUUID": lambda _device, vgpu: vgpu.simulated.uuid,
+    "nvmlVgpuInstanceGetVmDriverVersion": lambda _device, vgpu: vgpu.guest_driver or "Not Available",
+    "nvmlVgpuInstanceGetFbUsage": lambda _device, vgpu: vgpu.used_bytes,
+    "nvmlVgpuInstanceGetFBCStats": _capture_stats,
+    "nvmlVgpuInstanceGetFBCSessions": _captures,
+    "nvmlVgpuInstanceGetLicenseStatus": lambda _device, vgpu: int(vgpu.licensed),
+    "nvmlVgpuInstanceGetLicenseInfo": _licence_info,
+    "nvmlVgpuInstanceGetLicenseInfo_v2": _licence_info,
+    "nvmlVgpuInstanceGetType": lambda _device, vgpu: vgpu.simulated.type_id,
+    "nvmlVgpuInstanceGetFrameRateLimit": _frame_rate_limit,
+    "nvmlVgpuInstanceGetEncoderCapacity": lambda _device, _vgpu: 100,
+    "nvmlVgpuInstanceGetEncoderStats": lambda _device, vgpu: encoder_stats(vgpu.sessions),
+    "nvmlVgpuInstanceGetEncoderSessions": lambda _device, vgpu: encoder_sessions(vgpu.sessions, vgpu.instance),
+    "nvmlVgpuInstanceGetAccountingMode": lambda _device, vgpu: int(vgpu.accounting),
+    "nvmlVgpuInstanceGetAccountingPids": _accounting_pids,
+    "nvmlVgpuInstanceGetAccountingStats": _accounting_stats,
+    "nvmlVgpuInstanceGetMetadata": _metadata,
+    "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
+}
+"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``FakeVgpu``."""

@@ -1,0 +1,1 @@
+"""Where each segment stands, and the loop that moves it on."""

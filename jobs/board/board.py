@@ -1,0 +1,323 @@
+"""The life of a job's segments: a pure state machine. Facts go in as events, what to do comes out as effects.
+
+                 Start                 Finished                both seams agree
+    WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
+       ▲  ▲                    │                     │
+       │  └──── Lost, retries left                   │ seam differs: decode from an earlier access point
+       └─────────────────────────────────────────────┘ ... and once that has helped too little: MERGED into its
+                                                       left neighbour, which goes back to WAITING
+
+A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
+the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
+a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
+once the seams on both of their sides agree, so nothing that was joined is ever taken back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from ...actors.decode.decoding import PictureHash
+from ...errors import CodecfleetError, Retry, SegmentFailed, WorkerLost
+
+__all__ = [
+    "Board",
+    "BoardSegment",
+    "Effect",
+    "Fail",
+    "Finished",
+    "Join",
+    "Lost",
+    "Run",
+    "SegmentState",
+    "decide",
+    "seams_agree",
+    "start_next",
+]
+
+ATTEMPTS = 3
+"""How often one segment may fail before the job does."""
+LOSSES = 4
+"""How often its worker may die under it. Fewer than the deaths after which a supervisor gives a device up: a segment
+that kills whatever touches it must fail its job before it costs others their machines."""
+UNSOUND_MOVES = 3
+"""How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
+WINDOW_PER_WORKER = 2
+"""How far ahead of the oldest unfinished segment others may start, in multiples of what runs at once."""
+
+
+class SegmentState(Enum):
+    """Where a segment stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENCODED = "encoded"
+    JOINED = "joined"
+    MERGED = "merged"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can happen to the segment any more."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({SegmentState.JOINED, SegmentState.MERGED})
+
+EDGES: dict[SegmentState, frozenset[SegmentState]] = {
+    # There is room for a run, and the segment is next.
+    SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
+    # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
+    SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING}),
+    # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
+    SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
+    # Written to the output.
+    SegmentState.JOINED: frozenset(),
+    # Its frames belong to the segment on its left now.
+    SegmentState.MERGED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSegment:
+    """One planned segment: what is known of it so far.
+
+    ``until`` is the planned segment whose end this one ends at: its own, unless it took in its right neighbours.
+    ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
+    """
+
+    number: int
+    until: int
+    frames: int
+    state: SegmentState = SegmentState.WAITING
+    entry_moves: int = 0
+    at_start: bool = False
+    failures: int = 0
+    losses: int = 0
+    runs: int = 0
+    seam_before: tuple[PictureHash, ...] = ()
+    seam_after: tuple[PictureHash, ...] = ()
+
+    def to(self, state: SegmentState) -> "BoardSegment":
+        """Return the segment in ``state``.
+
+        Raises:
+            ValueError: there is no such edge; the message tells the segment's story.
+        """
+        if state not in EDGES[self.state]:
+            message = f"segment {self.number} cannot go from {self.state} to {state}: {self}"
+            raise ValueError(message)
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A worker delivered a segment, up to the end of ``until``.
+
+    ``at_start`` says that it was decoded from the track's first packet; ``sound`` that damage, if there was any, was
+    met in the state of a decoder that came from there.
+    """
+
+    segment: int
+    until: int
+    seam_before: tuple[PictureHash, ...]
+    seam_after: tuple[PictureHash, ...]
+    at_start: bool
+    sound: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A segment's run failed."""
+
+    segment: int
+    error: CodecfleetError
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back."""
+
+    segment: int
+    until: int
+    entry_moves: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Write a segment to the output; joins come in order."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Give the job up."""
+
+    error: CodecfleetError
+
+
+Event: TypeAlias = Finished | Lost
+Effect: TypeAlias = Run | Join | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All segments of a job, in order."""
+
+    segments: tuple[BoardSegment, ...]
+
+    @classmethod
+    def of(cls, frames: Sequence[int]) -> "Board":
+        """Return a fresh board for segments that promise so many frames each."""
+        return cls(tuple(BoardSegment(number=n, until=n, frames=count) for n, count in enumerate(frames)))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is joined."""
+        return all(segment.state.is_final for segment in self.segments)
+
+    @property
+    def frames_left(self) -> tuple[int, ...]:
+        """The frames of each segment that is not encoded yet."""
+        done = (SegmentState.ENCODED, SegmentState.JOINED, SegmentState.MERGED)
+        return tuple(segment.frames for segment in self.segments if segment.state not in done)
+
+    @property
+    def running(self) -> int:
+        """How many segments run."""
+        return sum(segment.state is SegmentState.RUNNING for segment in self.segments)
+
+    def put(self, *segments: BoardSegment) -> "Board":
+        """Return the board with these segments in their places."""
+        changed = list(self.segments)
+        for segment in segments:
+            if changed[segment.number].state.is_final:
+                message = (
+                    f"segment {segment.number} is {changed[segment.number].state.value} and cannot change: {segment}"
+                )
+                raise ValueError(message)
+            changed[segment.number] = segment
+        return Board(tuple(changed))
+
+    def right_of(self, segment: BoardSegment) -> BoardSegment | None:
+        """Return the segment that begins where ``segment`` ends."""
+        return self.segments[segment.until + 1] if segment.until + 1 < len(self.segments) else None
+
+    def left_of(self, segment: BoardSegment) -> BoardSegment | None:
+        """Return the segment that ends where ``segment`` begins."""
+        for earlier in reversed(self.segments[: segment.number]):
+            if earlier.state is not SegmentState.MERGED:
+                return earlier
+        return None
+
+
+def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
+    """Start as many segments as may run, ``at_once`` in all.
+
+    In order, within a window behind the oldest unfinished segment, so that little waits for the join; the longest
+    first inside it, so that no long one is left for the end.
+    """
+    live = [segment for segment in board.segments if not segment.state.is_final]
+    window = live[: at_once * WINDOW_PER_WORKER]
+    waiting = [segment for segment in window if segment.state is SegmentState.WAITING]
+    waiting.sort(key=lambda segment: (-segment.frames, segment.number))
+    runs = []
+    for segment in waiting[: max(0, at_once - board.running)]:
+        started = replace(segment.to(SegmentState.RUNNING), runs=segment.runs + 1)
+        board = board.put(started)
+        runs.append(Run(segment.number, segment.until, segment.entry_moves, started.runs))
+    return board, runs
+
+
+def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
+    """Take in one fact; return the new board and what follows from it."""
+    segment = board.segments[event.segment]
+    if isinstance(event, Lost):
+        return _lost(board, segment, event.error)
+    encoded = replace(
+        segment.to(SegmentState.ENCODED),
+        seam_before=event.seam_before,
+        seam_after=event.seam_after,
+        at_start=event.at_start,
+    )
+    board = board.put(encoded)
+    if event.until != segment.until:
+        return board.put(encoded.to(SegmentState.WAITING)), []
+    if not event.sound and not event.at_start:
+        return _move_entry(board, encoded, give_up=segment.entry_moves >= UNSOUND_MOVES), []
+    board = _check_seam(board, board.left_of(encoded), encoded)
+    current = board.segments[encoded.number]
+    if current.state is SegmentState.ENCODED:
+        board = _check_seam(board, current, board.right_of(current))
+    return _join(board)
+
+
+def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
+    """Tell whether what the left side of a cut saw after it is what the right side began with.
+
+    One side may have seen fewer pictures (a packet may hold none); what both saw must agree, and if one saw any, so
+    must the other.
+    """
+    common = min(len(after), len(before))
+    if common == 0:
+        return not after and not before
+    return tuple(after[:common]) == tuple(before[:common])
+
+
+def _lost(board: Board, segment: BoardSegment, error: CodecfleetError) -> tuple[Board, list[Effect]]:
+    waiting = segment.to(SegmentState.WAITING)
+    if isinstance(error, WorkerLost):
+        waiting = replace(waiting, losses=segment.losses + 1)
+    else:
+        waiting = replace(waiting, failures=segment.failures + 1)
+    board = board.put(waiting)
+    if error.retry is Retry.NEVER:
+        return board, [Fail(error)]
+    if waiting.failures >= ATTEMPTS or waiting.losses >= LOSSES:
+        times = waiting.failures + waiting.losses
+        message = f"segment {segment.number} failed {times} times, last: {error.message}"
+        return board, [Fail(SegmentFailed(message, error.next_step))]
+    return board, []
+
+
+def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
+    """Compare both sides of one cut, once both are encoded, and move the right side's entry where they differ."""
+    if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
+        return board
+    if seams_agree(left.seam_after, right.seam_before):
+        return board
+    return _move_entry(board, right, give_up=right.at_start)
+
+
+def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
+    """Have a segment decoded from further back; or give its cut up and decode it as one with its left neighbour."""
+    left = board.left_of(segment)
+    # What was joined is never taken back: then the entry goes on moving, to the track's start if it must.
+    if not give_up or left is None or left.state is SegmentState.JOINED:
+        return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
+    grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
+    # Whatever the left neighbour is doing, it does it for its old end: if it runs, its result will not count.
+    if left.state is SegmentState.ENCODED:
+        grown = grown.to(SegmentState.WAITING)
+    return board.put(segment.to(SegmentState.MERGED), grown)
+
+
+def _join(board: Board) -> tuple[Board, list[Effect]]:
+    """Join the finished prefix: segments whose seams agree on both sides."""
+    effects: list[Effect] = []
+    for segment in _joinable(board):
+        board = board.put(segment.to(SegmentState.JOINED))
+        effects.append(Join(segment.number))
+    return board, effects
+
+
+def _joinable(board: Board) -> Iterator[BoardSegment]:
+    for segment in board.segments:
+        if segment.state.is_final:
+            continue
+        right = board.right_of(segment)
+        if segment.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
+            return
+        yield segment

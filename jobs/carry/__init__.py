@@ -1,0 +1,1 @@
+"""Which tracks, tags and values an output keeps."""

@@ -1,0 +1,336 @@
+"""What becomes of everything that is not the encoded video track: copied, converted, encoded, or lost, and why.
+
+A pure function of the source's description, the request and the container; ``SideTracks`` does what it says.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...actors.tracks.audio import EncodeAudio
+from ...errors import Unsupported
+from ..report.report import TrackReport, Warning_
+from ..request.spec import TranscodeSpec
+from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
+from .containers import Container
+from .dispositions import lost_dispositions
+from .tags import held_language, kept_tags, needs_free_keys, unheld_tags
+from .track_plan import Action, TrackPlan, label_checks
+
+__all__ = ["CarryPlan", "plan_carry"]
+
+_TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "webvtt", "text"})
+_MAX_ENCODED_CHANNELS = 8
+_TIMECODE_RATES = (24, 25, 30, 48, 50, 60, 100, 120, 150)
+"""Whole frame rates in which a timecode can count (as FFmpeg's muxers accept them)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarryPlan:
+    """The fate of every track but the encoded one, and of chapters and tags."""
+
+    container: Container
+    video: Track | None
+    """The track that is encoded; its own tags and disposition are carried too."""
+    tracks: tuple[TrackPlan, ...]
+    chapters: tuple[Chapter, ...]
+    tags: tuple[tuple[str, str], ...]
+    timecode: str | None
+    losses: tuple[Warning_, ...]
+
+    @property
+    def reports(self) -> tuple[TrackReport, ...]:
+        """Every track's fate, for the job's report."""
+        return tuple(track.report for track in self.tracks)
+
+    @property
+    def choices(self) -> tuple[Warning_, ...]:
+        """The tracks that are left out because it was asked for."""
+        return tuple(
+            Warning_(
+                code=f"{plan.track.kind.value}-left-out",
+                message=f"{plan.track.name} is left out: {plan.reason}",
+                checks=_missed(plan),
+            )
+            for plan in self.tracks
+            if plan.asked
+        )
+
+    @property
+    def encoded_audio(self) -> tuple[TrackPlan, ...]:
+        """The audio tracks that are to be encoded before the gather."""
+        return tuple(t for t in self.tracks if t.action is Action.ENCODE)
+
+    def audio_works(
+        self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
+    ) -> dict[int, EncodeAudio]:
+        """Return the work that encodes each such track, by its stream index; times are on the source's clock."""
+        return {
+            plan.track.index: EncodeAudio(
+                job=job,
+                label=f"audio-{plan.track.index}",
+                source=source,
+                stream_index=plan.track.index,
+                codec=plan.codec or "",
+                start_s=start_s,
+                end_s=end_s,
+            )
+            for plan in self.encoded_audio
+        }
+
+    @property
+    def first_presentation_s(self) -> Fraction | None:
+        """When the earliest kept track of sound or further pictures begins, on the source's clock."""
+        timed = (TrackKind.AUDIO, TrackKind.VIDEO)
+        kept = (t.track.start_s for t in self.tracks if t.track.kind in timed and t.action is not Action.DROP)
+        return min((start_s for start_s in kept if start_s is not None), default=None)
+
+    @property
+    def video_tags(self) -> dict[str, str]:
+        """The tags of the encoded track's stream: language, title, handler, timecode."""
+        if self.video is None or not self.container.tags:
+            return _language_tag(self.video)
+        tags = kept_tags(self.video.tags, self.container, of_track=True)
+        return {**tags, **({"timecode": self.timecode} if self.timecode else {})}
+
+    @property
+    def video_disposition(self) -> int:
+        """The disposition flags of the encoded track's stream."""
+        return self.video.disposition if self.video is not None and self.container.dispositions else 0
+
+    def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
+        """Return the container's options, with what these tags need besides."""
+        options = self.container.options(video_tick)
+        if self._free_keys:
+            options["movflags"] += "+use_metadata_tags"
+        return options
+
+    @property
+    def _free_keys(self) -> bool:
+        return needs_free_keys(self.tags, self.container) and not _has_cover(self.tracks)
+
+
+def plan_carry(
+    source: SourceDescription, spec: TranscodeSpec, container: Container, *, encoded_index: int | None = None
+) -> CarryPlan:
+    """Decide the fate of everything in ``source`` beside the video track at ``encoded_index``.
+
+    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``.
+
+    Raises:
+        Unsupported: the audio asked for does not fit the container, or a selected audio track does not exist.
+    """
+    video = _encoded_track(source, spec, encoded_index)
+    _check_audio(source, spec, container)
+    timecode = _timecode(source, video, container)
+    planner = _Planner(source, spec, container, timecode)
+    tracks = tuple(planner.fate(track) for track in source.tracks if track is not video)
+    tags = tuple(kept_tags(source.tags, container).items()) if container.tags else ()
+    plan = CarryPlan(
+        container=container,
+        video=video,
+        tracks=tracks,
+        chapters=source.chapters if container.chapters else (),
+        tags=tags,
+        timecode=timecode,
+        losses=(),
+    )
+    return _with_losses(plan, source)
+
+
+def _encoded_track(source: SourceDescription, spec: TranscodeSpec, index: int | None) -> Track | None:
+    videos = source.of_kind(TrackKind.VIDEO)
+    if index is None:
+        return videos[spec.video_track] if spec.video_track < len(videos) else None
+    return next((track for track in videos if track.index == index), None)
+
+
+def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Container) -> None:
+    if spec.audio in ("aac", "opus") and container.holds_tracks and spec.audio not in container.audio_codecs:
+        message = f".{container.name} cannot hold {spec.audio} audio"
+        fitting = ", ".join(sorted(container.audio_codecs & {"aac", "opus"}))
+        raise Unsupported(message, f"Use --audio copy or --audio {fitting}.")
+    count = len(source.of_kind(TrackKind.AUDIO))
+    for number in spec.audio_tracks or ():
+        if number >= count:
+            message = f"{source.url} has no audio track {number}: it has {count}"
+            raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
+
+
+def _timecode(source: SourceDescription, video: Track | None, container: Container) -> str | None:
+    rate = video.frame_rate if video is not None else None
+    if source.timecode is None or not container.tags or rate is None:
+        return None
+    whole = int(rate + Fraction(1, 2))
+    counts = whole in _TIMECODE_RATES or (whole > 0 and whole % 30 == 0)
+    return source.timecode if counts or container.is_matroska else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    source: SourceDescription
+    spec: TranscodeSpec
+    container: Container
+    timecode: str | None
+
+    def fate(self, track: Track) -> TrackPlan:
+        decide = {
+            TrackKind.VIDEO: self._video,
+            TrackKind.AUDIO: self._audio,
+            TrackKind.SUBTITLE: self._subtitle,
+            TrackKind.DATA: self._data,
+            TrackKind.ATTACHMENT: self._attachment,
+            TrackKind.COVER: self._cover,
+        }
+        return decide[track.kind](track)
+
+    def _drop(self, track: Track, why: str, loss: str) -> TrackPlan:
+        return TrackPlan(track, Action.DROP, None, why, loss)
+
+    def _refused(self, track: Track) -> str:
+        return f".{self.container.name} cannot hold {track.codec or track.tag or 'this kind of'} {track.kind.value}"
+
+    def _video(self, track: Track) -> TrackPlan:
+        if track.codec in self.container.extra_video_codecs:
+            return TrackPlan(track, Action.COPY, track.codec, "a further video track is copied")
+        return self._drop(track, self._refused(track), "video-track-dropped")
+
+    def _audio(self, track: Track) -> TrackPlan:
+        if self.spec.audio == "none":
+            return TrackPlan(track, Action.DROP, None, "no audio was asked for", asked=True)
+        if self.spec.audio_tracks is not None and self._number(track) not in self.spec.audio_tracks:
+            return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
+        wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
+        copied = wanted == track.codec and track.codec in self.container.audio_codecs
+        if (impossible := self._no_sound(track, copied=copied)) is not None:
+            return self._drop(track, impossible, "audio-dropped")
+        if copied:
+            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+        return self._encoded(track, None if self.spec.audio == "copy" else self.spec.audio)
+
+    def _no_sound(self, track: Track, *, copied: bool) -> str | None:
+        """Return why the output can have no track for this one."""
+        if not self.container.holds_tracks:
+            return f".{self.container.name} holds nothing but one video track"
+        if not track.decodable or track.audio is None:
+            return "its codec or its parameters are unknown"
+        if track.silent and (self.container.is_isobmff or not copied):
+            return "it has not one packet"
+        return None
+
+    def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
+        if track.audio is not None and track.audio.channels > _MAX_ENCODED_CHANNELS:
+            return self._drop(track, f"{track.audio.channels} channels are more than can be encoded", "audio-dropped")
+        if asked is not None:
+            return TrackPlan(track, Action.ENCODE, asked, f"{asked} was asked for")
+        reason = f"{self._refused(track)}: encoded to {self.container.audio_fallback}"
+        return TrackPlan(track, Action.ENCODE, self.container.audio_fallback, reason, "audio-converted")
+
+    def _number(self, track: Track) -> int:
+        return self.source.of_kind(TrackKind.AUDIO).index(track)
+
+    def _subtitle(self, track: Track) -> TrackPlan:
+        if self.spec.subtitles == "none":
+            return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
+        if track.codec in self.container.subtitle_codecs:
+            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+        target = self.container.text_subtitles
+        if track.codec in _TEXT_SUBTITLES and target is not None:
+            reason = f"{self._refused(track)}: its text became {target}, without styles"
+            return TrackPlan(track, Action.CONVERT, target, reason, "subtitle-converted")
+        return self._drop(track, self._refused(track), "subtitle-dropped")
+
+    def _data(self, track: Track) -> TrackPlan:
+        if track.tag == "tmcd":
+            if self.timecode is not None:
+                return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written anew")
+            return self._drop(track, f".{self.container.name} cannot hold this timecode", "timecode-dropped")
+        if track.tag == "text" and self.source.chapters:
+            if self.container.chapters:
+                return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written anew")
+            return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
+        # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
+        return self._drop(track, self._refused(track), "data-track-dropped")
+
+    def _attachment(self, track: Track) -> TrackPlan:
+        if self.container.attachments:
+            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+        return self._drop(track, f".{self.container.name} cannot hold attachments", "attachment-dropped")
+
+    def _cover(self, track: Track) -> TrackPlan:
+        if track.codec in self.container.cover_codecs:
+            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+        return self._drop(track, self._refused(track), "cover-dropped")
+
+
+def _language_tag(video: Track | None) -> dict[str, str]:
+    return {"language": video.language} if video is not None and video.language else {}
+
+
+def _has_cover(tracks: tuple[TrackPlan, ...]) -> bool:
+    return any(t.track.kind is TrackKind.COVER and t.action is Action.COPY for t in tracks)
+
+
+def _with_losses(plan: CarryPlan, source: SourceDescription) -> CarryPlan:
+    return CarryPlan(
+        container=plan.container,
+        video=plan.video,
+        tracks=plan.tracks,
+        chapters=plan.chapters,
+        tags=plan.tags,
+        timecode=plan.timecode,
+        losses=tuple(_losses(plan, source)),
+    )
+
+
+_TRACK_CHECKS = {
+    TrackKind.VIDEO: "tracks.video",
+    TrackKind.AUDIO: "tracks.audio",
+    TrackKind.SUBTITLE: "tracks.subtitles",
+    TrackKind.DATA: "tracks.data",
+    TrackKind.ATTACHMENT: "metadata.attachments",
+    TrackKind.COVER: "metadata.cover",
+}
+"""The check that misses a dropped track."""
+
+
+def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
+    name = plan.container.name
+    for track in plan.tracks:
+        yield from _track_losses(plan, track)
+    if source.chapters and not plan.chapters:
+        message = f"{len(source.chapters)} chapters are lost in .{name}"
+        yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
+    if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
+        message = f"the timecode {source.timecode} is lost in .{name}"
+        yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
+    if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
+        message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
+        yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
+    lost = unheld_tags(source.tags, plan.container, free_keys=plan._free_keys)  # noqa: SLF001 - the plan's own module
+    if lost:
+        message = f"tags are lost in .{name}: {', '.join(lost)}"
+        yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
+
+
+def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
+    described = track.track
+    if track.loss is not None:
+        message = f"{described.name} is {track.action.value}: {track.reason}"
+        yield Warning_(code=track.loss, message=message, checks=_missed(track))
+    language = described.language
+    if track.kept and language is not None and held_language(language, plan.container) is None:
+        message = f".{plan.container.name} cannot name the language of {described.name}"
+        checks = label_checks(plan.tracks, described.index, "language")
+        yield Warning_(code="language-dropped", message=message, checks=checks)
+
+    if track.kept and (lost := lost_dispositions(described, plan.container)):
+        message = f".{plan.container.name} does not say that {described.name} is {', '.join(lost)}"
+        checks = label_checks(plan.tracks, described.index, "disposition")
+        yield Warning_(code="disposition-dropped", message=message, checks=checks)
+
+
+def _missed(track: TrackPlan) -> tuple[str, ...]:
+    if track.action is not Action.DROP:
+        return ()
+    return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

@@ -1,0 +1,82 @@
+"""What becomes of one track of the source, and which checks of ``verify`` look at it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from ..report.report import TrackReport
+from ..source.tracks import Track, TrackKind
+
+__all__ = ["Action", "TrackPlan", "content_checks", "label_checks"]
+
+
+class Action(Enum):
+    """What becomes of one track."""
+
+    COPY = "copied"
+    CONVERT = "converted"
+    ENCODE = "encoded"
+    DROP = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackPlan:
+    """One track's fate. ``codec`` is the output's, None where nothing is written; ``loss`` names what is lost."""
+
+    track: Track
+    action: Action
+    codec: str | None
+    reason: str
+    loss: str | None = None
+    """A stable code, where this fate loses something that was not asked to go."""
+    asked: bool = False
+    """Whether it was asked to go."""
+
+    @property
+    def kept(self) -> bool:
+        """Tell whether the output has a track of its own for it."""
+        return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
+
+    @property
+    def report(self) -> TrackReport:
+        """The same, for the job's report."""
+        action: Literal["encoded", "copied", "converted", "dropped"] = self.action.value
+        return TrackReport(
+            kind=self.track.kind.value,
+            source_index=self.track.index,
+            codec=self.track.codec or self.track.tag or "unknown",
+            language=self.track.language,
+            action=action,
+            output_codec=self.codec,
+            reason=self.reason,
+        )
+
+
+_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}
+"""The kinds that ``verify`` has checks of their own for, by the word in their names."""
+
+
+def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
+    """Return the names of the checks of a track's content, by its stream index: only those ``words``, or all."""
+    kind = _kind(tracks, index)
+    if kind not in _LABELS:
+        return ()
+    name = f"{_LABELS[kind]}.{_number(tracks, kind, index)}"
+    return tuple(f"{name}.{word}" for word in words) or (name,)
+
+
+def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[str, ...]:
+    """Return the name of the check of a track's ``language``, ``title`` or ``disposition``."""
+    kind = _kind(tracks, index)
+    return (f"metadata.{label}.{_LABELS[kind]}-{_number(tracks, kind, index)}",) if kind in _LABELS else ()
+
+
+def _kind(tracks: Sequence[TrackPlan], index: int) -> TrackKind:
+    return next(plan.track.kind for plan in tracks if plan.track.index == index)
+
+
+def _number(tracks: Sequence[TrackPlan], kind: TrackKind, index: int) -> int:
+    """Count as ``verify`` does: the tracks of one kind that were asked for and that FFmpeg knows."""
+    counted = [plan.track for plan in tracks if not plan.asked]
+    return sum(track.kind is kind and track.decodable and track.index < index for track in counted)

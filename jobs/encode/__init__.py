@@ -1,0 +1,1 @@
+"""Arrays encoded to a video."""

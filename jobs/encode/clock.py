@@ -1,0 +1,98 @@
+"""When frames are shown that a user hands over: by a constant rate, or by the times they came with. Exact."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Final
+
+from ...actors.decode.describe import nominal_frame_rate
+from ...errors import UsageError
+from ..request.api_values import TERM_MAX, is_ffmpeg_ratio
+from .inputs import Offered
+
+__all__ = ["FrameClock", "measured_rate"]
+
+_USUAL_TICKS: Final = 90_000
+_LATEST_TICKS: Final = 1 << 53
+"""Times are 64 bits wide, in ticks that may be finer in the file than here."""
+_NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
+
+
+class FrameClock:
+    """Gives every frame its time, in ticks of ``time_base``.
+
+    Args:
+        first: the first frames, one at least.
+        fps: shows frame n at n / ``fps``; None takes the frames' own times.
+        time_base: the tick; None is that of the first frame, or one in which the first frames' times are whole.
+
+    Raises:
+        UsageError: the first frame has no time, or none that tells the tick.
+    """
+
+    def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
+        self._fps = fps
+        self.time_base = 1 / fps if fps is not None else time_base or _tick(first)
+        self._count = 0
+        self._first: int | None = None
+        self._last: int | None = None
+
+    @property
+    def length_s(self) -> Fraction:
+        """From the first frame's time to the last one's."""
+        return ((self._last or 0) - (self._first or 0)) * self.time_base
+
+    def ticks(self, offered: Offered) -> int:
+        """Return when the next frame is shown.
+
+        Raises:
+            UsageError: it has no time, none in whole ticks, or is not later than the one before.
+        """
+        number, self._count = self._count, self._count + 1
+        if self._fps is not None:
+            found = number
+        else:
+            found = self._own(number, offered)
+            if self._last is not None and found <= self._last:
+                message = f"frame {number} is shown at tick {found}, and the one before it at {self._last}"
+                raise UsageError(message, "Frames must come in the order in which they are shown.")
+        if abs(found) > _LATEST_TICKS:
+            message = f"frame {number} is shown at tick {found} of {self.time_base} s, which no container can hold"
+            raise UsageError(message, "Give times near 0, or a coarser time_base.")
+        self._first = found if self._first is None else self._first
+        self._last = found
+        return found
+
+    def _own(self, number: int, offered: Offered) -> int:
+        time_s = offered.time_s if offered.ticks is None else offered.ticks[0] * offered.ticks[1]
+        if time_s is None:
+            message = f"frame {number} has no time of its own"
+            raise UsageError(message, "Give fps, or (frame, seconds).")
+        found = time_s / self.time_base
+        if found.denominator != 1:
+            message = f"frame {number} is shown at {time_s} s, which is no whole number of ticks of {self.time_base} s"
+            raise UsageError(message, "Give a time_base in which all times are whole.")
+        return found.numerator
+
+
+def measured_rate(first: Sequence[Offered]) -> Fraction:
+    """Return the nominal frame rate: what the first frame says, unless the first two are shown at another."""
+    stated = first[0].format.frame_rate
+    times = [each.time_s for each in first[:2] if each.time_s is not None]
+    if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
+        return stated
+    measured = nominal_frame_rate(1 / (times[1] - times[0]))
+    if not is_ffmpeg_ratio(measured):  # nobody's nominal rate
+        return stated
+    return stated if _NEAR[0] < measured / stated < _NEAR[1] else measured
+
+
+def _tick(first: Sequence[Offered]) -> Fraction:
+    if first[0].ticks is not None:
+        return first[0].ticks[1]
+    times = [each.time_s for each in first if each.time_s is not None]
+    if not times:
+        message = "frame 0 has no time of its own"
+        raise UsageError(message, "Give fps, or (frame, seconds).")
+    ticks = lcm(_USUAL_TICKS, *(time_s.denominator for time_s in times))
+    return Fraction(1, min(ticks, TERM_MAX))

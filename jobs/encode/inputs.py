@@ -1,0 +1,223 @@
+"""What users hand to ``Fleet.encode``, each read as one thing: a picture, where it is, and when it is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from av.video.format import VideoFormat as PixelFormat
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, Colorspace, Interpolation
+from numpy.typing import NDArray
+
+from ...actors.media.values import Colour, VideoFormat
+from ...actors.segment.filtering import FilterChain, FilterSettings
+from ...actors.surfaces.device_frame import DevicePicture
+from ...actors.surfaces.device_tensor import DeviceTensor
+from ...actors.surfaces.frames import Frame, plane_arrays
+from ...errors import Unsupported, UsageError
+from .device_inputs import device_picture, find_tensor, is_rows, picture_size
+from .request import EncodeFrame
+
+__all__ = ["HostConverter", "InputReader", "Offered"]
+
+_ADVICE: Final = "docs/frames.md lists what can be encoded."
+_COLORSPACES: Final = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+_EXACT: Final = (
+    Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.BITEXACT
+)
+_CHANNELS: Final = {3: "rgb24", 4: "rgba"}
+_BY_BYTES: Final = {1: "nv12", 2: "p010le"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offered:
+    """One picture to encode. ``pixels`` is a software frame, or a picture on the device.
+
+    ``format`` says all that is known of it. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
+    ticks of a time base, where it came so. ``streams`` are those to wait for before a user's own memory on the device
+    is read, None where it is none; ``from_gpu`` says that it lay on the GPU. ``asked`` is what is asked with it.
+    """
+
+    pixels: VideoFrame | DevicePicture
+    format: VideoFormat
+    time_s: Fraction | None
+    ticks: tuple[int, Fraction] | None = None
+    streams: tuple[int, ...] | None = None
+    from_gpu: bool = False
+    asked: EncodeFrame | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, str, bool]:
+        """What all pictures of a file must have in common: width, height, pixel format, place."""
+        on_device = isinstance(self.pixels, DevicePicture)
+        return self.format.width, self.format.height, self.format.pix_fmt, on_device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReader:
+    """Reads what a user gives as pictures.
+
+    Args:
+        pix_fmt: FFmpeg's name of how arrays are laid out; None guesses by their shape.
+        size: (width, height) of raw bytes.
+        frame_rate: the nominal rate, where the picture does not say.
+        fetch: brings an array from the device to the host, once it is complete.
+    """
+
+    pix_fmt: str | None
+    size: tuple[int, int] | None
+    frame_rate: Fraction
+    fetch: Callable[[DeviceTensor], NDArray[np.uint8]]
+
+    def read(self, item: object) -> Offered:
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``.
+
+        Raises:
+            UsageError: it is no picture, or none of that format.
+            DeviceError: it could not be brought to the host.
+        """
+        if isinstance(item, EncodeFrame):
+            offered = replace(self.read(item.picture), asked=item)
+            return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
+        if isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004 - a picture and its time
+            return self._timed(*item)
+        if isinstance(item, Frame):
+            pixels = item.device_picture or item.to_video_frame()
+            return Offered(pixels, item.format, item.time_s, (item.ticks, item.time_base), from_gpu=item.on_device)
+        found = find_tensor(item)
+        if found is not None:
+            return self._of_tensor(*found)
+        return self._of_video_frame(item if isinstance(item, VideoFrame) else self._of_array(item))
+
+    def _timed(self, picture: object, seconds: Any) -> Offered:  # noqa: ANN401 - any number
+        offered = self.read(picture)
+        try:
+            return replace(offered, time_s=Fraction(seconds), ticks=None)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            message = f"{seconds!r} is no time in seconds: {error}"
+            raise UsageError(message, "Give (picture, Fraction).") from None
+
+    def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
+        name = self.pix_fmt or stated or _guessed(tensor.shape, tensor.item_bytes)
+        if not is_rows(name):
+            array = self.fetch(tensor).view(f"u{tensor.item_bytes}").reshape(tensor.shape)
+            return replace(self._of_video_frame(_framed(array, name)), from_gpu=True)
+        picture = device_picture(tensor, name)
+        format_ = VideoFormat(picture.frame.width, picture.frame.height, picture.pix_fmt, self.frame_rate)
+        return Offered(picture, format_, None, streams=tensor.streams, from_gpu=True)
+
+    def _of_video_frame(self, frame: VideoFrame) -> Offered:
+        colour = Colour(
+            range=int(frame.color_range),
+            primaries=int(frame.color_primaries),
+            transfer=int(frame.color_trc),
+            matrix=int(frame.colorspace),
+        )
+        format_ = VideoFormat(frame.width, frame.height, frame.format.name, self.frame_rate, colour=colour)
+        if frame.pts is None or not frame.time_base:
+            return Offered(frame, format_, None)
+        return Offered(frame, format_, frame.pts * Fraction(frame.time_base), (frame.pts, Fraction(frame.time_base)))
+
+    def _of_array(self, item: Any) -> VideoFrame:  # noqa: ANN401 - whatever may be an array
+        try:
+            if isinstance(item, bytes | bytearray | memoryview):
+                item = np.frombuffer(item, dtype=np.uint8)
+            array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
+        except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
+            message = f"a {type(item).__name__} is no picture: {error}"
+            raise UsageError(message, _ADVICE) from None
+        if array.ndim == 1:
+            if self.size is None:
+                message = f"raw video of {array.nbytes} bytes does not tell its size"
+                raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
+            return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
+        name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
+        if array.ndim == 2 and is_rows(name):  # noqa: PLR2004 - rows of all planes, of which PyAV knows few
+            return _raw(array, name, picture_size(array.shape, name))
+        return _framed(array, name)
+
+
+def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
+    """Read planes that follow each other without padding, as raw video is written."""
+    if array.dtype.kind not in "iu" or not array.dtype.isnative:
+        message = f"samples are whole numbers in the machine's byte order, and these are {array.dtype.str}"
+        raise UsageError(message, "Round and convert them first.")
+    try:
+        frame = VideoFrame(*size, name)
+        planes = plane_arrays(frame)
+    except (ValueError, Unsupported) as error:
+        message = f"raw video of {name} cannot be read: {error}"
+        raise UsageError(message, _ADVICE) from None
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    wanted = sum(plane.nbytes for plane in planes)
+    if data.size != wanted:
+        message = f"{data.size} bytes are no {name} picture of {size[0]}x{size[1]}: that has {wanted}"
+        raise UsageError(message, "Give one whole picture at a time, without padding.")
+    at = 0
+    for plane in planes:
+        plane[:] = data[at : at + plane.nbytes].view(plane.dtype).reshape(plane.shape)
+        at += plane.nbytes
+    return frame
+
+
+def _framed(array: NDArray[Any], name: str) -> VideoFrame:
+    try:
+        return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
+    except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
+        message = f"an array of {array.shape} {array.dtype} is no {name} picture: {error}"
+        raise UsageError(message, f"Say what it is by input_pix_fmt. {_ADVICE}") from None
+
+
+def _guessed(shape: Sequence[int], item_bytes: int) -> str:
+    if len(shape) == 3 and shape[2] in _CHANNELS and item_bytes == 1:  # noqa: PLR2004 - rows, columns, channels
+        return _CHANNELS[shape[2]]
+    if len(shape) == 2 and item_bytes in _BY_BYTES:  # noqa: PLR2004 - rows of all planes
+        return _BY_BYTES[item_bytes]
+    message = f"an array of {tuple(shape)} with samples of {item_bytes} bytes does not tell what picture it is"
+    raise UsageError(message, f"Say it by input_pix_fmt. {_ADVICE}")
+
+
+class HostConverter:
+    """Makes software frames of one format into what is encoded: not at all, or by one stated conversion.
+
+    Args:
+        source: what comes.
+        target: what is encoded.
+        time_base: of the encoder.
+    """
+
+    def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
+        self._target = target
+        self._is_rgb = PixelFormat(source.pix_fmt).is_rgb and not PixelFormat(target.pix_fmt).is_rgb
+        self._time_base = time_base
+        self._chain = FilterChain(FilterSettings(target), time_base)
+
+    def converted(self, frame: VideoFrame, ticks: int) -> VideoFrame:
+        """Return a frame as the encoder takes it, shown at ``ticks``.
+
+        Raises:
+            Unsupported: FFmpeg cannot convert it.
+        """
+        pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
+        found = next(iter(pictures), None)
+        if found is None:
+            message = f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}"
+            raise Unsupported(message, _ADVICE)
+        found.pts, found.time_base = ticks, self._time_base
+        return found
+
+    def _from_rgb(self, frame: VideoFrame) -> VideoFrame:
+        colour = self._target.colour
+        try:
+            return frame.reformat(
+                format=self._target.pix_fmt,
+                dst_colorspace=_COLORSPACES[colour.matrix],
+                dst_color_range=ColorRange(colour.range),
+                interpolation=_EXACT,
+                threads=1,
+            )
+        except (ValueError, NotImplementedError, KeyError) as error:
+            message = f"{frame.format.name} cannot be converted to {self._target.pix_fmt}: {error}"
+            raise Unsupported(message, _ADVICE) from error

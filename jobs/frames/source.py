@@ -1,0 +1,188 @@
+"""What is known before the first frame of a source is decoded: its segments, its pictures, and who decodes them."""
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ...actors.decode.decoding import SOFTWARE
+from ...actors.decode.describe import StreamExtras
+from ...actors.device.interface import WorkerDevice
+from ...actors.media.values import VideoFormat
+from ...actors.segment.decode_path import DecodePath
+from ...actors.segment.uploading import UploadingDecoder
+from ...actors.surfaces.formats import surface_format
+from ...cluster.machine import cores
+from ...errors import DeviceError, EngineUnfit, Unsupported
+from ..plan.track_ranges import TrackRanges
+from ..source.source import SourceStamp, read_source
+from .request import FrameRequest
+
+__all__ = ["FrameSource", "open_frame_source"]
+
+HOST_BYTES: Final = 2 << 30
+DEVICE_SHARE: Final = 4
+"""The part of the device's free memory that frames may take: one over this."""
+DEVICE_THREADS: Final = 14
+"""Sessions that fill the engines of a large GPU (docs/nvdec.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSource:
+    """Everything that is settled. ``format`` is what is decoded, and ``output`` what a frame becomes, None if nothing.
+
+    ``gpu_refusal`` says why no GPU takes part. ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each,
+    are held at most.
+    """
+
+    request: FrameRequest
+    stamp: SourceStamp
+    ranges: TrackRanges
+    format: VideoFormat
+    output: VideoFormat | None
+    device: WorkerDevice | None
+    on_device: bool
+    gpu_refusal: str
+    paths: tuple[DecodePath[Any], ...]
+    segments_at_once: int
+    segment_bytes: int
+
+    def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
+        """Return the paths of a segment of so many frames, the best first.
+
+        Raises:
+            Unsupported: its pictures do not fit into the memory for frames.
+        """
+        size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
+        fitting = tuple(path for path in self.paths if not path.whole or size_bytes <= self.segment_bytes)
+        if not fitting:
+            message = f"{frames} pictures without an access point between them do not fit into the memory for frames"
+            raise Unsupported(message, 'Give more memory_bytes, or use decoder="software".')
+        if fitting == self.paths:
+            return fitting
+        reason = "the segment is too long to be held in memory while a device decodes it"
+        return tuple(replace(path, reason=reason) for path in fitting)
+
+
+def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
+    """Read the source's index, decode its first picture, and settle who decodes the rest and where to.
+
+    Args:
+        request: what is asked for.
+        device: the GPU of this process, if it turns out to be one.
+
+    Raises:
+        InputError: the source cannot be read or decoded.
+        RequestError: it has no such track; or its frames cannot be had in that form.
+        EngineUnfit: the device is insisted on, and cannot be used here.
+        DeviceError: it failed.
+    """
+    source = request.absolute_source
+    stamp = SourceStamp.of(source)
+    reading = read_source(source, request.video_track)
+    index = reading.index
+    ranges = TrackRanges.cut(index, start_s=request.start_s, end_s=request.end_s, segment_s=request.segment_s)
+    format_, extras = reading.described()
+    output = _output(request, format_)
+    gpu_refusal = _refusal(request, device)
+    usable = not gpu_refusal
+    on_device = usable and _belongs_on_device(request, extras)
+    if on_device:
+        for picture in (format_, output or format_):
+            _check_surface(picture)
+    paths = _paths(request, device, usable=usable, on_device=on_device)
+    limit = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
+    at_once = _at_once(
+        request, ranges, picture_bytes(output or format_), limit, uses_device=usable and request.decoder != "software"
+    )
+    return FrameSource(
+        request=request,
+        stamp=stamp,
+        ranges=ranges,
+        format=format_,
+        output=output,
+        device=device if usable else None,
+        on_device=on_device,
+        gpu_refusal=gpu_refusal,
+        paths=paths,
+        segments_at_once=at_once,
+        segment_bytes=max(1, limit // at_once),
+    )
+
+
+def picture_bytes(picture: VideoFormat) -> int:
+    """Return the bytes of a picture without padding."""
+    layout = PixelFormat(picture.pix_fmt, picture.width, picture.height)
+    return sum(-(-component.bits // 8) * component.width * component.height for component in layout.components)
+
+
+def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
+    if not request.converts:
+        return None
+    width, height = request.size or (format_.width, format_.height)
+    pix_fmt = request.pix_fmt or format_.pix_fmt
+    try:
+        known = PixelFormat(pix_fmt, width, height).components
+    except ValueError:
+        known = ()
+    if not known:
+        message = f"{pix_fmt} is no pixel format that frames can have"
+        raise Unsupported(message, "rgb24, gray and yuv420p are usual ones.")
+    return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
+
+
+def _check_surface(picture: VideoFormat) -> None:
+    """Check that the device has a form for such pictures.
+
+    Raises:
+        Unsupported: it has none.
+    """
+    surface = surface_format(picture.pix_fmt)
+    if surface is None or not surface.holds(picture.width, picture.height):
+        message = f"no frame on the device is {picture.width}x{picture.height} {picture.pix_fmt}"
+        raise Unsupported(message, 'It has yuv420p, yuv422p and yuv444p, with even sides; or use place="host".')
+
+
+def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
+    """Return why the device takes no part, having tried to open it; "" where it does."""
+    wanted = request.decoder == "nvdec" or request.place == "device"
+    if not wanted and request.decoder == "software":
+        return "software was asked for"
+    try:
+        device.open_mover().close()
+    except DeviceError as error:
+        if wanted:
+            raise
+        return error.message
+    return ""
+
+
+def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
+    if request.place == "auto":
+        return request.decoder != "software" and not request.converts and not extras.device_objection
+    return request.place == "device"
+
+
+def _paths(
+    request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool
+) -> tuple[DecodePath[Any], ...]:
+    paths: list[DecodePath[Any]] = []
+    place = device if on_device else None
+    if usable and request.decoder != "software":
+        # Low latency hands pictures out before all of their segment is beyond doubt.
+        whole = not request.nvdec.keeps_coding_order
+        paths.append(DecodePath(device.asking(request.nvdec, on_device=on_device), place, whole=whole))
+    if request.decoder != "nvdec":
+        paths.append(DecodePath(UploadingDecoder(device.open_mover) if on_device else SOFTWARE, place))
+    if not paths:
+        message = "this process has no GPU that decodes"
+        raise EngineUnfit(message, 'Use decoder="software".')
+    return tuple(paths)
+
+
+def _at_once(request: FrameRequest, ranges: TrackRanges, size_bytes: int, limit: int, *, uses_device: bool) -> int:
+    """Return how many segments are decoded at once: as threads are there, and as memory holds them whole."""
+    threads = request.threads or (DEVICE_THREADS if uses_device else cores())
+    usual_bytes = size_bytes * statistics.median_low(segment.frames for segment in ranges.segments) // request.every
+    return max(1, min(threads, len(ranges.segments), limit // max(1, usual_bytes)))

@@ -1,0 +1,138 @@
+"""Frames as an async iterator: the shell around the threads that decode."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from ...actors.device.interface import WorkerDevice
+from ...actors.surfaces.frames import Frame
+from ..board.threads import in_thread
+from .reader import FrameReader
+from .request import FrameRequest, FramesReport
+from .slots import FramesEnd
+from .source import FrameSource, open_frame_source
+
+__all__ = ["FrameStream"]
+
+TURN_FRAMES: Final = 16
+"""How many frames that are ready go out before the event loop has a turn."""
+
+
+class FrameStream:
+    """The frames of a source, in order: iterate over it once, and close it when breaking off.
+
+        async with fleet.frames("film.mkv") as frames:
+            async for frame in frames:
+                ...
+
+    Nothing happens before the first frame is asked for. Reading to the end closes it, as does an error; ``aclose``, or
+    leaving the ``async with`` block, stops the threads and lets go of everything that was decoded ahead. Frames that
+    were handed out stay valid. Several tasks may take from one stream: each frame goes to one of them.
+    """
+
+    def __init__(self, request: FrameRequest, device: Callable[[], WorkerDevice]) -> None:
+        self._request = request
+        self._device = device
+        self._turn = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._source: FrameSource | None = None
+        self._reader: FrameReader | None = None
+        self._report = FramesReport()
+        self._is_closed = False
+        self._in_a_row = 0
+
+    @property
+    def source(self) -> str:
+        """What is decoded, by a name that holds in any folder."""
+        return self._request.absolute_source
+
+    @property
+    def report(self) -> FramesReport:
+        """What happened so far."""
+        return self._report
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            CodecfleetError: it cannot be had; the stream is closed.
+        """
+        async with self._turn:
+            if self._is_closed:
+                raise StopAsyncIteration
+            try:
+                return await self._next()
+            except FramesEnd:
+                await self._end()
+                raise StopAsyncIteration from None
+            except Exception:
+                await self._end()
+                raise
+
+    async def aclose(self) -> None:
+        """Stop decoding; returns when the threads are gone and what was decoded ahead is let go. Idempotent."""
+        self._is_closed = True
+        if self._reader is not None:
+            self._reader.stop()
+            self._woken.set()
+            await asyncio.shield(in_thread(self._reader.close))
+
+    async def __aenter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.aclose()
+
+    def __del__(self) -> None:
+        """Have the threads end if nobody closed it."""
+        if (reader := getattr(self, "_reader", None)) is not None:
+            reader.stop()
+
+    async def _next(self) -> Frame:
+        if self._reader is None:
+            self._source = await in_thread(self._opened)
+            if self._is_closed:
+                raise FramesEnd
+            loop = asyncio.get_running_loop()
+            # Not a method of this: the threads must not keep it from being forgotten.
+            self._reader = FrameReader(self._source, partial(_wake, loop, self._woken))
+            self._report = self._reader.report
+            self._reader.start()
+        if self._in_a_row >= TURN_FRAMES:
+            # Frames that are always ready would let nobody else run. Now, that no cancellation loses one.
+            self._in_a_row = 0
+            await asyncio.sleep(0)
+        while True:
+            self._woken.clear()
+            if self._is_closed:
+                raise FramesEnd
+            frame = self._reader.poll()
+            if frame is not None:
+                self._in_a_row += 1
+                return frame
+            await self._woken.wait()
+
+    def _opened(self) -> FrameSource:
+        return open_frame_source(self._request, self._device())
+
+    async def _end(self) -> None:
+        await self.aclose()
+        if self._source is not None:
+            # Whatever else went wrong, a source that changed explains it.
+            await in_thread(self._source.stamp.check)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(woken.set)

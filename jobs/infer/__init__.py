@@ -1,0 +1,1 @@
+"""A network run over every picture of a video."""

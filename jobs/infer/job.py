@@ -1,0 +1,218 @@
+"""A network over a film: segments fan out over the DLAs, and their tensors come together in one file, in order.
+
+Segments are cut, proven at their seams, tried again and joined by the same rules as a transcode's (``board``).
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...actors.dla.engine.host import require_dlas
+from ...actors.dla.inference.network import read_loadable, warm_networks
+from ...actors.dla.inference.segments import InferredSegment
+from ...cluster.client.pool import Pool
+from ...errors import CodecfleetError, Unsupported
+from ..board.board import Board, Finished, Run
+from ..board.loop import BoardLoop, PoolCapacity, finished
+from ..board.threads import in_thread, shielded, uncancellable
+from ..join.publish import check_output, publish, work_folder
+from ..join.spool import Spool
+from ..source.source import SourceStamp
+from .gather import GatheredTensor, TensorGather
+from .plan import InferPlan, InferSpec, NetworksOf, plan_inference
+
+__all__ = ["InferReport", "InferSpec", "count_dlas", "infer"]
+
+PROGRESS_INTERVAL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferReport:
+    """What happened. ``segments_by_device`` counts segments by the DLA that did them: (machine, number)."""
+
+    source: str
+    output: str
+    frames: int
+    segments: int
+    tensors: tuple[GatheredTensor, ...]
+    segments_by_device: dict[tuple[str, int], int]
+    warnings: tuple[str, ...]
+    infer_s: float
+    wall_s: float
+
+    def lines(self) -> list[str]:
+        """Return it for a person, a line each."""
+        shares = ", ".join(f"{host} DLA {dla}: {n}" for (host, dla), n in sorted(self.segments_by_device.items()))
+        speed = self.frames / self.wall_s if self.wall_s else 0.0
+        return [
+            f"{self.source} -> {self.output}",
+            f"{self.frames} frames in {self.segments} segments ({shares}), {self.wall_s:.1f} s, {speed:.0f} fps",
+            *(f"tensor {each.name}: {' x '.join(map(str, each.shape))} {each.dtype}" for each in self.tensors),
+            *(f"warning: {warning}" for warning in self.warnings),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values; docs/cli.md describes them."""
+        return {
+            "schema": 1,
+            "source": self.source,
+            "output": self.output,
+            "frames": self.frames,
+            "segments": self.segments,
+            "tensors": [{"name": t.name, "shape": list(t.shape), "dtype": str(t.dtype)} for t in self.tensors],
+            "segments_by_device": {f"{host}/{dla}": n for (host, dla), n in sorted(self.segments_by_device.items())},
+            "warnings": list(self.warnings),
+            "infer_s": self.infer_s,
+            "wall_s": self.wall_s,
+        }
+
+
+def count_dlas(devices: tuple[int, ...] | None = None) -> int:
+    """Return how many DLAs this machine has.
+
+    Raises:
+        Unsupported: it has none, or not one of ``devices``.
+    """
+    count = require_dlas()[1]
+    missing = [device for device in devices or () if device >= count]
+    if missing:
+        message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"
+        raise Unsupported(message, "Choose among those, or leave --dla out for all of them.")
+    return count
+
+
+def unheard(frames: int) -> None:
+    """Take note of so many frames done, and tell nobody."""
+    del frames
+
+
+async def infer(
+    spec: InferSpec,
+    pool: Pool,
+    *,
+    networks: NetworksOf = warm_networks,
+    progress: Callable[[int], None] = unheard,
+) -> InferReport:
+    """Run a network over a source, and write its tensors; leave either the complete output or nothing.
+
+    Args:
+        spec: what is asked for.
+        pool: where segments run; it is started once everything else is known to be sound.
+        networks: the networks of the process in which a segment runs.
+        progress: told a few times a second how many frames are done.
+
+    Raises:
+        Unsupported: nowhere in the pool is there a DLA, or the one asked for; or the loadable does not run on it.
+        CodecfleetError: the job failed.
+    """
+    spec = spec.resolved()
+    await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+    loadable = await in_thread(read_loadable, spec.loadable)
+    stamp = await in_thread(SourceStamp.of, spec.source)
+    plan = await in_thread(plan_inference, spec, loadable)
+    await pool.start()
+    job = secrets.token_hex(4)
+    if reason := (await pool.prospect(plan.demand(job))).never:
+        raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
+    spool = Spool(work_folder(spec.output, job))
+    try:
+        await shielded(spool.open)
+        return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
+    except Exception:
+        await in_thread(stamp.check)  # whatever else went wrong, a source that changed explains it
+        raise
+    finally:
+        await asyncio.shield(in_thread(spool.remove))
+
+
+@dataclass(slots=True)
+class _InferRun:
+    """The running of one job."""
+
+    job: str
+    plan: InferPlan
+    pool: Pool
+    networks: NetworksOf
+    stamp: SourceStamp
+    gather: TensorGather
+    progress: Callable[[int], None]
+    _began: float = field(default_factory=time.monotonic)
+    _results: dict[int, InferredSegment] = field(default_factory=dict)
+    _shares: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _losses: list[str] = field(default_factory=list)
+    _damaged: int = 0
+    _infer_s: float = 0.0
+
+    async def report(self) -> InferReport:
+        """Run every segment, join them, publish."""
+        spec = self.plan.spec
+        board = BoardLoop(
+            Board.of([segment.frames for segment in self.plan.segments]),
+            PoolCapacity(self.pool, self.plan.demand(self.job), spec.workers),
+            work=self._work,
+            accept=self._accept,
+            join=self._join,
+        )
+        progress = asyncio.create_task(self._report_progress())
+        try:
+            await board.run()
+        finally:
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
+        base = self.plan.index.time_base
+        path = await shielded(self.gather.finish, (base.numerator, base.denominator))
+        await in_thread(self.stamp.check)
+        await uncancellable(publish, path, spec.output, overwrite=spec.overwrite)
+        return InferReport(
+            source=spec.source,
+            output=spec.output,
+            frames=self.gather.frames,
+            segments=sum(self._shares.values()),
+            tensors=self.gather.tensors,
+            segments_by_device=dict(self._shares),
+            warnings=tuple(self._warnings()),
+            infer_s=self._infer_s,
+            wall_s=time.monotonic() - self._began,
+        )
+
+    async def _work(self, run: Run) -> InferredSegment:
+        try:
+            return await self.pool.submit(self.plan.work(self.job, run, self.networks))
+        except CodecfleetError as error:
+            self._losses.append(error.message)
+            raise
+
+    async def _accept(self, run: Run, result: InferredSegment) -> Finished:
+        await in_thread(self.stamp.check)
+        self._results[run.segment] = result
+        return finished(run, result.tally, self.plan.decode(run).entry, self.plan.index)
+
+    async def _join(self, board: Board, segment: int) -> None:
+        del board
+        result = self._results.pop(segment)
+        await shielded(self.gather.join, result)
+        self._shares[result.host, result.device] += 1
+        self._damaged += result.tally.damaged
+        self._infer_s += result.infer_s
+
+    async def _report_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            running = await self.pool.progress(self.job)
+            delivered = self.gather.frames + sum(len(result.pts_ticks) for result in self._results.values())
+            self.progress(min(self.plan.frames, delivered + sum(running.values())))
+
+    def _warnings(self) -> list[str]:
+        warnings = list(self.pool.notes)
+        if self._losses:
+            runs = "1 run" if len(self._losses) == 1 else f"{len(self._losses)} runs"
+            warnings.append(f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
+        if self._damaged:
+            warnings.append(f"{self._damaged} segments met damage; what could be decoded was inferred")
+        if self.gather.frames != self.plan.frames:
+            warnings.append(f"the index promises {self.plan.frames} frames, and {self.gather.frames} were decoded")
+        return warnings

@@ -1,0 +1,1 @@
+"""One exact file: gather, side tracks, times, proof, publish."""

@@ -1,0 +1,133 @@
+"""The proof: what was taken from the source is what the joined file shows, checked before and after the join."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import av.error
+
+from ...actors.media.opening import open_source
+from ...errors import InputError, ProofFailed
+from ..board.board import Run, seams_agree
+from ..carry.containers import Container
+from ..report.report import Proof
+from .gather import JoinedTrack
+from .spool import SpooledSegment
+
+__all__ = ["check_manifest", "file_sha256", "prove", "shown_frames"]
+
+_REPORT_IT = "Nothing was published. Please report it with the input and the options."
+
+
+def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
+    """Check what the segments say of themselves, and that together they are the whole plan, before the file is closed.
+
+    Raises:
+        ProofFailed: a planned segment is missing or there twice; a segment gave another number of pictures than it
+            took; or two overlap in time.
+    """
+    covered = [number for run in runs for number in range(run.segment, run.until + 1)]
+    if covered != list(range(planned)):
+        message = f"{len(covered)} of {planned} planned segments were joined, or not in their order"
+        raise ProofFailed(message, _REPORT_IT)
+    for segment in segments:
+        facts = segment.facts
+        if facts.tally.frames != facts.frames_out or int(facts.sizes_bytes.sum()) != segment.payload_bytes:
+            message = f"segment {facts.segment} took {facts.tally.frames} frames and gave {facts.frames_out}"
+            raise ProofFailed(message, _REPORT_IT)
+    held = [s.facts for s in segments if s.facts.tally.first_ticks is not None]
+    for left, right in pairwise(held):
+        if (left.tally.last_ticks or 0) >= (right.tally.first_ticks or 0):
+            message = f"segments {left.segment} and {right.segment} overlap at tick {right.tally.first_ticks}"
+            raise ProofFailed(message, _REPORT_IT)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBack:
+    pts: list[int]
+    time_base: Fraction
+
+
+def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], joined: JoinedTrack) -> Proof:
+    """Read the joined file back and hold it against the manifest.
+
+    Raises:
+        ProofFailed: it does not show what was taken; nothing may be published.
+    """
+    taken = sum(segment.facts.tally.frames for segment in segments)
+    given = sum(segment.facts.frames_out for segment in segments)
+    expected = sorted(joined.pts)
+    count, times_equal = _shown(path, container, expected, joined.tick)
+    if not taken == given == count:
+        message = f"{taken} frames were taken, {given} encoded, and the joined file shows {count}"
+        raise ProofFailed(message, _REPORT_IT)
+    if not times_equal:
+        message = "the joined file shows its pictures at other times than the source"
+        raise ProofFailed(message, _REPORT_IT)
+    seams = [seams_agree(a.facts.tally.seam_after, b.facts.tally.seam_before) for a, b in pairwise(segments)]
+    if not all(seams):
+        message = f"the pictures on both sides of {seams.count(False)} cuts differ"
+        raise ProofFailed(message, _REPORT_IT)
+    return Proof(
+        frames_in=taken,
+        frames_out=given,
+        first_pts_s=str(expected[0] * joined.tick),
+        last_pts_s=str(expected[-1] * joined.tick),
+        seams=len(seams),
+        seams_equal=sum(seams),
+        output_frames=count,
+        times_equal=times_equal,
+        output_sha256=file_sha256(path),
+    )
+
+
+def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
+    """Read a file back and return how many pictures it shows, each at the time that was written.
+
+    Raises:
+        ProofFailed: it does not show ``taken`` pictures at those times; it is not to be published.
+    """
+    count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
+    if not (taken == count and times_equal):
+        message = f"{taken} frames were given, and the file shows {count}{'' if times_equal else ' at other times'}"
+        raise ProofFailed(message, _REPORT_IT)
+    return count
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:
+    """Return how many pictures a file shows, and whether at the times that were written."""
+    if not container.carries_times:
+        return len(expected), True
+    shown = _read_back(path)
+    return len(set(shown.pts)), _same_times(shown, expected, tick)
+
+
+def _read_back(path: Path) -> _ReadBack:
+    try:
+        with open_source(str(path)) as opened:
+            stream = opened.streams.video[0]
+            pts = [p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None]
+            return _ReadBack(pts, Fraction(stream.time_base or 1))
+    except (InputError, av.error.FFmpegError, IndexError) as error:
+        message = f"the joined file cannot be read back: {error}"
+        raise ProofFailed(message, _REPORT_IT) from error
+
+
+def _same_times(shown: _ReadBack, expected: Sequence[int], tick: Fraction) -> bool:
+    """Compare presentation times relative to the first picture: a container may start its own clock elsewhere."""
+    times = sorted(set(shown.pts))
+    if len(times) != len(expected):
+        return False
+    return all(
+        (seen - times[0]) * shown.time_base == (wanted - expected[0]) * tick
+        for seen, wanted in zip(times, expected, strict=True)
+    )

@@ -1,0 +1,161 @@
+"""The output's name: checked before any work, given only to a complete and proven file."""
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from fsspec.core import split_protocol, url_to_fs
+
+from ...actors.media.location import is_local, local_path
+from ...errors import OutputExists, OutputUnwritable, RequestError, StorageFailed, UsageError
+from .spool import storage_error
+
+__all__ = ["check_output", "publish", "work_folder"]
+
+_NAME_BYTES = 255
+"""The longest name that Linux's file systems take."""
+_READ_ONLY = frozenset({"data", "github", "http", "https"})
+"""Stores that fsspec can only read."""
+
+
+def check_output(source: str, output: str, *, overwrite: bool) -> None:
+    """Make sure that the output can be created, before anything is done for it.
+
+    Raises:
+        UsageError: output and input are the same file.
+        OutputExists: something has the name already, and ``overwrite`` is not given.
+        OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
+    """
+    if is_local(output):
+        _check_local(source, local_path(output), overwrite=overwrite)
+    else:
+        _check_remote(source, output, overwrite=overwrite)
+
+
+def work_folder(output: str, job: str) -> Path:
+    """Return where a job keeps its unfinished work: hidden, beside a local output; else among the temporary files."""
+    if is_local(output):
+        path = local_path(output).absolute()
+        name = os.fsdecode(os.fsencode(path.name)[: _NAME_BYTES - len(job) - 2])
+        return path.parent / f".{name}.{job}"
+    return Path(tempfile.gettempdir()) / f"codecfleet-{job}-{secrets.token_hex(4)}"
+
+
+def publish(finished: Path, output: str, *, overwrite: bool) -> None:
+    """Give a finished file its final name, at once and whole.
+
+    Raises:
+        OutputExists: something took the name meanwhile, and ``overwrite`` is not given.
+        OutputUnwritable: the store forbids it.
+        StorageFailed: the file system or the store failed.
+    """
+    if is_local(output):
+        _publish_local(finished, local_path(output), overwrite=overwrite)
+    else:
+        _publish_remote(finished, output, overwrite=overwrite)
+
+
+def _check_local(source: str, path: Path, *, overwrite: bool) -> None:
+    try:
+        _check_name(source, path, overwrite=overwrite)
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OutputUnwritable(message, "Choose another name or folder.") from None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        message = f"there is no folder {path.parent}"
+        raise OutputUnwritable(message, "Create it first.")
+    if not os.access(folder, os.W_OK):
+        message = f"{folder} may not be written"
+        raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
+
+
+def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()
+    if path.is_dir():
+        message = f"{path} is a folder"
+        raise OutputUnwritable(message, "Name a file in it.")
+    if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
+        message = f"output and input are the same file: {path}"
+        raise UsageError(message, "Choose another output.")
+    # A link to nowhere has the name too.
+    if os.path.lexists(path) and not overwrite:
+        raise _exists(str(path))
+    if path.exists() and not path.is_file():
+        message = f"{path} is a pipe or a device, which is not to be replaced by a file"
+        raise OutputUnwritable(message, "Choose another name.")
+
+
+def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
+    if split_protocol(output)[0] in _READ_ONLY:
+        message = f"{output} cannot be written: that store can only be read"
+        raise OutputUnwritable(message, "Write to a local file, or to a store that takes files.")
+    try:
+        store, path = url_to_fs(output)
+        taken = store.exists(path)
+        same = taken and not is_local(source) and url_to_fs(source) == (store, path)
+    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+        raise _unwritable(output, error) from None
+    if same:
+        message = f"output and input are the same: {output}"
+        raise UsageError(message, "Choose another output.")
+    if taken and not overwrite:
+        raise _exists(output)
+
+
+def _exists(output: str) -> RequestError:
+    message = f"{output} exists already"
+    return OutputExists(message, "Use --overwrite to replace it, or choose another name.")
+
+
+def _unwritable(output: str, error: Exception) -> RequestError:
+    protocol = split_protocol(output)[0]
+    message = f"{output} cannot be written: {error}"
+    return OutputUnwritable(message, f"Check the address, the credentials, and that fsspec can write {protocol}.")
+
+
+def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
+    try:
+        _flush(finished)
+        if overwrite:
+            finished.replace(path)
+        else:
+            # A hard link fails where the name is taken; a rename would silently replace what came meanwhile.
+            try:
+                path.hardlink_to(finished)
+            except FileExistsError:
+                raise
+            except OSError:
+                if os.path.lexists(path):
+                    raise FileExistsError from None
+                finished.replace(path)
+            else:
+                finished.unlink()
+    except FileExistsError:
+        raise _exists(str(path)) from None
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def _flush(finished: Path) -> None:
+    with finished.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
+    try:
+        store, path = url_to_fs(output)
+        taken = not overwrite and store.exists(path)
+        # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
+        if not taken:
+            store.put_file(str(finished), path)
+    except (NotImplementedError, PermissionError) as error:
+        raise _unwritable(output, error) from error
+    except Exception as error:
+        message = f"{output} could not be written: {error}"
+        raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
+    if taken:
+        raise _exists(output)

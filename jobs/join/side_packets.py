@@ -1,0 +1,327 @@
+"""Packets of tracks beside the encoded one: from the source's clock to the output's, with their bytes untouched.
+
+One ``Pipe`` per track takes the source's packets in demux order and gives the output's. Its rules:
+
+- Times move by one constant, so what was apart stays apart: late starts and gaps are kept.
+- Where the source's ticks are coarser than samples (Matroska, FLV), sound whose packets are of known length is put
+  back on its sample grid as long as the grid stays within a tick of what the source says.
+- A packet without times follows the one before it. A clock that steps back by more than a second, or leaps by more
+  than six hours (a 33-bit clock that FFmpeg takes to have wrapped), was reset: what follows moves up behind what came
+  before.
+- Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor, lcm
+from typing import TYPE_CHECKING, Any
+
+from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
+
+from ...actors.media.timeline import LONGEST_GAP_S, RESET_S
+from ...actors.tracks.subtitles import read_cue, write_cue
+from ..request.api_values import is_ffmpeg_ratio
+from ..source.tracks import Track, skipped_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.stream import Stream
+
+__all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ticks", "samples_of", "skip_samples_data"]
+
+_HALF = Fraction(1, 2)
+_AC3_FRAME_SAMPLES = 1536
+_MILLISECOND = Fraction(1, 1000)
+_MICROSECOND = Fraction(1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Which part of the source's clock is kept, and which instant of it becomes 0. All in seconds."""
+
+    origin_s: Fraction
+    start_s: Fraction | None = None
+    end_s: Fraction | None = None
+
+    def output_s(self, source_s: Fraction) -> Fraction:
+        """Return when something presented at ``source_s`` is presented in the output."""
+        return source_s - self.origin_s
+
+    def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
+        """Tell whether anything of [begin, end) is kept; an instant counts as itself."""
+        after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
+        return after and (self.end_s is None or begin_s < self.end_s)
+
+
+@dataclass(slots=True)
+class Pipe(ABC):
+    """Turns one source track's packets into one output stream's."""
+
+    track: Track
+    output: "Stream"
+    interval: Interval
+    resets: int = 0
+    """How often the source's clock stepped back."""
+    _shift_s: Fraction = Fraction(0)
+    _clock_s: Fraction | None = None
+    _expected_s: Fraction | None = None
+
+    @abstractmethod
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
+        """Take the next packet of the track and give the output packets that are ready."""
+
+    def finish(self) -> "Iterator[Packet[Stream]]":
+        """Give what is left after the track's last packet."""
+        return iter(())
+
+    def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
+        """Return a packet's presentation and decoding time and duration, mended, on the source's clock."""
+        tick = Fraction(packet.time_base or self.track.time_base)
+        duration_s = (packet.duration or 0) * tick
+        dts_s = None if packet.dts is None else packet.dts * tick + self._shift_s
+        pts_s = dts_s if packet.pts is None else packet.pts * tick + self._shift_s
+        if pts_s is None:
+            pts_s = Fraction(0) if self._expected_s is None else self._expected_s
+        clock_s = pts_s if dts_s is None else dts_s
+        if self._clock_s is not None and not -RESET_S <= clock_s - self._clock_s <= LONGEST_GAP_S:
+            jump_s = (self._expected_s or self._clock_s) - clock_s
+            self.resets += 1
+            self._shift_s += jump_s
+            pts_s, clock_s = pts_s + jump_s, clock_s + jump_s
+            dts_s = None if dts_s is None else dts_s + jump_s
+        self._clock_s = clock_s
+        self._expected_s = clock_s + duration_s
+        return pts_s, dts_s, duration_s
+
+    def _send(self, packet: "Packet[Stream]", pts: int, dts: int, duration: int, tick: Fraction) -> "Packet[Stream]":
+        packet.stream = self.output
+        packet.time_base = tick
+        packet.pts, packet.dts, packet.duration = pts, dts, duration
+        return packet
+
+
+@dataclass(slots=True)
+class AudioPipe(Pipe):
+    """Copies sound. Times leave in samples.
+
+    ``may_hide_start`` says that the output can hide the part of a first packet that lies before 0 (edit lists);
+    ``trims_by_duration`` that samples to drop at the end are stated by a shorter last packet (mp4) and not beside it.
+    """
+
+    may_hide_start: bool = True
+    trims_by_duration: bool = False
+    padding_to_shift: int | None = None
+    """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
+    first: int | None = None
+    """When the first packet begins in the output, in samples."""
+    hidden: int = 0
+    """How many packets an edit list hides among those that are heard."""
+    _heard: bool = False
+    _last: int | None = None
+    _next: int | None = None
+
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
+        """Take the next packet and give it, retimed, if it is kept."""
+        hidden = packet.is_discard and self._heard
+        self._heard = self._heard or not packet.is_discard
+        pts_s, _, duration_s = self._times_s(packet)
+        self.hidden += hidden
+        if hidden or not self._kept(pts_s, duration_s):
+            return
+        rate = self._rate
+        samples = samples_of(self.track, packet)
+        position = self._position(pts_s, duration_s, samples)
+        if self._last is not None:
+            position = max(position, self._last + 1)  # no muxer takes two packets at one time
+        self._last = position
+        self.first = position if self.first is None else self.first
+        length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)
+        self._next = position + length
+        if self.trims_by_duration and self._coarse:
+            length = max(1, length - skipped_samples(packet)[1])
+        at, tick = position, Fraction(1, rate)
+        if self.padding_to_shift is not None:
+            at, tick = matroska_ticks(position, self.padding_to_shift, rate), _MILLISECOND
+            length = floor(Fraction(length, rate) / tick + _HALF)
+        yield self._send(packet, at, at, length, tick)
+
+    @property
+    def _rate(self) -> int:
+        return self.track.audio.sample_rate if self.track.audio is not None else 90_000
+
+    @property
+    def _coarse(self) -> bool:
+        return self.track.time_base * self._rate > 1
+
+    def _kept(self, pts_s: Fraction, duration_s: Fraction) -> bool:
+        start_s = self.interval.start_s
+        if start_s is not None and not self.may_hide_start and pts_s < start_s:
+            return False
+        return self.interval.touches(pts_s, pts_s + duration_s)
+
+    def _position(self, pts_s: Fraction, duration_s: Fraction, samples: int) -> int:
+        stated = floor(self.interval.output_s(pts_s) * self._rate + _HALF)
+        if not self._coarse:
+            return stated
+        if self._next is None:
+            return self._first_position(stated)
+        tolerance = max(min(self.track.time_base, _MILLISECOND) * self._rate, Fraction(1))
+        agrees = samples > 0 and abs(duration_s * self._rate - samples) <= tolerance
+        return self._next if agrees and abs(stated - self._next) <= tolerance else stated
+
+    def _first_position(self, stated: int) -> int:
+        priming = self.track.audio.priming_samples if self.track.audio is not None else 0
+        if not priming or self.track.start_s is None or self.interval.start_s is not None:
+            return stated
+        return floor(self.interval.output_s(self.track.start_s) * self._rate + _HALF) - priming
+
+
+@dataclass(slots=True)
+class VideoPipe(Pipe):
+    """Copies a further video track, from its first keyframe inside the interval."""
+
+    _started: bool = False
+    _waiting: "list[tuple[Packet[Stream], Fraction, Fraction]]" = field(default_factory=list)
+    """Packets before the first known decoding time, with their presentation time and duration."""
+
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
+        """Take the next packet and give those whose decoding time is known."""
+        pts_s, dts_s, duration_s = self._times_s(packet)
+        self._started = self._started or self._may_start(packet, pts_s)
+        end_s = self.interval.end_s
+        if (
+            not self._started
+            or packet.is_discard
+            or (end_s is not None and (pts_s if dts_s is None else dts_s) >= end_s)
+        ):
+            return
+        if dts_s is None:
+            self._waiting.append((packet, pts_s, duration_s))
+            return
+        yield from self._release(dts_s, duration_s)
+        yield self._retimed(packet, pts_s, dts_s, duration_s)
+
+    def finish(self) -> "Iterator[Packet[Stream]]":
+        """Give the packets of a track whose decoding times are never told: each is decoded when it is presented."""
+        for packet, pts_s, duration_s in self._waiting:
+            yield self._retimed(packet, pts_s, pts_s, duration_s)
+        self._waiting.clear()
+
+    def _may_start(self, packet: "Packet[Stream]", pts_s: Fraction) -> bool:
+        if self.interval.start_s is None:
+            return True
+        return packet.is_keyframe and pts_s >= self.interval.start_s
+
+    def _release(self, dts_s: Fraction, step_s: Fraction) -> "Iterator[Packet[Stream]]":
+        count = len(self._waiting)
+        for number, (packet, pts_s, duration_s) in enumerate(self._waiting):
+            yield self._retimed(
+                packet, pts_s, min(pts_s, dts_s - (count - number) * (step_s or duration_s)), duration_s
+            )
+        self._waiting.clear()
+
+    def _retimed(
+        self, packet: "Packet[Stream]", pts_s: Fraction, dts_s: Fraction, duration_s: Fraction
+    ) -> "Packet[Stream]":
+        tick = _fine_tick(self.track.time_base, self.interval.origin_s)
+        pts, dts = (floor(self.interval.output_s(t) / tick + _HALF) for t in (pts_s, dts_s))
+        return self._send(packet, pts, dts, floor(duration_s / tick + _HALF), tick)
+
+
+@dataclass(slots=True)
+class CuePipe(Pipe):
+    """Copies or converts subtitles and timed data: what is shown from one instant to another.
+
+    Cues are clipped to the interval. ``target`` is the codec to convert text to, None for a copy. ``one_at_a_time``
+    says that the output shows one cue until the next begins (mp4): ``crowded`` counts those that this changes.
+    """
+
+    target: str | None = None
+    one_at_a_time: bool = False
+    crowded: int = 0
+    _last: int | None = None
+    _until: int = 0
+
+    def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
+        """Take the next cue and give it, if anything of it is kept."""
+        pts_s, _, duration_s = self._times_s(packet)
+        if not self.interval.touches(pts_s, pts_s + duration_s):
+            return
+        begin_s = max(pts_s, self.interval.start_s or pts_s, self.interval.origin_s)
+        end_s = max(begin_s, pts_s + duration_s)
+        if self.interval.end_s is not None:
+            end_s = min(end_s, self.interval.end_s)
+        if duration_s and end_s <= begin_s:
+            return
+        kept = self._converted(packet) if self.target is not None else packet
+        if kept is None:
+            return
+        tick = _fine_tick(self.track.time_base, self.interval.origin_s)
+        begin, end = (floor(self.interval.output_s(t) / tick + _HALF) for t in (begin_s, end_s))
+        self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
+        self._until = end
+        # Cues may overlap and tie, but no muxer takes them out of order.
+        self._last = begin if self._last is None else max(begin, self._last)
+        yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
+
+    def _converted(self, packet: "Packet[Stream]") -> "Packet[Stream] | None":
+        text = read_cue(self.track.codec or "", bytes(packet))
+        if not text:
+            return None
+        payload = write_cue(self.target or "", text)
+        cue = Packet(len(payload))
+        cue.update(payload)
+        cue.is_keyframe = True
+        return cue
+
+
+def samples_of(track: Track, packet: "Packet[Stream]") -> int:
+    """Return how many samples a packet decodes to, as its codec fixes it; 0 where it does not."""
+    if track.codec == "opus":
+        return _opus_samples(bytes(packet))
+    if track.codec == "ac3":
+        return _AC3_FRAME_SAMPLES
+    return track.audio.frame_samples if track.audio is not None else 0
+
+
+def _opus_samples(payload: bytes) -> int:
+    """Read a packet's length from its table of contents (RFC 6716, 3.1 and 3.2)."""
+    if not payload:
+        return 0
+    configuration, code = payload[0] >> 3, payload[0] & 3
+    if configuration < 12:  # noqa: PLR2004 - SILK: 10, 20, 40, 60 ms
+        frame = (480, 960, 1920, 2880)[configuration & 3]
+    elif configuration < 16:  # noqa: PLR2004 - hybrid: 10, 20 ms
+        frame = (480, 960)[configuration & 1]
+    else:  # CELT: 2.5, 5, 10, 20 ms
+        frame = 120 << (configuration & 3)
+    if code == 0:
+        return frame
+    if code in (1, 2):
+        return 2 * frame
+    return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
+
+
+def matroska_ticks(position: int, padding: int, rate: int) -> int:
+    """Return the millisecond at which a packet must be given to Matroska's muxer to be heard at the right one.
+
+    The muxer adds the priming, rounded by itself, to each time, rounded by itself; this undoes the double rounding.
+    """
+    heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
+    return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
+
+
+def skip_samples_data(at_end: int) -> PacketSideData:
+    """Return the side data that tells a muxer how many samples at a packet's end are not to be heard."""
+    make: Any = PacketSideData  # its stub leaves out the constructor
+    data = bytes(4) + at_end.to_bytes(4, "little") + bytes(2)
+    entry: PacketSideData = make(packet_sidedata_type_from_literal("skip_samples"), len(data))
+    entry.update(data)
+    return entry
+
+
+def _fine_tick(time_base: Fraction, origin_s: Fraction) -> Fraction:
+    tick = Fraction(1, lcm(time_base.denominator, origin_s.denominator))
+    return tick if is_ffmpeg_ratio(tick) else _MICROSECOND

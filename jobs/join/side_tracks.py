@@ -1,0 +1,374 @@
+"""Everything beside the encoded video track, on its way from the source into the output.
+
+``SideTracks`` carries out a ``CarryPlan``: it makes the output's streams, then reads the source once more and gives
+the packets of all of them in the order of their decoding times, for the gather to weave into the video's.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from fractions import Fraction
+from itertools import count
+from math import floor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import av.error
+from av.packet import Packet
+from av.stream import Discard, Disposition
+
+from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
+from ...actors.media.demuxing import demux
+from ...actors.media.opening import open_source
+from ...actors.tracks.audio import EncodedTrack, usual_layout
+from ...actors.tracks.subtitles import TX3G_DESCRIPTION
+from ...errors import WorkError
+from ..carry.carry import CarryPlan
+from ..carry.tags import held_language, kept_tags
+from ..carry.track_plan import Action, TrackPlan
+from ..report.report import Warning_
+from ..source.tracks import Chapter, TrackKind
+from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
+from .side_warnings import side_warnings
+
+if TYPE_CHECKING:
+    from av.container import InputContainer, OutputContainer
+    from av.container.core import Chapter as OutputChapter
+    from av.stream import Stream
+
+__all__ = ["SideTracks"]
+
+_WINDOW_S = 10
+"""How far apart in time the packets of two tracks may lie in the source and still be put in order."""
+_NANOSECOND = Fraction(1, 1_000_000_000)
+_HALF = Fraction(1, 2)
+_OPUS_PREROLL_SAMPLES = 3840
+_COVER_FILES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
+
+
+class SideTracks:
+    """The tracks beside the encoded one. A context manager, used by one thread: ``add_to``, then ``packets``.
+
+    Args:
+        source_url: the source.
+        plan: what becomes of each of its tracks.
+        origin_s: the instant of the source's clock that becomes 0 in the output; nothing kept may begin before it,
+            except what is not heard.
+        start_s: keep nothing that ends before this instant of the source's clock.
+        end_s: keep nothing that begins at or after this instant of the source's clock.
+        encoded: the tracks that the plan says to encode, by stream index.
+    """
+
+    def __init__(
+        self,
+        source_url: str,
+        plan: CarryPlan,
+        *,
+        origin_s: Fraction,
+        start_s: Fraction | None = None,
+        end_s: Fraction | None = None,
+        encoded: Mapping[int, EncodedTrack] | None = None,
+    ) -> None:
+        self._url = source_url
+        self._plan = plan
+        self._interval = Interval(origin_s, start_s, end_s)
+        self._encoded = dict(encoded or {})
+        self._stack = ExitStack()
+        self._source: InputContainer | None = None
+        self._pipes: dict[int, Pipe] = {}
+        self._encoded_streams: dict[int, Stream] = {}
+        self._pictures: list[Packet[Stream]] = []
+        self._damaged = False
+
+    def __enter__(self) -> Self:
+        self._source = self._stack.enter_context(open_source(self._url))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._source = None
+        self._stack.close()
+
+    @property
+    def warnings(self) -> tuple[Warning_, ...]:
+        """What had to be mended on the way; complete once ``packets`` is exhausted."""
+        found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._interval)
+        if self._damaged:
+            message = "the source breaks off: tracks beside the video end where it does"
+            checks = ("audio", "subtitles", "metadata.cover", "stream.start")
+            found.append(Warning_(code="source-truncated", message=message, checks=checks))
+        return tuple(found)
+
+    def add_to(self, output: "OutputContainer") -> None:
+        """Create the streams, attachments, chapters and tags in ``output``, whose header is not yet written.
+
+        Raises:
+            WorkError: the output refuses a stream that the plan promised it.
+        """
+        output.metadata.update(self._plan.tags)
+        chapters = [self._chapter(number, chapter) for number, chapter in enumerate(self._plan.chapters, 1)]
+        if any(chapters):
+            output.set_chapters([chapter for chapter in chapters if chapter is not None])
+        covers = self._read_covers()
+        for track in self._plan.tracks:
+            if track.kept:
+                self._add(output, track, covers)
+
+    def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
+        """Yield every packet with its decoding time in the output, in seconds, ready to be muxed.
+
+        Times never step back where the source holds its tracks less than ten seconds apart; a packet that lies
+        further behind comes as soon as it is read.
+        """
+        streams = [self._encoded_packets(index) for index in self._encoded_streams]
+        pictures = iter([(Fraction(0), picture) for picture in self._pictures])
+        return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
+
+    def _input(self) -> "InputContainer":
+        if self._source is None:
+            message = "SideTracks is not open"
+            raise WorkError(message, "Use it in a with statement.")
+        return self._source
+
+    # Streams
+
+    def _add(self, output: "OutputContainer", plan: TrackPlan, covers: Mapping[int, bytes]) -> None:
+        kind = plan.track.kind
+        if kind is TrackKind.ATTACHMENT:
+            self._add_attachment(output, plan)
+        elif kind is TrackKind.COVER:
+            self._add_cover(output, plan, covers.get(plan.track.index, b""))
+        elif plan.action is Action.ENCODE:
+            self._encoded_streams[plan.track.index] = self._add_encoded(output, plan)
+        else:
+            stream = self._add_stream(output, plan)
+            self._dress(stream, plan)
+            self._pipes[plan.track.index] = self._pipe(plan, stream)
+
+    def _add_stream(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
+        source = self._input().streams[plan.track.index]
+        try:
+            stream = output.add_mux_stream(plan.codec or "")
+        except ValueError as error:
+            message = f".{self._plan.container.name} refuses {plan.track.name} as {plan.codec}: {error}"
+            raise WorkError(message, "Leave the track out, and please report it.") from error
+        if plan.action is Action.COPY:
+            copy_parameters(stream, source)
+        elif plan.codec == "mov_text":
+            set_extradata(stream, TX3G_DESCRIPTION)
+        stream.time_base = plan.track.time_base
+        if plan.track.audio is not None:
+            self._state_padding(stream, plan)
+        return stream
+
+    def _state_padding(self, stream: "Stream", plan: TrackPlan) -> None:
+        audio = plan.track.audio
+        if audio is None:
+            return
+        stream.time_base = Fraction(1, audio.sample_rate)
+        if audio.layout.endswith(" channels"):
+            # mp4 cannot describe PCM whose speakers have no names.
+            set_audio_parameters(
+                stream,
+                sample_rate=audio.sample_rate,
+                channel_layout=usual_layout(audio.layout, audio.channels),
+                frame_size=audio.frame_samples,
+            )
+        set_audio_padding(
+            stream, self._stated_priming(plan), seek_preroll=_OPUS_PREROLL_SAMPLES if plan.codec == "opus" else None
+        )
+
+    def _stated_priming(self, plan: TrackPlan) -> int:
+        # A part begins in the middle of the track, where there is no priming; sound there starts at a whole packet.
+        return (
+            plan.track.audio.priming_samples if plan.track.audio is not None and self._interval.start_s is None else 0
+        )
+
+    def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
+        track = self._encoded.get(plan.track.index)
+        if track is None:
+            message = f"{plan.track.name} was to be encoded, and was not"
+            raise WorkError(message, "Please report it.")
+        stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
+        set_audio_parameters(
+            stream,
+            sample_rate=track.sample_rate,
+            channel_layout=track.layout,
+            frame_size=track.frame_samples,
+            sample_format=track.sample_format,
+            bit_rate_bps=track.bit_rate_bps,
+        )
+        set_extradata(stream, track.extradata)
+        set_audio_padding(
+            stream,
+            self._encoded_priming(track),
+            trailing_padding=track.trailing_padding,
+            seek_preroll=_OPUS_PREROLL_SAMPLES if track.codec == "opus" else None,
+        )
+        stream.time_base = track.time_base
+        self._dress(stream, plan)
+        return stream
+
+    def _encoded_priming(self, track: EncodedTrack) -> int:
+        start_s = self._interval.start_s
+        whole = start_s is None or (int(track.pts[0]) + track.initial_padding + 1) * track.time_base >= start_s
+        return track.initial_padding if whole else 0
+
+    def _dress(self, stream: "Stream", plan: TrackPlan) -> None:
+        container = self._plan.container
+        if container.tags:
+            stream.metadata.update(kept_tags(plan.track.tags, container, of_track=True))
+        elif plan.track.language:
+            stream.metadata["language"] = held_language(plan.track.language, container) or "und"
+        if container.dispositions:
+            stream.disposition = Disposition(plan.track.disposition)
+
+    def _add_attachment(self, output: "OutputContainer", plan: TrackPlan) -> None:
+        stream: Any = self._input().streams[plan.track.index]
+        attachment = plan.track.attachment
+        if attachment is None:
+            return
+        added = output.add_attachment(attachment.name, attachment.mime, bytes(stream.data or b""))
+        added.metadata.update(kept_tags(plan.track.tags, self._plan.container, of_track=True))
+
+    def _add_cover(self, output: "OutputContainer", plan: TrackPlan, picture: bytes) -> None:
+        if not picture:
+            self._damaged = True
+        elif self._plan.container.cover_as_attachment:
+            name, mime = _COVER_FILES[plan.codec or ""]
+            output.add_attachment(name, mime, picture)
+        else:
+            stream = self._add_stream(output, plan)
+            stream.disposition = Disposition.attached_pic
+            packet = Packet(len(picture))
+            packet.update(picture)
+            packet.is_keyframe = True
+            packet.stream, packet.time_base = stream, Fraction(1, 90_000)
+            packet.pts = packet.dts = packet.duration = 0
+            self._pictures.append(packet)
+
+    def _read_covers(self) -> dict[int, bytes]:
+        wanted = {
+            t.track.index for t in self._plan.tracks if t.track.kind is TrackKind.COVER and t.action is Action.COPY
+        }
+        covers: dict[int, bytes] = {}
+        if not wanted:
+            return covers
+        with open_source(self._url) as container:
+            _listen_to(container, wanted)
+            for packet in self._until_broken(container):
+                if packet.stream_index in wanted:
+                    covers.setdefault(packet.stream_index, bytes(packet))
+                if covers.keys() >= wanted:
+                    break
+        return covers
+
+    def _chapter(self, number: int, chapter: Chapter) -> "OutputChapter | None":
+        first_s = self._interval.origin_s if self._interval.start_s is None else self._interval.start_s
+        begin_s = max(chapter.start_s, first_s)
+        end_s = chapter.end_s if self._interval.end_s is None else min(chapter.end_s, self._interval.end_s)
+        if end_s < begin_s or (end_s == begin_s and chapter.end_s > chapter.start_s):
+            return None
+        begin, end = (floor(self._interval.output_s(t) / _NANOSECOND + _HALF) for t in (begin_s, end_s))
+        return {"id": number, "start": begin, "end": end, "time_base": _NANOSECOND, "metadata": dict(chapter.tags)}
+
+    # Packets
+
+    def _pipe(self, plan: TrackPlan, stream: "Stream") -> Pipe:
+        container = self._plan.container
+        if plan.track.kind is TrackKind.AUDIO:
+            return AudioPipe(
+                plan.track,
+                stream,
+                self._interval,
+                may_hide_start=container.is_isobmff,
+                trims_by_duration=container.is_isobmff,
+                padding_to_shift=self._stated_priming(plan) if container.is_matroska else None,
+            )
+        if plan.track.kind is TrackKind.VIDEO:
+            return VideoPipe(plan.track, stream, self._interval)
+        target = plan.codec if plan.action is Action.CONVERT else None
+        return CuePipe(plan.track, stream, self._interval, target=target, one_at_a_time=container.is_isobmff)
+
+    def _copied_packets(self) -> "Iterator[Packet[Stream]]":
+        if not self._pipes:
+            return
+        container = self._input()
+        _listen_to(container, set(self._pipes))
+        for packet in self._until_broken(container):
+            pipe = self._pipes.get(packet.stream_index)
+            if pipe is not None:
+                yield from pipe.feed(packet)
+        for pipe in self._pipes.values():
+            yield from pipe.finish()
+
+    def _until_broken(self, container: "InputContainer") -> "Iterator[Packet[Stream]]":
+        packets = demux(container)
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except av.error.FFmpegError:
+                # Where the container breaks, what came before is what there is; the video's index ends there as well.
+                self._damaged = True
+                return
+            yield packet
+
+    def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
+        track, stream = self._encoded[index], self._encoded_streams[index]
+        isobmff = self._plan.container.is_isobmff
+        shift = floor(self._interval.origin_s / track.time_base + _HALF)
+        last = len(track.pts) - 1
+        for number, (pts, duration, payload) in enumerate(track.packets()):
+            begins = pts if isobmff or number else pts + track.initial_padding + 1
+            if not self._keeps(begins * track.time_base, (pts + duration) * track.time_base, hides=isobmff):
+                continue
+            packet = Packet(len(payload))
+            packet.update(payload)
+            trailing = track.trailing_padding if number == last else 0
+            if trailing and not isobmff:
+                packet.set_sidedata(skip_samples_data(trailing))
+            packet.stream, packet.is_keyframe = stream, True
+            self._place(packet, track, pts - shift, max(1, duration - trailing) if isobmff else duration)
+            yield (packet.dts or 0) * Fraction(packet.time_base), packet
+
+    def _place(self, packet: "Packet[Stream]", track: EncodedTrack, position: int, length: int) -> None:
+        packet.time_base = track.time_base
+        if self._plan.container.is_matroska:
+            position = matroska_ticks(position, self._encoded_priming(track), track.sample_rate)
+            packet.time_base = Fraction(1, 1000)
+            length = floor(length * track.time_base * 1000 + _HALF)
+        packet.pts = packet.dts = position
+        packet.duration = length
+
+    def _keeps(self, begin_s: Fraction, end_s: Fraction, *, hides: bool) -> bool:
+        start_s = self._interval.start_s
+        if start_s is not None and not hides and begin_s < start_s:
+            return False
+        return self._interval.touches(begin_s, end_s)
+
+
+def _listen_to(container: "InputContainer", wanted: set[int]) -> None:
+    for stream in container.streams:
+        stream.discard = Discard.default if stream.index in wanted else Discard.all
+
+
+def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":
+    """Sort by decoding time inside a window, because containers hold their tracks only roughly side by side."""
+    heap: list[tuple[Fraction, int, Packet[Stream]]] = []
+    newest_s = Fraction(0)
+    numbers = count()
+    for packet in packets:
+        at_s = (packet.dts or 0) * Fraction(packet.time_base)
+        newest_s = max(newest_s, at_s)
+        heapq.heappush(heap, (at_s, next(numbers), packet))
+        while heap[0][0] < newest_s - _WINDOW_S:
+            yield _without_number(heapq.heappop(heap))
+    while heap:
+        yield _without_number(heapq.heappop(heap))
+
+
+def _without_number(entry: "tuple[Fraction, int, Packet[Stream]]") -> "tuple[Fraction, Packet[Stream]]":
+    return entry[0], entry[2]

@@ -1,0 +1,82 @@
+"""What became of the tracks beside the video on their way, where it is not what the source has."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from math import floor
+
+from ...actors.tracks.audio import EncodedTrack
+from ..carry.carry import CarryPlan
+from ..carry.track_plan import content_checks
+from ..report.report import Warning_
+from .side_packets import AudioPipe, CuePipe, Interval, Pipe
+
+__all__ = ["side_warnings"]
+
+_UNHEARD_S = Fraction(1, 1000)
+"""As far as sound may move, nothing is said of it."""
+_HALF = Fraction(1, 2)
+
+
+def side_warnings(
+    plan: CarryPlan, pipes: Iterable[Pipe], encoded: Mapping[int, EncodedTrack], interval: Interval
+) -> list[Warning_]:
+    """Return the warnings of tracks whose packets have all passed, copied through ``pipes`` or ``encoded``."""
+    copied = list(pipes)
+    found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
+    found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
+    if not plan.container.is_isobmff or interval.start_s is not None:
+        return found
+    late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
+    late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
+    return found + [_priming(plan, index, heard_s) for index, heard_s in late.items() if heard_s > _UNHEARD_S]
+
+
+def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
+    checks = content_checks(plan.tracks, pipe.track.index)
+    if pipe.resets:
+        message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up"
+        moved = content_checks(plan.tracks, pipe.track.index, "times", "offset")
+        yield Warning_(code="clock-reset", message=message, checks=moved if isinstance(pipe, AudioPipe) else checks)
+    if isinstance(pipe, AudioPipe) and pipe.hidden:
+        message = f"{pipe.hidden} packets of {pipe.track.name} are left out: the source's edit list hides them"
+        yield Warning_(code="audio-hidden", message=message, checks=checks)
+    if isinstance(pipe, AudioPipe) and pipe.first is None and plan.container.is_isobmff:
+        message = f"nothing of {pipe.track.name} lies in the output, and .{plan.container.name} keeps no empty track"
+        yield Warning_(code="audio-dropped", message=message, checks=("tracks.audio",))
+    if isinstance(pipe, CuePipe) and pipe.crowded:
+        message = (
+            f"{pipe.crowded} cues of {pipe.track.name} overlap others or last no time: "
+            f".{plan.container.name} shows one after the other"
+        )
+        yield Warning_(code="subtitle-overlap", message=message, checks=checks)
+
+
+def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
+    if track.clock_resets:
+        message = f"the clock of audio track {index} was reset {track.clock_resets} times; what follows was moved up"
+        moved = content_checks(plan.tracks, index, "sound", "duration", "offset")
+        yield Warning_(code="clock-reset", message=message, checks=moved)
+    if track.damaged_packets:
+        message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
+        checks = content_checks(plan.tracks, index, "sound", "duration", "offset")
+        yield Warning_(code="audio-damaged", message=message, checks=checks)
+
+
+def _priming(plan: CarryPlan, index: int, heard_s: Fraction) -> Warning_:
+    # Edit lists hide what lies before 0, and FFmpeg's muxer writes none for a track that begins later.
+    message = f"audio track {index} begins late, after {float(heard_s) * 1000:.1f} ms of its encoder's own samples"
+    return Warning_(code="priming-heard", message=message, checks=content_checks(plan.tracks, index, "offset"))
+
+
+def _priming_heard_s(pipe: AudioPipe) -> Fraction:
+    audio = pipe.track.audio
+    if audio is None or pipe.first is None:
+        return Fraction(0)
+    return Fraction(min(audio.priming_samples, pipe.first + audio.priming_samples), audio.sample_rate)
+
+
+def _encoded_priming_heard_s(track: EncodedTrack, interval: Interval) -> Fraction:
+    if not len(track.pts):
+        return Fraction(0)
+    first = int(track.pts[0]) - floor(interval.origin_s / track.time_base + _HALF)
+    return min(track.initial_padding, first + track.initial_padding) * track.time_base

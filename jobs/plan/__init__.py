@@ -1,0 +1,1 @@
+"""What a job will do: cuts, ranges, picture, encoder, devices."""

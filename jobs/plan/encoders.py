@@ -1,0 +1,124 @@
+"""Which encoder a track gets: software's, or the NVENC of one kind of GPU, settled before its first segment.
+
+One kind writes the whole track. A plan is made for software first; where the fleet says that an NVENC would finish it
+sooner, and nothing speaks against it, a worker is asked what its NVENC can do, and the plan is bound to it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from ...actors.media.values import VideoFormat
+from ...actors.segment.describe_encoder import DescribeEncoder, EncoderOffer
+from ...actors.segment.filtering import FilterSettings
+from ...actors.settle.nvenc import nvenc_objection
+from ...actors.settle.request import NvencRequest, settle
+from ...actors.surfaces.conversion import device_conversion
+from ...actors.surfaces.formats import surface_format
+from ...cluster.client.pool import Pool
+from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from ...cluster.placement.model.preview import Prospect
+from ...errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
+from ..report.report import Warning_
+from .losses import picture_losses
+from .placing import demand_of, settled_demand
+from .plan import Plan
+
+__all__ = ["NOT_ON_NVENC", "may_restart", "settle_encoder_kind", "with_nvenc"]
+
+NOT_ON_NVENC = "encoder"
+"""The code of the warning that says why software encodes what an NVENC was chosen for."""
+Ask: TypeAlias = Callable[[], Awaitable[EncoderOffer]]
+_STEP = "Use --encoder software, or leave it at auto."
+
+
+async def settle_encoder_kind(
+    plan: Plan,
+    job: str,
+    pool: Pool,
+    retried: Callable[[Ask], Awaitable[EncoderOffer]],
+) -> tuple[Plan, list[Warning_]]:
+    """Bind a plan to the encoder kind that is to write it; return it with what the user should know.
+
+    Args:
+        plan: as it is for software.
+        job: its name.
+        pool: who knows the fleet.
+        retried: submits work again where that helps.
+
+    Raises:
+        Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
+        DeviceError: an NVENC was asked for, and the one that was found failed.
+        FleetUnavailable: nobody can say what there is.
+    """
+    insists = plan.spec.encoder == "nvenc"
+    if insists and (objection := nvenc_objection(plan.encoder.codec, plan.encoder.format)):
+        message = f"NVENC cannot encode this: {objection}"
+        raise Unsupported(message, _STEP)
+    demand, request = demand_of(plan, job), plan.nvenc
+    if request is None or demand.encoder is EncoderChoice.SOFTWARE:
+        return plan, []
+    try:
+        prospect = await _known_prospect(demand, pool)
+        if (kind := prospect.encoder_kind) is not None:
+            pool.expect(settled_demand(replace(plan, kind=kind), job))
+            work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
+            offer = await retried(lambda: pool.submit(work))
+            return with_nvenc(plan, request, kind, offer), []
+    except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
+        if insists and isinstance(error, EngineUnfit):
+            message = f"no NVENC can be had: {error.message}"
+            raise Unsupported(message, _STEP) from error
+        if insists:
+            raise
+        return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
+    finally:
+        pool.forget(job)
+    if insists:
+        message = f"no NVENC can be had: {prospect.never or 'no device of this fleet has one for this track'}"
+        raise Unsupported(message, _STEP)
+    return plan, []
+
+
+async def _known_prospect(demand: Demand, pool: Pool) -> Prospect:
+    prospect = await pool.prospect(demand)
+    if prospect.unknown:
+        message = f"nobody says which encoder to use: {prospect.unknown}"
+        raise FleetUnavailable(message, "Use --encoder software, or try again.")
+    return prospect
+
+
+def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
+    """Return a plan whose track is written by the NVENC of one kind of GPU.
+
+    Raises:
+        Unsupported: no NVENC takes the format, the rates or one of the options.
+        EngineUnfit: this one does not.
+    """
+    spec, output = plan.spec, plan.encoder.format
+    encoder = settle(request, output, plan.index.time_base, offer.capabilities)
+    software = picture_losses(plan.extras, plan.encoder, plan.container)
+    losses = picture_losses(plan.extras, encoder, plan.container)
+    on_device = _filters_on_device(plan.source_format, plan.filters, converts=offer.converts)
+    filters = FilterSettings(output, spec.deinterlace, on_device=on_device)
+    return replace(
+        plan,
+        encoder=encoder,
+        filters=filters,
+        kind=kind,
+        package=offer.package,
+        warnings=(*(warning for warning in plan.warnings if warning not in software), *losses),
+    )
+
+
+def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
+    """Tell whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
+    surface = surface_format(source.pix_fmt)
+    if filters.has_memory or surface is None or not surface.holds(source.width, source.height):
+        return False
+    return converts or device_conversion(surface, (source.width, source.height), filters.output).is_identity
+
+
+def may_restart(plan: Plan) -> bool:
+    """Tell whether software may begin a track anew that an NVENC could not finish."""
+    return plan.kind is not None and plan.spec.encoder == "auto"

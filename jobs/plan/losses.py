@@ -1,0 +1,102 @@
+"""What of the pictures themselves cannot be carried into the output, named one by one.
+
+Tracks, tags and chapters are ``carry``'s; this is about what rides on the video track: captions, dynamic HDR, a second
+view, field coding, and what the container has no place for.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ...actors.decode.describe import StreamExtras
+from ...actors.encode.settings import Codec, EncoderSettings
+from ...actors.media.values import Colour, VideoFormat
+from ...actors.settle.software import codes_interlaced
+from ..carry.containers import Container
+from ..report.report import Warning_
+
+__all__ = ["picture_losses"]
+
+_WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
+_WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
+LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
+"""Peak luminance of a mastering display, in cd/m², that an SEI message can state."""
+_SECOND_VIEW = "VIEW_ID"
+_LARGEST_SHAPE_TERM = (1 << 16) - 1
+
+
+def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> tuple[Warning_, ...]:
+    """Return a warning for everything on the video track that the output cannot hold."""
+    return tuple(
+        Warning_(code=code, message=message, checks=tuple(checks))
+        for code, message, *checks in _losses(extras, encoder, container)
+    )
+
+
+def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, ...]]:
+    """Yield the code, the message, and the checks of ``verify`` that may fail because of it."""
+    codec, output = encoder.codec, encoder.format
+    boxed = container.is_isobmff or container.is_matroska
+    if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device):
+        writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
+        yield "captions-dropped", f"closed captions are lost: {writer}", "metadata.captions"
+    if "AFD" in extras.frame_kinds:
+        yield "afd-dropped", "the active format description (AFD) is lost: the encoders do not write it", "metadata.afd"
+    if output.interlaced and (encoder.on_device or not codes_interlaced(codec, output)):
+        yield "interlace-flag", "interlaced pictures are coded as they are, as whole frames, without their field order"
+    if "DYNAMIC_HDR_PLUS" in extras.frame_kinds:
+        yield "hdr10plus-dropped", "HDR10+ dynamic metadata is lost: the encoders do not write it", "metadata.hdr10plus"
+    if extras.dovi_configuration is not None and not encoder.dolby_vision:
+        message = "Dolby Vision's metadata is lost; the base layer is kept"
+        yield "dovi-dropped", message, "metadata.dovi-configuration", "metadata.dovi-rpu"
+    if _SECOND_VIEW in extras.frame_kinds:
+        yield "second-view-dropped", "the second view of the stereo video is lost; the first one is kept"
+    yield from _container_losses(output, codec, container, boxed=boxed)
+
+
+def _container_losses(
+    output: VideoFormat, codec: Codec, container: Container, *, boxed: bool
+) -> Iterator[tuple[str, ...]]:
+    name = f".{container.name}"
+    if not boxed:
+        if _has_hdr(output) and codec not in _WITH_HDR_IN_BITSTREAM:
+            message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
+            yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
+        if codec is Codec.VP9 and output.colour != Colour():
+            message = f"the colour primaries are lost: neither VP9 nor {name} has a place for them"
+            yield "primaries-dropped", message, "metadata.primaries"
+            message = f"the transfer function is lost: neither VP9 nor {name} has a place for it"
+            yield "transfer-dropped", message, "metadata.transfer"
+    if _rounds_shape(output, codec, container):
+        yield "aspect-rounded", f"the samples' shape is rounded: {name} states none so fine", "metadata.aspect"
+    if output.sample_aspect_ratio != 1 and not container.holds_tracks and codec in (Codec.AV1, Codec.VP9):
+        yield "aspect-dropped", f"the samples' shape is lost: neither {codec} nor {name} states it", "metadata.aspect"
+    if codec in (Codec.H264, Codec.HEVC) and not _fits_sei(output):
+        message = "the mastering display's luminance is outside what HEVC and H.264 can state"
+        yield "bitstream-luminance", message, "hdr.bitstream"
+    if codec is Codec.AV1 and output.hdr.mastering is not None and not output.hdr.mastering.max_luminance:
+        message = (
+            "the mastering display's colours are lost in the bitstream: AV1's encoder writes none without luminance"
+        )
+        yield "bitstream-luminance", message, "hdr.bitstream"
+    if not container.carries_times:
+        yield "times-dropped", f"presentation times are lost: {name} holds pictures in order, and nothing else"
+
+
+def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bool:
+    """Tell whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
+    shape = output.sample_aspect_ratio
+    if container.is_isobmff:
+        return False
+    if codec in (Codec.H264, Codec.HEVC):
+        return max(shape.numerator, shape.denominator) > _LARGEST_SHAPE_TERM
+    return container.is_matroska and (output.width * shape).denominator != 1
+
+
+def _fits_sei(output: VideoFormat) -> bool:
+    """Tell whether the mastering display's peak is unknown, or one that an SEI message can state (H.264 D.2.29)."""
+    peak = Fraction(0) if output.hdr.mastering is None else output.hdr.mastering.max_luminance
+    return not peak or LOWEST_PEAK <= peak <= HIGHEST_PEAK
+
+
+def _has_hdr(output: VideoFormat) -> bool:
+    return output.hdr.mastering is not None or output.hdr.light is not None

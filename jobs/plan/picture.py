@@ -1,0 +1,101 @@
+"""What comes out: the output's picture format, settled from the source's and the spec."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from ...actors.encode.pix_fmt import choose_pix_fmt, is_rgb
+from ...actors.encode.settings import Codec
+from ...actors.media.values import Colour, VideoFormat
+from ...errors import Unsupported
+from ..report.report import Warning_
+from ..request.spec import TranscodeSpec
+
+__all__ = ["picture_choices", "settle_picture"]
+
+_FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
+_LIMITED, _FULL = 1, 2
+_IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
+_HD_LINES = 720
+"""From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers."""
+SVT_NARROW, SVT_SHORT = 24, 64
+"""SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
+
+
+def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tuple[VideoFormat, list[Warning_]]:
+    """Return the output's picture format, and what had to change that nobody asked for.
+
+    Raises:
+        Unsupported: the encoder cannot take that size or format.
+    """
+    width, height = _size(source, spec)
+    _check_narrow(codec, width, height)
+    changes = []
+    pix_fmt, reason = choose_pix_fmt(
+        codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
+    )
+    if reason is not None:
+        checks = _FORMAT_CHECKS if is_rgb(source.pix_fmt) else _FORMAT_CHECKS[:1]
+        changes.append(Warning_(code="pixel-format", message=reason, checks=checks))
+    colour = source.colour
+    if source.pix_fmt.startswith("yuvj"):
+        # The old full-range formats say it in their name; nothing else needs to.
+        colour = replace(colour, range=2)
+    if is_rgb(source.pix_fmt):
+        colour = _colour_of_rgb(colour, pix_fmt, height)
+    shape = _aspect_ratio(source, width, height)
+    interlaced = source.interlaced and spec.deinterlace == "off"
+    settled = replace(
+        source,
+        width=width,
+        height=height,
+        pix_fmt=pix_fmt,
+        sample_aspect_ratio=shape,
+        colour=colour,
+        interlaced=interlaced,
+    )
+    return settled, changes
+
+
+def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
+    """Return what RGB becomes: itself, at full range; or YUV of limited range, by the matrix that its size suggests."""
+    if is_rgb(pix_fmt):
+        return replace(colour, range=_FULL, matrix=_IDENTITY)
+    if colour.primaries == _BT2020:
+        return replace(colour, range=_LIMITED, matrix=_BT2020)
+    return replace(colour, range=_LIMITED, matrix=_BT709 if height >= _HD_LINES else _SMPTE170M)
+
+
+def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
+    """Return what of the picture differs because it was asked for."""
+    found = []
+    if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
+        message = f"{output.pix_fmt} was asked for, and the source has {source.pix_fmt}"
+        found.append(Warning_(code="pixel-format", message=message, checks=_FORMAT_CHECKS))
+    if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
+        message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
+        found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
+    return tuple(found)
+
+
+def _check_narrow(codec: Codec, width: int, height: int) -> None:
+    if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
+        message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
+        raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
+
+
+def _size(source: VideoFormat, spec: TranscodeSpec) -> tuple[int, int]:
+    if spec.scale is None:
+        return source.width, source.height
+    width, height = spec.scale
+    if width is None:
+        # Keep the shape; even, because nearly every player wants 4:2:0 chroma to be whole.
+        width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
+    return width, height
+
+
+def _aspect_ratio(source: VideoFormat, width: int, height: int) -> Fraction:
+    """Return the sample aspect ratio with which the scaled picture is shown in the source's shape."""
+    display = source.sample_aspect_ratio * source.width / source.height
+    ratio = display * height / width
+    # One rounding to an even width must not turn square samples into 1281:1280.
+    return source.sample_aspect_ratio if abs(ratio / source.sample_aspect_ratio - 1) < Fraction(1, 200) else ratio

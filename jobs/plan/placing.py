@@ -1,0 +1,364 @@
+"""Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from av.video.format import VideoFormat as PixelFormat
+
+from ...actors.segment.decode_path import METADATA_IN_SOFTWARE
+from ...actors.settle.nvenc import nvenc_objection
+from ...actors.settle.software import codes_interlaced
+from ...cluster.client.pool import Pool
+from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
+from ...cluster.placement.assign.assignment import place
+from ...cluster.placement.assign.prediction import LaneSchedule, Prediction, predict
+from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, Rendition
+from ...cluster.placement.model.inventory import Device, DeviceState, Inventory
+from ...cluster.placement.model.placement import Placement, Refusal
+from ...cluster.placement.model.policy import Policy
+from ...cluster.placement.rates.rates import Rates
+from ...cluster.probes.report.device_report import DeviceKind
+from ...cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from ...cluster.text_lines import wrapped
+from ...errors import Unsupported
+from .plan import Plan
+
+__all__ = [
+    "PlacedPlan",
+    "check_device",
+    "demand_of",
+    "device_objection",
+    "media_case",
+    "place_plan",
+    "settled_demand",
+]
+
+LANES_SHOWN: Final = 24
+_BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
+_CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
+_SIDE: Final = 16
+_GRAY_AND_ALPHA: Final = 2
+
+
+def demand_of(plan: Plan, job: str = "plan") -> Demand:
+    """Return what a plan asks of machines: all of its segments.
+
+    Where the encoder is not settled yet, it is left open as far as the job leaves it open.
+    """
+    video = plan.carry.video
+    picture = plan.encoder.format
+    rendition = Rendition(
+        case=media_case(plan.encoder.codec.value, Direction.ENCODE, picture.pix_fmt),
+        width=picture.width,
+        height=picture.height,
+        software=plan.encoder.implementation,
+        preset=str(plan.spec.preset),
+    )
+    source = plan.source_format
+    return Demand(
+        job=job,
+        segments=tuple(segment.frames for segment in plan.segments),
+        decode=media_case(video.codec if video is not None else None, Direction.DECODE, source.pix_fmt),
+        width=source.width,
+        height=source.height,
+        renditions=(rendition,),
+        encoder=_encoder_choice(plan),
+        software_decode="the job asks for processors alone" if plan.spec.device == "cpu" else device_objection(plan),
+        needs_gpu=plan.spec.device == "gpu",
+        has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
+        or plan.spec.deinterlace != "off",
+        frames_total=plan.frames,
+        workers_max=plan.spec.workers,
+        priority=plan.spec.priority,
+        weight=Fraction(plan.spec.weight),
+    )
+
+
+def settled_demand(plan: Plan, job: str) -> Demand:
+    """Return what a plan asks of machines whose encoder is settled: only who writes the same kind may help."""
+    demand = demand_of(plan, job)
+    if plan.kind is None:
+        return replace(demand, encoder=EncoderChoice.SOFTWARE)
+    rendition = replace(demand.renditions[0], kind=plan.kind)
+    return replace(demand, encoder=EncoderChoice.NVENC, renditions=(rendition,))
+
+
+def _encoder_choice(plan: Plan) -> EncoderChoice:
+    """Return which encoders a job leaves open."""
+    if plan.spec.encoder == "nvenc":
+        return EncoderChoice.NVENC
+    objection = nvenc_objection(plan.encoder.codec, plan.encoder.format)
+    return EncoderChoice.SOFTWARE if plan.nvenc is None or objection or _nvenc_loss(plan) else EncoderChoice.AUTO
+
+
+def _nvenc_loss(plan: Plan) -> str:
+    """Return what an NVENC would lose of the pictures that software keeps; "" for nothing."""
+    if codes_interlaced(plan.encoder.codec, plan.encoder.format):
+        return "the order of fields"
+    if plan.encoder.dolby_vision:
+        return "Dolby Vision's metadata"
+    return "closed captions" if plan.extras.captions else ""
+
+
+def device_objection(plan: Plan) -> str:
+    """Return why no GPU may decode a plan's input; "" where one may."""
+    if plan.encoder.dolby_vision:
+        return METADATA_IN_SOFTWARE
+    if plan.source_format.interlaced:
+        return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
+    if plan.extras.captions:
+        return "closed captions come with software's pictures alone"
+    return plan.extras.device_objection
+
+
+async def check_device(demand: Demand, pool: Pool) -> None:
+    """Refuse what was asked of a GPU and cannot be had.
+
+    Args:
+        demand: what the job asks for.
+        pool: who knows the fleet.
+
+    Raises:
+        Unsupported: no GPU may decode the input, or none that could will ever be there.
+    """
+    if not demand.needs_gpu:
+        return
+    reason = (await pool.prospect(demand)).never
+    if demand.software_decode and (reason or demand.encoder is EncoderChoice.SOFTWARE):
+        # A GPU that encodes may do without decoding.
+        reason = demand.software_decode
+    if reason:
+        message = f"--device gpu cannot be had: {reason}"
+        raise Unsupported(message, "Leave --device at auto.")
+
+
+def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
+    """Return what engines are asked for, from FFmpeg's names of a codec (None: not known) and of a pixel format."""
+    known = {codec.value: codec for codec in Codec} | _BY_FFMPEG
+    codec = known.get(codec_name or "", Codec.OTHER)
+    layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
+    components = layout.components
+    if len(components) <= _GRAY_AND_ALPHA:
+        return CodecCase(codec, direction, "4:0:0", components[0].bits)
+    ratio = (1, 1) if layout.is_rgb else (_SIDE // components[1].width, _SIDE // components[1].height)
+    chroma = _CHROMA.get(ratio, f"1/{ratio[0]} x 1/{ratio[1]}")
+    return CodecCase(codec, direction, chroma, components[0].bits)
+
+
+def place_plan(
+    demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
+) -> "PlacedPlan":
+    """Place one demand on machines that do nothing else.
+
+    Args:
+        demand: what the plan asks for.
+        inventory: the machines.
+        rates: how fast they are.
+        policy: what may be used.
+        where: what to call the machines.
+        note: one more line for the reader, "" for none.
+    """
+    placement = place([demand], inventory, rates, policy)
+    return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPlan:
+    """A plan on machines: lanes, refusals, and how long it takes."""
+
+    demand: Demand
+    inventory: Inventory
+    policy: Policy
+    placement: Placement
+    prediction: Prediction
+    where: str
+    note: str
+
+    @property
+    def kinds(self) -> tuple[EncoderKind, ...]:
+        """Return the encoder kind of each track; () where nothing could be placed."""
+        return self.placement.lanes[0].kinds if self.placement.lanes else ()
+
+    @property
+    def expected(self) -> EncoderKind | None:
+        """Return the NVENC that will write the track; None where software does, or nothing could be placed."""
+        return next((kind for kind in self.kinds if kind.is_nvenc), None)
+
+    def lines(self) -> list[str]:
+        """Return it for a person, a line each."""
+        return [*self._head(), *self._lanes(), *self._refusals(), *self._end()]
+
+    def summary(self) -> str:
+        """Return it in one line."""
+        if self.prediction.wall_s is None:
+            return f"placed on {self.where}: nowhere, because {self.placement.refusals[0].reason}"
+        devices = ", ".join(
+            f"{lane.route.value} with {counted(lane.sessions, 'session')} at {lane.fps:.1f} fps"
+            for lane in self.placement.lanes
+        )
+        return f"placed on {self.where}: {devices}, about {self.prediction.wall_s:.0f} s at documented speeds"
+
+    def _head(self) -> Iterator[str]:
+        yield from wrapped(f"placed on {self.where}: {_counted(self.inventory)}", "")
+        if self.note:
+            yield from wrapped(f"note: {self.note}", "")
+        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=False):
+            track = f"{rendition.case.codec.value} {rendition.width}x{rendition.height}"
+            yield from wrapped(f"{track} is encoded by {_spoken(kind)}: {self._why(kind, rendition)}", "")
+
+    def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
+        """Return why a track has its encoder kind."""
+        if rendition.kind is not None:
+            return "the track has begun with it"
+        if self.demand.encoder is not EncoderChoice.AUTO:
+            return f"the job asks for {self.demand.encoder.value}"
+        if Engine.NVENC not in self.policy.engines:
+            return "no NVENC may be used"
+        able = any(
+            device.can(rendition.case, Engine.NVENC) and device.state is DeviceState.OPEN
+            for node in self.inventory.nodes
+            for device in node.devices
+            if device.engines.get(Engine.NVENC, 0) > 0
+        )
+        if kind.is_nvenc or able:
+            return "it finishes soonest"
+        return "no device that takes work has an NVENC for it"
+
+    def _lanes(self) -> Iterator[str]:
+        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
+        groups = equal_groups(self.prediction.lanes, lambda entry: _lane_key(entry, devices))
+        reason = ""
+        for group in groups[:LANES_SHOWN]:
+            lane = group[0].lane
+            if lane.reason != reason:
+                reason = lane.reason
+                yield from wrapped(f"{lane.route.value}: {reason}", "")
+            yield from wrapped(f"{_who(group, devices)}: {_lane_text(group)}", "  ")
+        rest = [entry.lane for group in groups[LANES_SHOWN:] for entry in group]
+        if rest:
+            sessions, fps = sum(lane.sessions for lane in rest), sum(lane.fps for lane in rest)
+            yield f"  and {len(rest)} more devices with {counted(sessions, 'session')}, {fps:.0f} fps"
+
+    def _refusals(self) -> Iterator[str]:
+        devices = {device.device: device for node in self.inventory.nodes for device in node.devices}
+        for refusal in self.placement.refusals:
+            where = f"not on {_devices(refusal, devices)}" if refusal.devices else "nowhere"
+            yield from wrapped(f"{where}: {refusal.reason}", "")
+
+    def _end(self) -> Iterator[str]:
+        prediction = self.prediction
+        if prediction.wall_s is None:
+            return
+        lanes = self.placement.lanes
+        fps = sum(lane.fps for lane in lanes)
+        yield from wrapped(
+            f"predicted: {prediction.wall_s:.1f} s for {counted(sum(self.demand.segments), 'frame')} in "
+            f"{counted(sum(lane.sessions for lane in lanes), 'session')} ({fps:.0f} fps at most), "
+            f"{prediction.gpu_s:.1f} GPU-seconds, {prediction.cpu_s:.1f} core-seconds",
+            "",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values; docs/cli.md describes them."""
+        prediction = self.prediction
+        return {
+            "machines": self.where,
+            "note": self.note,
+            "encoder_kinds": [_kind_json(kind) for kind in self.kinds],
+            "lanes": [self._lane_json(entry) for entry in prediction.lanes],
+            "refusals": [
+                {"devices": list(refusal.devices), "reason": refusal.reason} for refusal in self.placement.refusals
+            ],
+            "predicted": {"wall_s": prediction.wall_s, "gpu_s": prediction.gpu_s, "cpu_s": prediction.cpu_s},
+        }
+
+    def _lane_json(self, entry: LaneSchedule) -> dict[str, Any]:
+        lane = entry.lane
+        return {
+            "node": lane.node,
+            "device": lane.device,
+            "route": lane.route.value,
+            "sessions": lane.sessions,
+            "fps": lane.fps,
+            "cores": lane.cores,
+            "memory_bytes": lane.memory_bytes,
+            "segments": list(entry.segments),
+            "frames": entry.frames,
+            "ends_s": entry.ends_s,
+            "reason": lane.reason,
+        }
+
+
+def _counted(inventory: Inventory) -> str:
+    devices = [device for node in inventory.nodes for device in node.devices]
+    gpus = {
+        device.parent or device.device
+        for device in devices
+        if device.kind is not DeviceKind.CPU and not device.hosts_vgpus
+    }
+    slices = sum(device.kind is DeviceKind.MIG for device in devices)
+    cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind is DeviceKind.CPU)
+    parts = [counted(len(inventory.nodes), "node"), *([counted(len(gpus), "GPU")] if gpus else [])]
+    parts += [counted(slices, "MIG slice")] if slices else []
+    return ", ".join([*parts, counted(cores, "core")])
+
+
+def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, ...]:
+    """Return what equal lanes have in common."""
+    lane = entry.lane
+    return (lane.reason, _model(devices[lane.device]), lane.sessions, f"{lane.fps:.1f}", f"{lane.cores:.1f}")
+
+
+def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
+    """Name a device with its node, or equal ones together: 4 x L40S of l40s-1 ... l40s-4."""
+    found = [devices[entry.lane.device] for entry in group]
+    model = _model(found[0])
+    if len(found) > 1:
+        return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
+    is_processor = found[0].kind is DeviceKind.CPU
+    return f"{found[0].node} {model}" + ("" if is_processor else f" {_short(found[0].device)}")
+
+
+def _lane_text(group: Sequence[LaneSchedule]) -> str:
+    lane, each = group[0].lane, "each " if len(group) > 1 else ""
+    numbers = [segment for entry in group for segment in entry.segments]
+    segments = f"segment{'' if len(numbers) == 1 else 's'} {number_ranges(numbers)}" if numbers else "no segment"
+    rate = f"{counted(lane.sessions, 'session')}, {lane.fps:.1f} fps, {lane.cores:.1f} cores"
+    return f"{each}{rate}; {segments}"
+
+
+def _short(device: str) -> str:
+    """Return the first part of a UUID, or of another identity its last."""
+    if device.startswith(("GPU-", "MIG-")):
+        return "-".join(device.split("-")[:2])
+    return device.rpartition("/")[2]
+
+
+def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
+    """Name the devices of a refusal by kind and number: 8 x H200 of h200."""
+    named = [devices[device] for device in refusal.devices]
+    kinds = Counter(_model(device) for device in named)
+    nodes = list(dict.fromkeys(device.node for device in named))
+    models = ", ".join(f"{count} x {model}" if count > 1 else model for model, count in kinds.items())
+    return f"{models} of {short_names(nodes)}"
+
+
+def _model(device: Device) -> str:
+    return "processor" if device.kind is DeviceKind.CPU else device.name.removeprefix("NVIDIA ")
+
+
+def _spoken(kind: EncoderKind) -> str:
+    if not kind.architecture:
+        return kind.implementation
+    return f"{kind.implementation} ({kind.place})"
+
+
+def _kind_json(kind: EncoderKind) -> dict[str, str]:
+    return {
+        "implementation": kind.implementation,
+        "architecture": kind.architecture,
+        "driver_branch": kind.driver_branch,
+    }

@@ -1,0 +1,320 @@
+"""The plan of a job: what will be done, in which segments, with which encoder, and what will be lost. It runs nothing.
+
+Everything that decides the output's bytes is in the plan, and the plan is a pure function of the source and the spec:
+never of workers, cores or measured rates.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from ...actors.decode.describe import StreamExtras, stretches
+from ...actors.encode.settings import Codec, EncoderSettings, RateControl
+from ...actors.media.values import VideoFormat
+from ...actors.segment.encoding import EncodeSegment
+from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
+from ...actors.settle.request import (
+    NvencRequest,
+    SoftwareRequest,
+    encoder_kind,
+    nvenc_request,
+    settle,
+    software_request,
+)
+from ...actors.surfaces.conversion import device_conversion
+from ...actors.surfaces.formats import surface_format
+from ...cluster.grouping import counted
+from ...cluster.placement.model.demand import EncoderKind
+from ...errors import InputDamaged, Unsupported, WouldLose
+from ..carry.carry import CarryPlan, plan_carry
+from ..carry.containers import Container, container_for
+from ..report.report import TrackReport, Warning_
+from ..request.spec import TranscodeSpec
+from ..source.index import TrackIndex
+from ..source.source import read_source
+from ..source.tracks import SourceDescription
+from .header_trial import settle_header, settle_orientation
+from .losses import picture_losses
+from .picture import picture_choices, settle_picture
+from .track_ranges import PlannedSegment, TrackRanges
+
+__all__ = ["Plan", "plan_transcode"]
+
+DOVI_WITHOUT_BASE_LAYER = 5
+"""Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
+
+DOVI_OVER_BASE_LAYER = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is settled before any work begins.
+
+    ``nvenc`` is what an NVENC is asked for, None where the job leaves none to ask. ``kind`` is the NVENC that writes
+    the track and ``package`` the version of what drives it; None: software does. ``expected`` is the NVENC that a
+    placement has chosen, before it was asked for its settings.
+    """
+
+    spec: TranscodeSpec
+    container: Container
+    index: TrackIndex
+    source_format: VideoFormat
+    extras: StreamExtras
+    header: Mapping[str, bytes]
+    """What the container is told of the pictures beside their format: stream side data, by FFmpeg's kinds."""
+    tracks: SourceDescription
+    carry: CarryPlan
+    filters: FilterSettings
+    encoder: EncoderSettings
+    nvenc: NvencRequest | None
+    segments: tuple[PlannedSegment, ...]
+    warnings: tuple[Warning_, ...]
+    choices: tuple[Warning_, ...] = ()
+    """What differs from the source because it was asked for."""
+    kind: EncoderKind | None = None
+    package: str = ""
+    expected: EncoderKind | None = None
+
+    @property
+    def encoder_kind(self) -> str:
+        """What the output's bytes depend on besides the source's pictures, as one stable line."""
+        if self.kind is None and self.expected is not None:
+            return f"{self._implementation} ({self.expected.place}), which the device that encodes settles"
+        if self.kind is None and self.spec.encoder == "nvenc":
+            return f"{self._implementation}, which the device that encodes settles"
+        if self.kind is None:
+            return encoder_kind(self.encoder)
+        architecture, branch = self.kind.architecture, self.kind.driver_branch
+        kind = encoder_kind(self.encoder, package=self.package, architecture=architecture, driver_branch=branch)
+        return f"{kind} {filtering}" if (filtering := self._filtering()) else kind
+
+    @property
+    def _implementation(self) -> str:
+        """Return the name of the encoder that will encode, before an NVENC has settled it too."""
+        is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
+        return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
+
+    def _filtering(self) -> str:
+        """Return what is done to pictures before a device encodes them; "" where they stay as they are."""
+        source, output = self.source_format, self.filters.output
+        surface = surface_format(source.pix_fmt)
+        if self.filters.on_device and surface is not None:
+            return device_conversion(surface, (source.width, source.height), output).name
+        same = (source.width, source.height, source.pix_fmt) == (output.width, output.height, output.pix_fmt)
+        return "" if same and not self.filters.has_memory else "software-filters"
+
+    @property
+    def stretched_by_matrix(self) -> bool:
+        """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
+        matrix, shape = self.extras.display_matrix, self.encoder.format.sample_aspect_ratio
+        return self.container.is_isobmff and shape == 1 and matrix is not None and stretches(matrix)
+
+    @property
+    def frames(self) -> int:
+        """How many pictures the index promises for the output."""
+        return sum(segment.frames for segment in self.segments)
+
+    @property
+    def duration_s(self) -> Fraction:
+        """How long the output will be."""
+        first = self.segments[0].start_ticks
+        last = self.segments[-1].end_ticks
+        start = self.index.first_ticks if first is None else max(first, self.index.first_ticks)
+        end = self.index.end_ticks if last is None else min(last, self.index.end_ticks)
+        return (end - start) * self.index.time_base
+
+    @property
+    def tracks_report(self) -> tuple[TrackReport, ...]:
+        """What becomes of every track, the encoded one first."""
+        video = self.carry.video
+        encoded = TrackReport(
+            kind="video",
+            source_index=self.index.stream_index,
+            codec=(video.codec if video is not None else None) or "unknown",
+            language=video.language if video is not None else None,
+            action="encoded",
+            output_codec=self.encoder.codec.value,
+            reason=f"encoded with {self._implementation}",
+        )
+        return (encoded, *self.carry.reports)
+
+    def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
+        """Return the work of one segment, reaching to the end of ``until``, its entry moved back so many times."""
+        start, end = self.segments[segment], self.segments[until]
+        decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
+        return EncodeSegment(
+            job=job,
+            label=f"segment {segment}",
+            segment=segment,
+            decode=decode,
+            start_ticks=start.start_ticks,
+            end_ticks=end.end_ticks,
+            filters=self.filters,
+            encoder=self.encoder,
+            require_device=self.spec.device == "gpu",
+        )
+
+    @property
+    def _ranges(self) -> TrackRanges:
+        return TrackRanges(self.index, self.segments)
+
+    @property
+    def _warm_up_frames(self) -> int:
+        return WARM_UP_FRAMES if self.filters.has_memory else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values; docs/cli.md describes it."""
+        return {
+            "schema": 1,
+            "source": self.spec.source,
+            "output": self.spec.output,
+            "container": self.container.name,
+            "encoder_kind": self.encoder_kind,
+            "width": self.encoder.format.width,
+            "height": self.encoder.format.height,
+            "pix_fmt": self.encoder.format.pix_fmt,
+            "time_base": str(self.index.time_base),
+            "frames": self.frames,
+            "duration_s": float(self.duration_s),
+            "segments": [self._segment_json(segment) for segment in self.segments],
+            "tracks": [track.model_dump(mode="json") for track in self.tracks_report],
+            "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
+        }
+
+    def _segment_json(self, segment: PlannedSegment) -> dict[str, Any]:
+        entry = self._ranges.entry(segment, 0, self._warm_up_frames)
+        return {
+            "segment": segment.segment,
+            "start_s": float(self.relative_s(segment.start_ticks)),
+            "frames": segment.frames,
+            "entry_packet": 0 if entry is None else entry.packet,
+            "reason": segment.reason,
+        }
+
+    def clock_s(self, relative_s: Fraction | None) -> Fraction | None:
+        """Return a time after the first picture on the source's own clock; None stays None."""
+        if relative_s is None:
+            return None
+        return self.index.first_ticks * self.index.time_base + relative_s
+
+    def relative_s(self, ticks: int | None) -> Fraction:
+        """Return a source time in seconds after the first picture; None is the track's start."""
+        first = self.index.first_ticks
+        return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
+
+    def lines(self) -> list[str]:
+        """Return the plan for a person, a line each."""
+        picture = self.encoder.format
+        head = [
+            f"{self.spec.source} -> {self.spec.output}",
+            f"{self.frames} frames, {float(self.duration_s):.3f} s, {picture.width}x{picture.height} {picture.pix_fmt}",
+            f"encoder: {self.encoder_kind}",
+            f"{counted(len(self.segments), 'segment')}:",
+        ]
+        cuts = [
+            f"  {s.segment:4d}  from {float(self.relative_s(s.start_ticks)):10.3f} s  {s.frames:6d} frames  {s.reason}"
+            for s in self.segments
+        ]
+        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {_fate(t)}" for t in self.tracks_report]
+        return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
+
+
+def _fate(track: TrackReport) -> str:
+    """Return what becomes of a track, and why; a reason that says both is told once."""
+    return track.reason if track.reason.startswith(track.action) else f"{track.action}, {track.reason}"
+
+
+def plan_transcode(spec: TranscodeSpec) -> Plan:
+    """Read the source once, decode one picture of it, and settle everything.
+
+    Raises:
+        InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
+        RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
+    """
+    container, codec = _target(spec)
+    software, nvenc = _requests(spec, codec)
+    reading = read_source(spec.source, spec.video_track)
+    index, tracks = reading.index, reading.tracks
+    segments = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s).segments
+    source_format, extras = reading.described()
+    _check_dolby_vision(extras, spec)
+    picture, changes = settle_picture(source_format, spec, codec)
+    picture, extras = settle_orientation(source_format, picture, extras, container)
+    header = settle_header(picture, extras, container)
+    carry = plan_carry(tracks, spec, container, encoded_index=index.stream_index)
+    keeps_dolby_vision = _keeps_dolby_vision(extras, codec, picture, container)
+    encoder = settle(replace(software, dolby_vision=keeps_dolby_vision), picture, index.time_base)
+    losses = (*carry.losses, *header.losses, *picture_losses(extras, encoder, container))
+    if spec.strict and losses:
+        message = "; ".join(loss.message for loss in losses)
+        raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
+    if spec.strict and index.shifts:
+        message = f"the source's clock was reset {len(index.shifts)} times"
+        raise InputDamaged(message, "Leave out --strict to have it mended.")
+    return Plan(
+        spec=spec,
+        container=container,
+        index=index,
+        source_format=source_format,
+        extras=extras,
+        header=header.side,
+        tracks=tracks,
+        carry=carry,
+        filters=FilterSettings(picture, spec.deinterlace),
+        encoder=encoder,
+        nvenc=nvenc,
+        segments=segments,
+        warnings=(*changes, *losses, *_clock_warnings(index)),
+        choices=(*picture_choices(source_format, spec, picture), *carry.choices),
+    )
+
+
+def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
+    container = container_for(spec.output, fragmented=spec.fragmented)
+    codec = spec.codec or container.default_codec
+    container.check_video_codec(codec)
+    return container, codec
+
+
+def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
+    """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
+    rate = RateControl(
+        quality=spec.quality,
+        bitrate_bps=spec.bitrate_bps,
+        maxrate_bps=spec.maxrate_bps,
+        bufsize_bits=spec.bufsize_bits,
+    )
+    if spec.encoder == "nvenc":
+        nvenc = nvenc_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
+        return software_request(codec, rate=rate, preset=spec.preset), nvenc
+    software = software_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)
+    if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
+        return software, None
+    return software, nvenc_request(codec, rate=rate, preset=spec.preset)
+
+
+def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
+    if extras.dovi_profile == DOVI_WITHOUT_BASE_LAYER and not spec.force:
+        message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
+        raise Unsupported(message, "Use --force to encode it all the same.")
+
+
+def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
+    """Tell whether the metadata of Dolby Vision can go along: over a base layer that is viewable without it.
+
+    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it nobody looks for the metadata.
+    """
+    fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
+    return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")
+
+
+def _clock_warnings(index: TrackIndex) -> Iterator[Warning_]:
+    if index.shifts:
+        message = (
+            f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
+        )
+        yield Warning_(code="clock-reset", message=message, checks=())
+    if index.late_frames:
+        message = f"{index.late_frames} pictures come later than can be sorted: some are shown out of order"
+        yield Warning_(code="time-disorder", message=message, checks=("times", "pictures"))

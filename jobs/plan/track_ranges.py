@@ -1,0 +1,151 @@
+"""A part of a track in segments, and what to decode for each of them.
+
+The same for whatever is done with the pictures: a cut lies where it lies by the track and the asked-for length alone.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Final, Self
+
+from ...actors.decode.decoding import AccessPoint, DecodeRange
+from ...actors.media.timeline import REORDER_FRAMES
+from ...actors.segment.walk import SEAM_FRAMES
+from ...errors import UsageError
+from ..source.index import TrackIndex
+from .cuts import CutReason, choose_cuts
+
+__all__ = ["PlannedSegment", "TrackRanges"]
+
+PACKET_MARGIN: Final = 2
+"""Packets sent beyond the last needed one where a packet may be less than a picture: a field of it, or a hidden one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment: presentation times [``start_ticks``, ``end_ticks``), None at the track's own ends."""
+
+    segment: int
+    start_ticks: int | None
+    end_ticks: int | None
+    cut_packet: int
+    """The packet of the access point that the segment starts at; 0 at the track's start."""
+    frames: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRanges:
+    """The segments of [``start_s``, ``end_s``) of a track; times count from its first picture."""
+
+    index: TrackIndex
+    segments: tuple[PlannedSegment, ...]
+
+    @classmethod
+    def cut(
+        cls, index: TrackIndex, *, start_s: Fraction | None, end_s: Fraction | None, segment_s: Fraction | None
+    ) -> Self:
+        """Cut a part of a track into segments of about that length; None is the usual one.
+
+        Raises:
+            UsageError: nothing is presented in that part.
+        """
+        start, end = _interval(index, start_s, end_s)
+        # Half of a segment must be a tick at least, or cutting would not get on.
+        asked_s = None if segment_s is None else max(segment_s, 2 * index.time_base)
+        cuts = choose_cuts(index, asked_s, start, end)
+        begins = [(start, _first_packet(index, start), CutReason.START.value)]
+        begins += [(cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts]
+        ends = [*(cut.ticks for cut in cuts), end]
+        return cls(
+            index,
+            tuple(
+                PlannedSegment(number, begin, stop, packet, index.frames_between(begin, stop), reason)
+                for number, ((begin, packet, reason), stop) in enumerate(zip(begins, ends, strict=True))
+            ),
+        )
+
+    @property
+    def frames(self) -> int:
+        """How many pictures the index promises."""
+        return sum(segment.frames for segment in self.segments)
+
+    def decode(
+        self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
+    ) -> DecodeRange:
+        """Return what to decode for a segment, and for the pictures past its end that prove its seam.
+
+        Args:
+            segment: where it begins.
+            entry_moves: how often its entry was moved back.
+            until: at whose end it ends; None is its own.
+            warm_up_frames: how many pictures before it are wanted too.
+        """
+        index = self.index
+        entry = self.entry(segment, entry_moves, warm_up_frames)
+        last_packet = self._last_packet((until or segment).end_ticks)
+        return DecodeRange(
+            source=index.source,
+            stream_index=index.stream_index,
+            time_base=index.time_base,
+            nominal_ticks=index.nominal_ticks,
+            tick_divisor=index.tick_divisor,
+            entry=entry,
+            last_packet=last_packet,
+            shifts=index.shifts,
+            expected_ticks=index.expected_from(entry, last_packet),
+            expected_packets=index.packets_from(entry, last_packet),
+            untimed=index.untimed,
+        )
+
+    def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
+        """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
+        if segment.start_ticks is None:
+            return None
+        points = self.index.access_points
+        place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
+        while place >= 0 and self._frames_ahead(points[place], segment.start_ticks) < warm_up_frames:
+            place -= 1
+        # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
+        place -= 2**moves - 1
+        return points[place] if place > 0 else None
+
+    def _last_packet(self, end_ticks: int | None) -> int | None:
+        """Return the last packet to decode for what lies before ``end_ticks`` and its seam; None is the end."""
+        if end_ticks is None:
+            return None
+        index = self.index
+        needed = index.last_packet_before(end_ticks, SEAM_FRAMES)
+        margin = 0 if index.has_whole_pictures else PACKET_MARGIN
+        if index.is_troubled(needed):
+            margin = REORDER_FRAMES
+        return min(needed + margin, index.packets - 1)
+
+    def _frames_ahead(self, point: AccessPoint, start_ticks: int) -> int:
+        return self.index.frames_between(int(self.index.pts[point.packet]), start_ticks)
+
+
+def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
+    """Return the asked-for part in ticks: a picture belongs to it if it is presented at or after the start."""
+    first = index.first_ticks
+    start = None if not start_s else first + ceil(start_s / index.time_base)
+    end = None if end_s is None else first + ceil(end_s / index.time_base)
+    if start is not None and start >= index.end_ticks:
+        message = f"the start at {float(start_s or 0)} s lies behind the end at {float(index.duration_s):.3f} s"
+        raise UsageError(message, "Give a smaller start.")
+    if not index.frames_between(start, end):
+        message = f"no picture of {index.source} is presented in the asked-for part"
+        raise UsageError(message, "Give a smaller start or a larger end.")
+    return start, end
+
+
+def _first_packet(index: TrackIndex, start: int | None) -> int:
+    """Return an access point from which the picture at ``start`` decodes: one earlier than the nearest, to be safe.
+
+    No neighbour proves this seam, so an open GOP's first access point is not relied upon.
+    """
+    if start is None:
+        return 0
+    before = [p.packet for p in index.access_points if index.timed[p.packet] and index.pts[p.packet] <= start]
+    return before[-2] if len(before) > 1 else 0

@@ -1,0 +1,132 @@
+"""``probe``: what is in a file, as its packets say it, and what is odd about it.
+
+The header is only the first word. Every packet is read: once for all tracks together, and once more for the index of
+each video track. At most one picture of each video track is decoded.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from av.stream import Disposition
+
+from ..source.tracks import Chapter, SourceDescription, Track, TrackKind, describe_tracks
+from .lines import describe_for_people
+from .oddities import Evidence, find_oddities
+from .packets import PacketTally, SourceTally, tally_packets
+from .values import AudioFacts, ChapterFacts, Oddity, SourceFacts, TrackFacts
+from .video import VideoFindings, probe_video
+
+__all__ = ["ProbeReport", "probe"]
+
+_TITLE_TAGS = ("title", "name")
+
+
+class ProbeReport(SourceFacts):
+    """What ``probe`` found; ``model_dump(mode="json")`` is the document that docs/probe.md describes."""
+
+    def lines(self) -> tuple[str, ...]:
+        """Return it for people, a line each."""
+        return tuple(describe_for_people(self))
+
+    def oddity(self, code: str) -> Oddity | None:
+        """Return the first oddity with that code, None where there is none."""
+        return next((oddity for oddity in self.oddities if oddity.code == code), None)
+
+
+def probe(source: str) -> ProbeReport:
+    """Probe the source at a path or URL. A source without video is no error.
+
+    Raises:
+        InputError: there is nothing there, or it is no media file that can be read.
+    """
+    described = describe_tracks(source)
+    tally = tally_packets(source)
+    videos = {
+        track.index: probe_video(source, number) for number, track in enumerate(described.of_kind(TrackKind.VIDEO))
+    }
+    tracks = tuple(
+        _track(track, tally.tracks.get(track.index, PacketTally()), videos.get(track.index))
+        for track in described.tracks
+    )
+    duration_s = _duration(tracks, tally)
+    evidence = Evidence(
+        tally,
+        tracks,
+        duration_s,
+        unreadable={index: found.unreadable for index, found in videos.items() if found.unreadable is not None},
+        undecodable={index: found.undecodable for index, found in videos.items() if found.undecodable is not None},
+    )
+    return ProbeReport(
+        source=source,
+        container=described.format,
+        size_bytes=tally.size_bytes,
+        duration_s=duration_s,
+        header_duration_s=tally.header_duration_s,
+        tags=dict(described.tags),
+        timecode=described.timecode,
+        chapters=tuple(_chapter(chapter) for chapter in _in_order(described)),
+        tracks=tracks,
+        oddities=find_oddities(evidence),
+    )
+
+
+def _in_order(described: SourceDescription) -> Iterator[Chapter]:
+    yield from sorted(described.chapters, key=lambda chapter: chapter.start_s)
+
+
+def _chapter(chapter: Chapter) -> ChapterFacts:
+    title = next((value for name, value in chapter.tags if name.lower() == "title"), "")
+    return ChapterFacts(start_s=chapter.start_s, end_s=chapter.end_s, title=title)
+
+
+def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> TrackFacts:
+    timeline = None if video is None else video.facts.timeline
+    attachment = track.attachment
+    return TrackFacts(
+        index=track.index,
+        kind=track.kind.value,
+        codec=track.codec,
+        tag=track.tag,
+        language=track.language,
+        title=next((value for key in _TITLE_TAGS if (value := track.tag_value(key)) is not None), None),
+        dispositions=_dispositions(track.disposition),
+        decodable=track.decodable,
+        start_s=track.start_s if timeline is None else timeline.first_s,
+        duration_s=tally.duration_s if timeline is None else timeline.duration_s,
+        packets=tally.packets,
+        size_bytes=tally.size_bytes,
+        audio=_audio(track),
+        video=None if video is None else video.facts,
+        attachment=None if attachment is None else f"{attachment.name} ({attachment.mime})",
+    )
+
+
+def _audio(track: Track) -> AudioFacts | None:
+    audio = track.audio
+    if audio is None:
+        return None
+    return AudioFacts(
+        sample_rate=audio.sample_rate,
+        channels=audio.channels,
+        layout=audio.layout,
+        priming_samples=audio.priming_samples,
+    )
+
+
+def _dispositions(number: int) -> tuple[str, ...]:
+    return tuple(flag.name for flag in Disposition if flag.name is not None and flag.value & number)
+
+
+def _duration(tracks: tuple[TrackFacts, ...], tally: SourceTally) -> Fraction | None:
+    """Return how long pictures and sound last together."""
+    spans = [_span(track, tally) for track in tracks if track.kind in ("video", "audio")]
+    known = [span for span in spans if span is not None]
+    return max(end for _, end in known) - min(start for start, _ in known) if known else None
+
+
+def _span(track: TrackFacts, tally: SourceTally) -> tuple[Fraction, Fraction] | None:
+    if track.video is not None and track.video.timeline is not None:
+        timeline = track.video.timeline
+        return timeline.first_s, timeline.first_s + timeline.duration_s
+    found = tally.tracks.get(track.index)
+    return None if found is None or found.first_s is None or found.end_s is None else (found.first_s, found.end_s)

@@ -1,0 +1,140 @@
+"""What ``probe`` found, for people: a few lines per track, the oddities last."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from .values import AudioFacts, ColourFacts, HdrFacts, PictureFacts, SourceFacts, TimelineFacts, TrackFacts
+
+__all__ = ["describe_for_people"]
+
+_SHOWN_POINTS = 10
+_PRIMARIES = {1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020", 11: "dci-p3", 12: "display-p3"}
+_TRANSFERS = {
+    1: "bt709",
+    6: "smpte170m",
+    8: "linear",
+    13: "srgb",
+    14: "bt2020-10",
+    15: "bt2020-12",
+    16: "pq",
+    18: "hlg",
+}
+_MATRICES = {0: "rgb", 1: "bt709", 5: "bt470bg", 6: "smpte170m", 9: "bt2020nc", 10: "bt2020c", 15: "ipt-c2"}
+_RANGES = {0: "unspecified", 1: "limited", 2: "full"}
+_UNSPECIFIED = 2
+
+
+def describe_for_people(facts: SourceFacts) -> Iterator[str]:
+    """Yield the lines."""
+    yield f"{facts.source}: {facts.container}, {_seconds(facts.duration_s)}, {facts.size_bytes:,} bytes"
+    if _seconds(facts.header_duration_s) != _seconds(facts.duration_s):
+        yield f"  the header says {_seconds(facts.header_duration_s)}"
+    if facts.timecode is not None:
+        yield f"  timecode {facts.timecode}"
+    for chapter in facts.chapters:
+        yield f"  chapter {_seconds(chapter.start_s)} to {_seconds(chapter.end_s)}: {chapter.title}"
+    for track in facts.tracks:
+        yield from _track(track)
+    yield "oddities:" if facts.oddities else "oddities: none"
+    for oddity in facts.oddities:
+        where = "" if oddity.track is None else f"track {oddity.track}: "
+        yield f"  {oddity.code}: {where}{oddity.message}"
+
+
+def _track(track: TrackFacts) -> Iterator[str]:
+    details = [track.codec or track.tag or "unknown codec", track.language, track.title, *track.dispositions]
+    start = None if track.start_s is None else f"from {_seconds(track.start_s)}"
+    size = f"{track.packets} packets, {track.size_bytes:,} bytes" if track.packets else track.attachment
+    told = [part for part in (*details, start, size) if part]
+    yield f"track {track.index} ({track.kind}): {', '.join(told)}"
+    if track.audio is not None:
+        yield f"  {_audio(track.audio)}"
+    if track.video is None:
+        return
+    if track.video.picture is not None:
+        yield from _picture(track.video.picture)
+    if track.video.timeline is not None:
+        yield from _timeline(track.video.timeline)
+        yield f"  segments: {track.video.segments} by default"
+
+
+def _audio(audio: AudioFacts) -> str:
+    priming = f", {audio.priming_samples} samples of priming" if audio.priming_samples else ""
+    return f"{audio.sample_rate} Hz, {audio.channels} channels ({audio.layout}){priming}"
+
+
+def _picture(picture: PictureFacts) -> Iterator[str]:
+    shape = f", samples {picture.sample_aspect_ratio}" if picture.sample_aspect_ratio != 1 else ""
+    scan = "interlaced" if picture.interlaced else "progressive"
+    trust = "" if picture.decoded else " (by the header alone)"
+    size = f"{picture.width}x{picture.height}"
+    yield f"  {size}, {picture.pix_fmt or 'unknown pixel format'}{shape}, {scan}{trust}"
+    yield f"  colour: {_colour(picture.colour)}"
+    if picture.hdr is not None:
+        yield f"  HDR10: {_hdr(picture.hdr)}"
+    extras = [
+        (f"rotation {picture.rotation_degrees}", picture.rotation_degrees != 0),
+        ("mirrored", picture.mirrored),
+        (f"Dolby Vision profile {picture.dolby_vision_profile}", picture.dolby_vision_profile is not None),
+        (f"spherical ({picture.spherical})", picture.spherical is not None),
+        ("stereo", picture.stereo3d),
+        ("closed captions", picture.captions),
+    ]
+    told = [text for text, present in extras if present]
+    if told:
+        yield f"  {', '.join(told)}"
+
+
+def _colour(colour: ColourFacts) -> str:
+    named = (
+        ("primaries", _PRIMARIES, colour.primaries),
+        ("transfer", _TRANSFERS, colour.transfer),
+        ("matrix", _MATRICES, colour.matrix),
+    )
+    told = [f"{word} {names.get(value, value)}" for word, names, value in named if value != _UNSPECIFIED]
+    return ", ".join([f"range {_RANGES.get(colour.range, colour.range)}", *told])
+
+
+def _hdr(hdr: HdrFacts) -> str:
+    told = []
+    if hdr.max_luminance is not None and hdr.min_luminance is not None:
+        told.append(f"mastered at {float(hdr.min_luminance):g} to {float(hdr.max_luminance):g} cd/m²")
+    if hdr.max_cll is not None:
+        told.append(f"MaxCLL {hdr.max_cll}, MaxFALL {hdr.max_fall}")
+    return "; ".join(told) or "chromaticities alone"
+
+
+def _timeline(timeline: TimelineFacts) -> Iterator[str]:
+    rate = timeline.rate
+    kind = "constant" if rate.constant else "variable"
+    measured = "" if rate.measured_fps is None else f", measured {float(rate.measured_fps):.3f}"
+    yield f"  {timeline.pictures} pictures in {timeline.packets} packets, {_seconds(timeline.duration_s)}"
+    yield f"  frame rate: {rate.nominal_fps} nominal{measured}, {kind}{_steps(timeline)}"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in timeline.access_point_kinds.items())
+    yield f"  random access points: {len(timeline.access_points)}" + (f" ({kinds})" if kinds else "") + _first(timeline)
+    gop = timeline.gop
+    if gop.median_frames is not None:
+        yield f"  GOP: {gop.structure}, {gop.shortest_frames} / {gop.median_frames} / {gop.longest_frames} pictures"
+    if timeline.troubled_spans:
+        spans = ", ".join(f"{first} to {last}" for first, last in timeline.troubled_spans[:_SHOWN_POINTS])
+        yield f"  troubled packets: {spans}{' ...' if len(timeline.troubled_spans) > _SHOWN_POINTS else ''}"
+
+
+def _steps(timeline: TimelineFacts) -> str:
+    rate = timeline.rate
+    if rate.shortest_s is None or rate.typical_s is None or rate.longest_s is None:
+        return ""
+    steps = " / ".join(f"{float(step) * 1000:.2f}" for step in (rate.shortest_s, rate.typical_s, rate.longest_s))
+    return f" ({steps} ms a picture: shortest, usual, longest)"
+
+
+def _first(timeline: TimelineFacts) -> str:
+    times = [point.time_s for point in timeline.access_points[:_SHOWN_POINTS] if point.time_s is not None]
+    if not times:
+        return ""
+    more = " ..." if len(timeline.access_points) > _SHOWN_POINTS else ""
+    return " at " + ", ".join(f"{float(time):.3f}" for time in times) + f" s{more}"
+
+
+def _seconds(seconds: Fraction | None) -> str:
+    return "unknown duration" if seconds is None else f"{float(seconds):.3f} s"

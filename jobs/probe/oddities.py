@@ -1,0 +1,178 @@
+"""What is odd about a source, in plain words with stable codes: the list of docs/probe.md.
+
+An oddity is no error. It is what explains why a file was cut there, why a player disagrees, or what an encoder will
+have to mend.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from .packets import PacketTally, SourceTally
+from .values import Oddity, PictureFacts, TimelineFacts, TrackFacts
+
+__all__ = ["Evidence", "find_oddities"]
+
+_LIE_S = Fraction(1, 4)
+_LIE_SHARE = Fraction(1, 50)
+_LATE_S = Fraction(1, 10)
+_GAP_FACTOR = 3
+_DOVI_WITHOUT_BASE_LAYER = 5
+_ENCRYPTED_TAGS = frozenset({"encv", "enca", "encs", "enct", "drmi", "drms"})
+_ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the oddities are found in."""
+
+    tally: SourceTally
+    tracks: tuple[TrackFacts, ...]
+    duration_s: Fraction | None
+    unreadable: dict[int, str] = field(default_factory=dict)
+    """Why a video track could not be indexed, by track."""
+    undecodable: dict[int, str] = field(default_factory=dict)
+    """Why no picture of a video track decodes, by track."""
+
+
+def find_oddities(evidence: Evidence) -> tuple[Oddity, ...]:
+    """Return the oddities of a source: those of the whole file first, then track by track."""
+    found = [Oddity(code=code, message=message) for code, message in _of_file(evidence)]
+    for track in evidence.tracks:
+        found += [Oddity(code=code, message=text, track=track.index) for code, text in _of_track(evidence, track)]
+    return tuple(found)
+
+
+def _of_file(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    tally = evidence.tally
+    videos = sum(track.video is not None for track in evidence.tracks)
+    if videos == 0:
+        sound = any(track.audio is not None for track in evidence.tracks)
+        yield "no-video", "there is no video, only sound" if sound else "there is no video"
+    if videos > 1:
+        yield (
+            "several-video-tracks",
+            f"there are {videos} video tracks; transcode takes the first unless told otherwise",
+        )
+    if tally.broken is not None:
+        yield "cut-short", f"reading stops before the end: {tally.broken}"
+    stated, measured = tally.header_duration_s, evidence.duration_s
+    if stated is not None and measured is not None and abs(stated - measured) > max(_LIE_S, measured * _LIE_SHARE):
+        yield (
+            "header-duration-lies",
+            f"the header says {float(stated):.3f} s, the packets last {float(measured):.3f} s",
+        )
+
+
+def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]]:
+    tally = evidence.tally.tracks.get(track.index, PacketTally())
+    yield from _of_any_track(track, tally)
+    if track.audio is not None:
+        yield from _of_sound(evidence, track)
+    if track.video is None:
+        return
+    if (reason := evidence.unreadable.get(track.index)) is not None:
+        yield "no-index", reason
+    if (reason := evidence.undecodable.get(track.index)) is not None:
+        yield "undecodable", reason
+    if tally.sequence_changes or "new_extradata" in tally.side_data or "param_change" in tally.side_data:
+        yield "parameters-change", "the coding parameters change in mid-stream: the picture size may change too"
+    if track.video.picture is not None:
+        yield from _of_picture(track.video.picture)
+    if track.video.timeline is not None:
+        yield from _of_timeline(track.video.timeline)
+
+
+def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, str]]:
+    if track.tag in _ENCRYPTED_TAGS or tally.side_data & _ENCRYPTED_SIDE_DATA:
+        yield "encrypted", "the track is encrypted; codecfleet has no keys"
+    if not track.decodable and track.kind in ("video", "audio", "subtitle"):
+        yield "unknown-codec", f"the {track.kind} is in a codec unknown here, or its header is missing"
+    # Of other tracks, headers count samples, or packets that nobody is meant to read.
+    if track.kind == "video" and tally.header_frames > tally.packets:
+        yield "header-frames-lie", f"the header promises {tally.header_frames} packets, the file holds {tally.packets}"
+    elif not tally.packets and track.kind in ("video", "audio", "subtitle"):
+        yield "empty-track", f"the {track.kind} track has no packets"
+
+
+def _of_sound(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]]:
+    first = next((t.video.timeline for t in evidence.tracks if t.video is not None and t.video.timeline), None)
+    if first is None or track.start_s is None:
+        return
+    late_s = track.start_s - first.first_s
+    if abs(late_s) > _LATE_S:
+        word = "after" if late_s > 0 else "before"
+        yield "sound-offset", f"the sound starts {abs(float(late_s)):.3f} s {word} the first picture"
+
+
+def _of_picture(picture: PictureFacts) -> Iterator[tuple[str, str]]:
+    subsampled = picture.pix_fmt is not None and any(word in picture.pix_fmt for word in ("420", "nv12", "p010"))
+    if subsampled and (picture.width % 2 or picture.height % 2):
+        yield "odd-size", f"{picture.width}x{picture.height} is an odd size for subsampled chroma"
+    if picture.interlaced:
+        yield "interlaced", "the pictures are interlaced"
+    if picture.rotation_degrees or picture.mirrored:
+        mirrored = " and mirrored" if picture.mirrored else ""
+        yield "rotated", f"the pictures are to be shown turned by {picture.rotation_degrees} degrees{mirrored}"
+    if picture.dolby_vision_profile == _DOVI_WITHOUT_BASE_LAYER:
+        yield "dolby-vision-5", "Dolby Vision profile 5: without its metadata the colours are wrong"
+    if "VIEW_ID" in picture.side_data:
+        yield "second-view", "there is a second view, for stereo; only the first is decoded"
+
+
+def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
+    yield from _of_times(timeline)
+    yield from _of_access(timeline)
+    rate = timeline.rate
+    if timeline.missing_pts:
+        # Pictures without times leave holes that say nothing about the rate.
+        return
+    if not rate.constant:
+        yield (
+            "variable-frame-rate",
+            f"a picture lasts {_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms",
+        )
+    if rate.longest_s is not None and rate.typical_s is not None and rate.longest_s > _GAP_FACTOR * rate.typical_s:
+        yield "gap", f"one picture stays for {_ms(rate.longest_s)} ms, where {_ms(rate.typical_s)} ms are usual"
+
+
+def _of_times(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
+    if timeline.missing_pts == timeline.pictures:
+        yield "no-pts", "no packet has a presentation time: pictures are counted"
+    elif timeline.missing_pts:
+        yield "pts-missing", f"{timeline.missing_pts} packets have no presentation time"
+    if timeline.missing_dts:
+        yield "dts-missing", f"{timeline.missing_dts} packets have no decoding time"
+    if timeline.repeated_pts:
+        yield "pts-repeated", f"{timeline.repeated_pts} packets repeat a presentation time"
+    if timeline.clock_resets:
+        yield "clock-reset", f"the clock was reset {timeline.clock_resets} times"
+    if timeline.backward_dts:
+        yield "dts-backward", f"the decoding time steps back {timeline.backward_dts} times"
+    if timeline.discarded_packets:
+        yield "edit-list-discards", f"an edit list hides {timeline.discarded_packets} of {timeline.packets} packets"
+    if timeline.corrupt_packets:
+        yield "corrupt-packets", f"{timeline.corrupt_packets} packets are marked as damaged"
+    if timeline.first_s < 0 or timeline.first_s > 1:
+        yield "start-not-zero", f"the first picture is at {float(timeline.first_s):.3f} s"
+
+
+def _of_access(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
+    if timeline.flagged_packets == 0:
+        yield "no-keyframe-flags", "no packet is flagged as a keyframe: the track is one segment"
+    elif timeline.flagged_packets == timeline.packets > 1:
+        yield "all-keyframes", "every packet is flagged as a keyframe"
+    if timeline.unusable_keyframes:
+        yield "keyframe-flags-lie", f"{timeline.unusable_keyframes} flagged packets are no place to begin decoding"
+    points = timeline.access_points
+    if timeline.gop.structure == "single" and timeline.pictures > 1:
+        yield "single-gop", "there is one access point: the track is one segment"
+    if timeline.gop.structure == "open":
+        leading = sum(point.leading_pictures > 0 for point in points[1:])
+        yield "open-gop", f"at {leading} access points, pictures shown before them need pictures decoded before them"
+    if points and points[0].packet > 0:
+        yield "starts-without-keyframe", f"the first access point is packet {points[0].packet}"
+
+
+def _ms(seconds: Fraction | None) -> str:
+    return "?" if seconds is None else f"{float(seconds) * 1000:.1f}"

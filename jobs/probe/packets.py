@@ -1,0 +1,116 @@
+"""One pass over every packet of a source: what each track really holds, whatever the header says."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import av.error
+
+from ...actors.bitstream.access_points import nal_units
+from ...actors.media.av_stream import extradata
+from ...actors.media.demuxing import demux
+from ...actors.media.opening import open_source
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = ["PacketTally", "SourceTally", "tally_packets"]
+
+_MICROSECOND = Fraction(1, 1_000_000)
+_SPS_TYPES = {"h264": 7, "hevc": 33}
+
+
+@dataclass(slots=True)
+class PacketTally:
+    """What the packets of one track say. Times are on the source's clock; ``side_data`` are kinds by FFmpeg's names."""
+
+    header_frames: int = 0
+    """How many packets the header promises; 0 where it does not say."""
+    packets: int = 0
+    size_bytes: int = 0
+    first_s: Fraction | None = None
+    end_s: Fraction | None = None
+    side_data: set[str] = field(default_factory=set)
+    sequence_changes: int = 0
+    """How often a keyframe of H.264 or HEVC brought other sequence parameter sets than the one before it."""
+    _sequence: frozenset[bytes] = frozenset()
+
+    @property
+    def duration_s(self) -> Fraction | None:
+        """From the first packet's time to the end of the last one's."""
+        return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
+
+    def note_sequence(self, sets: frozenset[bytes]) -> None:
+        """Take the sequence parameter sets of one packet; most packets bring none."""
+        if sets and self._sequence and sets != self._sequence:
+            self.sequence_changes += 1
+        self._sequence = sets or self._sequence
+
+
+@dataclass(slots=True)
+class SourceTally:
+    """What all packets say, and what the header says about the whole."""
+
+    header_duration_s: Fraction | None = None
+    size_bytes: int = 0
+    broken: str | None = None
+    """Why reading stopped before the end, None where it did not."""
+    tracks: dict[int, PacketTally] = field(default_factory=dict)
+
+
+def tally_packets(source: str) -> SourceTally:
+    """Read every packet of ``source`` once.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    with open_source(source) as container:
+        duration = container.duration
+        found = SourceTally(
+            header_duration_s=None if duration is None else duration * _MICROSECOND, size_bytes=max(0, container.size)
+        )
+        for stream in container.streams:
+            found.tracks[stream.index] = PacketTally(header_frames=stream.frames)
+        _read(container, found)
+        return found
+
+
+def _read(container: "InputContainer", found: SourceTally) -> None:
+    headers = {stream.index: extradata(stream) for stream in container.streams}
+    try:
+        for packet in demux(container):
+            tally = found.tracks.setdefault(packet.stream_index, PacketTally())
+            _count(tally, packet)
+            tally.note_sequence(_sequence_sets(packet, packet.stream, headers.get(packet.stream_index, b"")))
+    except av.error.FFmpegError as error:
+        found.broken = error.strerror or str(error)
+
+
+def _count(tally: PacketTally, packet: "Packet[Stream]") -> None:
+    tally.packets += 1
+    tally.size_bytes += packet.size
+    tally.side_data.update(entry.data_type for entry in packet.iter_sidedata())
+    if packet.pts is None or packet.is_discard:
+        return
+    start_s = packet.pts * Fraction(packet.time_base)
+    end_s = start_s + (packet.duration or 0) * Fraction(packet.time_base)
+    tally.first_s = start_s if tally.first_s is None else min(tally.first_s, start_s)
+    tally.end_s = end_s if tally.end_s is None else max(tally.end_s, end_s)
+
+
+def _sequence_sets(packet: "Packet[Stream]", stream: "Stream", header: bytes) -> frozenset[bytes]:
+    """Return the sequence parameter sets that a keyframe brings along; none for other codecs."""
+    context = stream.codec_context
+    if stream.type != "video" or context is None or not packet.is_keyframe:
+        return frozenset()
+    codec = context.codec.canonical_name
+    if codec not in _SPS_TYPES:
+        return frozenset()
+    units = nal_units(bytes(packet), header, hevc=codec == "hevc")
+    return frozenset(unit for unit in units if _unit_type(unit, codec) == _SPS_TYPES[codec])
+
+
+def _unit_type(unit: bytes, codec: str) -> int:
+    return unit[0] & 31 if codec == "h264" else (unit[0] >> 1) & 63

@@ -1,0 +1,136 @@
+"""A video track's index in numbers: what its packets say about time, order and where decoding can begin."""
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...actors.bitstream.access_points import RandomAccess
+from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
+from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
+
+__all__ = ["describe_timeline"]
+
+_FINE_TICKS = 10
+"""From so many ticks a picture on, neighbours that differ by one differ by rounding alone."""
+_SPAN_GAP_PACKETS = 16
+"""Troubled packets no further apart than this are one span: a decoder's reordering joins them."""
+
+
+def describe_timeline(index: TrackIndex) -> TimelineFacts:
+    """Return the numbers of an index that has at least one presented picture."""
+    points = _access_points(index)
+    dts = index.dts[(index.dts != MISSING) & index.presented]
+    known = index.pts[index.timed]
+    return TimelineFacts(
+        time_base=index.time_base,
+        packets=index.packets,
+        pictures=int(index.presented.sum()),
+        first_s=index.first_ticks * index.time_base,
+        last_s=int(index.times[-1]) * index.time_base,
+        duration_s=index.duration_s,
+        discarded_packets=_flagged(index, DISCARD),
+        corrupt_packets=_flagged(index, CORRUPT),
+        missing_pts=int((index.presented & (index.pts == MISSING)).sum()),
+        missing_dts=_missing_dts(index),
+        repeated_pts=len(known) - len(np.unique(known)),
+        backward_dts=int((np.diff(dts) < 0).sum()),
+        clock_resets=len(index.shifts),
+        troubled_spans=_spans(index.troubled),
+        flagged_packets=_flagged(index, KEY),
+        unusable_keyframes=sum(kind is RandomAccess.NONE for kind in index.kinds.values()),
+        access_points=points,
+        access_point_kinds=dict(sorted(Counter(point.kind for point in points).items())),
+        gop=_gop(index, points),
+        rate=_rate(index),
+    )
+
+
+def _missing_dts(index: TrackIndex) -> int:
+    missing = index.dts == MISSING
+    known = np.flatnonzero(~missing)
+    # Matroska has no decoding times; its demuxer knows them only after the first few packets.
+    return int(missing[known[0] :].sum()) if len(known) else index.packets
+
+
+def _flagged(index: TrackIndex, flag: int) -> int:
+    return int(((index.flags & flag) != 0).sum())
+
+
+def _access_points(index: TrackIndex) -> tuple[AccessPointFacts, ...]:
+    places = [point.packet for point in index.access_points]
+    return tuple(_access_point(index, place, end) for place, end in pairwise([*places, index.packets]))
+
+
+def _access_point(index: TrackIndex, packet: int, end: int) -> AccessPointFacts:
+    ticks = int(index.pts[packet])
+    following = index.pts[packet + 1 : end][index.timed[packet + 1 : end]]
+    known = ticks != MISSING
+    return AccessPointFacts(
+        packet=packet,
+        time_ticks=ticks if known else None,
+        time_s=(ticks - index.first_ticks) * index.time_base if known else None,
+        kind=index.kinds.get(packet, RandomAccess.FLAGGED).value,
+        leading_pictures=int((following < ticks).sum()) if known else 0,
+    )
+
+
+def _gop(index: TrackIndex, points: Sequence[AccessPointFacts]) -> GopFacts:
+    if len(points) < 2:  # noqa: PLR2004 - a length needs two ends
+        structure = "single" if points else "none"
+        return GopFacts.model_validate(
+            {"structure": structure, "shortest_frames": None, "median_frames": None, "longest_frames": None}
+        )
+    # Behind its leading pictures, a closed access point starts a group that needs nothing from before it.
+    is_open = any(point.leading_pictures and point.kind != RandomAccess.IDR.value for point in points[1:])
+    lengths = sorted(_lengths(index, points))
+    return GopFacts(
+        structure="open" if is_open else "closed",
+        shortest_frames=lengths[0],
+        median_frames=lengths[len(lengths) // 2],
+        longest_frames=lengths[-1],
+    )
+
+
+def _lengths(index: TrackIndex, points: Sequence[AccessPointFacts]) -> list[int]:
+    """Return the presented packets from each access point to the next, and from the last one to the end."""
+    before = np.concatenate(([0], np.cumsum(index.presented)))
+    places = [*(point.packet for point in points), index.packets]
+    return [int(before[end] - before[start]) for start, end in pairwise(places)]
+
+
+def _rate(index: TrackIndex) -> RateFacts:
+    steps = np.diff(index.times)
+    steps = steps[steps > 0]
+    if not len(steps):
+        return RateFacts(
+            nominal_fps=index.frame_rate,
+            measured_fps=None,
+            shortest_s=None,
+            typical_s=None,
+            longest_s=None,
+            constant=True,
+        )
+    shortest, longest = int(steps.min()), int(steps.max())
+    typical = int(np.sort(steps)[len(steps) // 2])
+    span_s = int(steps.sum()) * index.time_base
+    return RateFacts(
+        nominal_fps=index.frame_rate,
+        measured_fps=Fraction(len(steps)) / span_s,
+        shortest_s=shortest * index.time_base,
+        typical_s=typical * index.time_base,
+        longest_s=longest * index.time_base,
+        constant=longest - shortest <= (1 if typical >= _FINE_TICKS else 0),
+    )
+
+
+def _spans(troubled: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    if not len(troubled):
+        return ()
+    breaks = np.flatnonzero(np.diff(troubled) > _SPAN_GAP_PACKETS)
+    starts = [0, *(int(place) + 1 for place in breaks)]
+    ends = [*(int(place) for place in breaks), len(troubled) - 1]
+    return tuple((int(troubled[start]), int(troubled[end])) for start, end in zip(starts, ends, strict=True))

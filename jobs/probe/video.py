@@ -1,0 +1,149 @@
+"""One video track: its pictures, its timeline and where it would be cut. At most one picture is decoded."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
+from ...actors.media.av_stream import video_parameters
+from ...actors.media.opening import open_source
+from ...actors.media.values import Colour, HdrStatic, VideoFormat
+from ...errors import InputUnreadable
+from ..plan.cuts import choose_cuts
+from ..source.index import TrackIndex, video_stream
+from ..source.source import read_source
+from .timeline import describe_timeline
+from .values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts
+
+__all__ = ["VideoFindings", "probe_video"]
+
+_PROJECTIONS = ("equirectangular", "cubemap", "equirectangular tile", "half equirectangular", "rectilinear", "fisheye")
+_SPHERICAL_NUMBER_BYTES = 4
+_ANY_RATE = Fraction(25)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFindings:
+    """What was found of one video track, and why not more."""
+
+    facts: VideoFacts
+    unreadable: str | None = None
+    """Why its packets could not be indexed."""
+    undecodable: str | None = None
+    """Why no picture of it could be decoded."""
+
+
+def probe_video(source: str, track: int) -> VideoFindings:
+    """Probe the ``track``-th video track, counted from 0; what cannot be learnt is missing from the facts.
+
+    Raises:
+        InputError: the source itself can no longer be opened.
+    """
+    try:
+        reading = read_source(source, track)
+    except InputUnreadable as error:
+        return VideoFindings(
+            VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), error.message
+        )
+    index = reading.index
+    if not len(index.times):
+        message = "an edit list discards every packet"
+        return VideoFindings(VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), message)
+    picture = _stated(source, track) if reading.picture is None else _picture(*reading.picture, decoded=True)
+    cuts = _cuts(index)
+    facts = VideoFacts(picture=picture, timeline=describe_timeline(index), cuts=cuts, segments=len(cuts) + 1)
+    return VideoFindings(facts, undecodable=reading.undecodable or None)
+
+
+def _cuts(index: TrackIndex) -> tuple[CutFacts, ...]:
+    return tuple(
+        CutFacts(time_s=(cut.ticks - index.first_ticks) * index.time_base, reason=cut.reason.value)
+        for cut in choose_cuts(index)
+    )
+
+
+def _stated(source: str, track: int) -> PictureFacts | None:
+    """Return what the container alone says of the pictures; None where that is not even their size."""
+    with open_source(source) as container:
+        try:
+            stream = video_stream(container, source, track)
+            video, extras = describe_video(stream), describe_extras(stream)
+        except InputUnreadable:
+            return _size_alone(source, track)
+    return _picture(video, extras, decoded=False)
+
+
+def _size_alone(source: str, track: int) -> PictureFacts | None:
+    """Return the little that is known of a codec that FFmpeg does not know, or of pictures without a format."""
+    with open_source(source) as container:
+        try:
+            stream = video_stream(container, source, track)
+        except InputUnreadable:
+            return None
+        stated = video_parameters(stream)
+        extras = describe_extras(stream)
+    if stated.width <= 0 or stated.height <= 0:
+        return None
+    video = VideoFormat(stated.width, stated.height, "", stated.frame_rate or _ANY_RATE, colour=stated.colour)
+    return _picture(video, extras, decoded=False)
+
+
+def _picture(video: VideoFormat, extras: StreamExtras, *, decoded: bool) -> PictureFacts:
+    rotation, mirrored = _rotation(extras.display_matrix)
+    return PictureFacts(
+        width=video.width,
+        height=video.height,
+        pix_fmt=video.pix_fmt or None,
+        sample_aspect_ratio=video.sample_aspect_ratio,
+        interlaced=video.interlaced,
+        field_order=extras.field_order.name.lower().replace("_", "-"),
+        colour=_colour(video.colour),
+        hdr=_hdr(video.hdr),
+        rotation_degrees=rotation,
+        mirrored=mirrored,
+        display_matrix=extras.display_matrix,
+        dolby_vision_profile=extras.dovi_profile,
+        spherical=_projection(extras.spherical),
+        stereo3d=extras.stereo3d is not None,
+        captions=extras.captions,
+        side_data=tuple(sorted(extras.frame_kinds)),
+        decoded=decoded,
+    )
+
+
+def _colour(colour: Colour) -> ColourFacts:
+    return ColourFacts(
+        range=colour.range,
+        primaries=colour.primaries,
+        transfer=colour.transfer,
+        matrix=colour.matrix,
+        chroma_location=colour.chroma_location,
+    )
+
+
+def _hdr(hdr: HdrStatic) -> HdrFacts | None:
+    if hdr.mastering is None and hdr.light is None:
+        return None
+    values: dict[str, object] = {}
+    if hdr.mastering is not None:
+        names = ("red", "green", "blue", "white", "max_luminance", "min_luminance")
+        values |= {name: getattr(hdr.mastering, name) for name in names}
+    if hdr.light is not None:
+        values |= {"max_cll": hdr.light.max_cll, "max_fall": hdr.light.max_fall}
+    return HdrFacts.model_validate(values)
+
+
+def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:
+    """Return the counter-clockwise rotation in degrees that a display matrix states, and whether it mirrors too."""
+    if matrix is None:
+        return 0, False
+    a, b, _, c, d, *_ = matrix
+    mirrored = a * d - b * c < 0
+    return round(-math.degrees(math.atan2(b, a))) % 360, mirrored
+
+
+def _projection(spherical: bytes | None) -> str | None:
+    if spherical is None:
+        return None
+    number = int.from_bytes(spherical[:_SPHERICAL_NUMBER_BYTES], "little")
+    return _PROJECTIONS[number] if number < len(_PROJECTIONS) else f"projection {number}"

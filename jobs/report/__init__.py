@@ -1,0 +1,1 @@
+"""What a job tells: events, warnings, the report."""

@@ -1,0 +1,1 @@
+"""What a job is asked for: specs, spec files, values."""

@@ -1,0 +1,161 @@
+"""Values as people write them, on the command line and in spec files, parsed exactly.
+
+Every parser is pure, takes the name of what it parses for its error, and returns integers or ``Fraction``: a time or a
+rate never passes through a float. Only ASCII digits count, so that ``nan``, ``inf``, ``1e9`` and other scripts' digits
+are refused like any other word.
+"""
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from ...errors import UsageError
+
+__all__ = [
+    "SIDE_MAX",
+    "parse_choice",
+    "parse_count",
+    "parse_counts",
+    "parse_rate",
+    "parse_size",
+    "parse_time",
+    "refusal",
+    "refuse_repeats",
+]
+
+_DECIMAL = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
+_RATE = re.compile(rf"({_DECIMAL})([kKMG]?)")
+_RATE_FACTORS: Final = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+_RATE_MIN: Final = 1_000
+_RATE_MAX: Final = 100_000_000_000
+_SECONDS = re.compile(rf"({_DECIMAL})s?")
+_CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,2}(?:\.[0-9]{1,18})?)")
+_TIME_MAX_S: Final = 10_000 * 3600
+_SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
+_HEIGHT = re.compile(r"([0-9]{1,6})p")
+SIDE_MAX: Final = 65_536
+"""The longest side of a picture that may be asked for."""
+_COUNT = re.compile(r"[0-9]{1,18}")
+_SHOWN_CHARACTERS: Final = 60
+
+
+def parse_rate(name: str, text: str) -> int:
+    """Return the bit/s (or bits, for a buffer) of ``text``: ``4M`` is 4,000,000, ``800k`` 800,000, ``2.5M`` 2,500,000.
+
+    Raises:
+        UsageError: it is no rate, not a whole number of bits, under 1,000 or over 100 G.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise refusal(name, text, "not a rate in bits", "Write 4M, 800k, 2.5M or a plain number of bits.")
+    bits = Fraction(match[1]) * _RATE_FACTORS[match[2]]
+    if bits.denominator != 1:
+        raise refusal(name, text, "not a whole number of bits", "Write 4M, 800k, 2.5M or a plain number of bits.")
+    if not _RATE_MIN <= bits <= _RATE_MAX:
+        raise refusal(name, text, f"out of range ({_RATE_MIN} to 100G)", "4M means 4,000,000 bits.")
+    return int(bits)
+
+
+def parse_time(name: str, text: str, *, positive: bool = False) -> Fraction:
+    """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``.
+
+    Args:
+        name: what the time is for, to be named in the error.
+        text: what the user wrote.
+        positive: refuse zero too.
+
+    Raises:
+        UsageError: it is no time, negative, or over 10,000 hours.
+    """
+    how = "Write seconds (90, 90.25s) or a clock time (1:30, 00:01:30.5)."
+    seconds = _clock_s(text)
+    if seconds is None:
+        raise refusal(name, text, "not a time", how)
+    if seconds > _TIME_MAX_S:
+        raise refusal(name, text, "over 10,000 hours", how)
+    if positive and not seconds:
+        raise refusal(name, text, "not a length of time", "Write a number of seconds above 0.")
+    return seconds
+
+
+def _clock_s(text: str) -> Fraction | None:
+    if (plain := _SECONDS.fullmatch(text)) is not None:
+        return Fraction(plain[1])
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
+        return None
+    hours, minutes, seconds = int(clock[1] or 0), int(clock[2]), Fraction(clock[3])
+    if seconds >= 60 or (clock[1] is not None and minutes >= 60):  # noqa: PLR2004 - sixty is what a clock has
+        return None
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def parse_size(name: str, text: str) -> tuple[int | None, int]:
+    """Return (width, height) of ``1280x720``, or (None, height) of ``720p``.
+
+    Raises:
+        UsageError: it is no size, or a side is 0 or over 65,536.
+    """
+    if (height := _HEIGHT.fullmatch(text)) is not None:
+        sides: tuple[int | None, int] = (None, int(height[1]))
+    elif (both := _SIZE.fullmatch(text)) is not None:
+        sides = (int(both[1]), int(both[2]))
+    else:
+        raise refusal(name, text, "not a picture size", "Write WIDTHxHEIGHT (1280x720) or a height (720p).")
+    if not all(side is None or 0 < side <= SIDE_MAX for side in sides):
+        raise refusal(name, text, f"out of range (1 to {SIDE_MAX} a side)", "Write 1280x720 or 720p.")
+    return sides
+
+
+def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:
+    """Return the whole number ``text`` when it lies in ``least .. most``.
+
+    Raises:
+        UsageError: it is no whole number, or out of that range.
+    """
+    how = f"Write a whole number from {least} to {most}."
+    if _COUNT.fullmatch(text) is None:
+        raise refusal(name, text, "not a whole number", how)
+    if not least <= int(text) <= most:
+        raise refusal(name, text, "out of range", how)
+    return int(text)
+
+
+def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
+    """Return the whole numbers ``texts``, in the order given.
+
+    Raises:
+        UsageError: one is no whole number, or is given twice.
+    """
+    counts = tuple(parse_count(name, text, most=1_000) for text in texts)
+    refuse_repeats(name, [str(count) for count in counts])
+    return counts
+
+
+def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
+    """Return ``text`` when it is one of ``choices``.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if text not in choices:
+        raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
+    return text
+
+
+def refuse_repeats(name: str, keys: Sequence[str]) -> None:
+    """Make sure that no key comes twice.
+
+    Raises:
+        UsageError: one does.
+    """
+    for position, key in enumerate(keys):
+        if key in keys[:position]:
+            raise refusal(name, key, "given twice", "Give it once.")
+
+
+def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
+    """Return the error that says why ``text`` cannot be a value of ``name``, and how to write one."""
+    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return UsageError(f"{name} {shown!r} is {reason}", how)

@@ -1,0 +1,1 @@
+"""A transcode job from plan to report."""

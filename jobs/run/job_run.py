@@ -1,0 +1,158 @@
+"""The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...actors.decode.decoding import SOFTWARE
+from ...cluster.client.pool import Pool
+from ...errors import DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost
+from ..board.loop import WAITING_S
+from ..board.threads import consume_exception, in_thread, shielded, uncancellable
+from ..join.proof import prove
+from ..join.publish import check_output, publish, work_folder
+from ..join.spool import Spool
+from ..plan.encoders import NOT_ON_NVENC, may_restart, settle_encoder_kind
+from ..plan.placing import check_device, settled_demand
+from ..plan.plan import Plan, plan_transcode
+from ..report.channel import EventChannel
+from ..report.events import Done, Planned, Warned
+from ..report.job_events import JobEvents
+from ..report.report import Report, Warning_
+from ..request.spec import TranscodeSpec
+from ..source.source import SourceStamp
+from .reporting import damage_warnings, make_report
+from .track_run import FinishedTrack, TrackRun, with_retries
+
+__all__ = ["JobRun"]
+
+_ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
+"""Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
+
+
+class JobRun:
+    """The running of one job. Used once."""
+
+    def __init__(self, job: str, spec: TranscodeSpec, pool: Pool, channel: EventChannel) -> None:
+        self._job = job
+        self._spec = spec
+        self._pool = pool
+        self._events = JobEvents(job, channel)
+        self._late_warnings: list[Warning_] = []
+        self._said: list[Warning_] = []
+        self._workers = 1
+        self._stamp = SourceStamp(spec.source, None)
+
+    async def run(self) -> Report:
+        """Do everything; leave either the complete output or nothing.
+
+        Raises:
+            CodecfleetError: the job failed.
+            asyncio.CancelledError: it was cancelled.
+        """
+        spec = self._spec
+        await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
+        self._stamp = await in_thread(SourceStamp.of, spec.source)
+        # Whatever is wrong with the request or the source is refused before any worker is asked for.
+        software = await self._events.timed("plan", in_thread(plan_transcode, spec))
+        start = asyncio.create_task(self._pool.start())
+        start.add_done_callback(consume_exception)
+        await self._events.timed("startup", asyncio.shield(start))
+        plan, notes = await self._settled(software)
+        self._late_warnings += notes
+        await check_device(settled_demand(plan, self._job), self._pool)
+        self._workers = spec.workers or self._pool.slots
+        await self._say_plan(plan)
+        try:
+            return await self._on_nvenc_or_software(plan, software)
+        except Exception:
+            # Whatever else went wrong, a source that changed explains it.
+            await in_thread(self._stamp.check)
+            raise
+
+    async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
+        """Settle the encoder; while no worker comes that could be asked about it, say why."""
+        settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
+        try:
+            while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
+                await self._events.emit_waiting(self._pool.waits_for(self._job))
+            return settling.result()
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
+
+    async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
+        """Do the work; where an NVENC cannot finish the track and need not, software begins it anew."""
+        try:
+            return await self._spooled(plan)
+        except _ENDS_AN_NVENC as error:
+            if not may_restart(plan):
+                raise
+            message = f"software encodes the track from its start: {error.message}"
+        self._late_warnings.append(Warning_(code=NOT_ON_NVENC, message=message, checks=()))
+        software = replace(software, spec=software.spec.model_copy(update={"encoder": "software"}))
+        await check_device(settled_demand(software, self._job), self._pool)
+        await self._say_plan(software)
+        return await self._spooled(software)
+
+    async def _spooled(self, plan: Plan) -> Report:
+        spool = Spool(work_folder(plan.spec.output, self._job))
+        try:
+            await shielded(spool.open)
+            track = TrackRun(self._job, plan, self._pool, events=self._events, stamp=self._stamp, spool=spool)
+            return await self._publish(plan, await track.run())
+        finally:
+            # The files must go even while the job is being cancelled.
+            await asyncio.shield(in_thread(spool.remove))
+
+    async def _publish(self, plan: Plan, track: FinishedTrack) -> Report:
+        spec, events = self._spec, self._events
+        proof = await events.timed("proof", in_thread(prove, track.path, plan.container, track.segments, track.joined))
+        late = [*damage_warnings(plan, track.segments), *self._late_warnings, *track.warnings]
+        late += [Warning_(code="runtime", message=note, checks=()) for note in self._pool.notes]
+        await self._say_warnings(late)
+        size = await in_thread(lambda: track.path.stat().st_size)
+        # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
+        gpu_refusal = await self._gpu_refusal(plan, track)
+        await in_thread(self._stamp.check)
+        await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
+        report = make_report(
+            plan=plan,
+            job=self._job,
+            runs=track.runs,
+            segments=track.segments,
+            proof=proof,
+            warnings=(*plan.warnings, *late),
+            stages_s=events.stages_s | {"total": events.elapsed_s},
+            output_bytes=size,
+            workers=self._workers,
+            gpu_refusal=gpu_refusal,
+        )
+        await events.emit(Done, report=report)
+        return report
+
+    async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
+        """Return why no GPU worked, where one might have."""
+        decoders = {segment.facts.tally.decoded_by for segment in track.segments}
+        if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
+            return ""
+        return (await self._pool.prospect(settled_demand(plan, self._job))).gpu_refusal
+
+    async def _say_plan(self, plan: Plan) -> None:
+        await self._events.emit(
+            Planned,
+            segments=len(plan.segments),
+            frames=plan.frames,
+            duration_s=plan.duration_s,
+            codec=plan.encoder.codec.value,
+            encoder=plan.encoder.implementation,
+            workers=self._workers,
+        )
+        await self._say_warnings([*plan.warnings, *self._late_warnings])
+
+    async def _say_warnings(self, warnings: Iterable[Warning_]) -> None:
+        """Say what was not said yet."""
+        for warning in warnings:
+            if warning not in self._said:
+                self._said.append(warning)
+                await self._events.emit(Warned, code=warning.code, message=warning.message, checks=warning.checks)

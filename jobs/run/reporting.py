@@ -1,0 +1,134 @@
+"""Making a job's report out of what its stages left behind."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ...actors.device.interface import SESSIONS_OPENING
+from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
+from ..board.board import Run
+from ..join.spool import SpooledSegment
+from ..plan.plan import Plan
+from ..report.report import Proof, Report, SegmentReport, Warning_
+
+__all__ = ["damage_warnings", "make_report"]
+
+
+def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
+    """Return what the workers met that the index could not know.
+
+    That is damage, mended times, changed sizes, moved cuts, and what a device did not decode, except for what is a
+    matter of course while a worker is new.
+    """
+    met = [segment.facts.tally for segment in segments]
+    counts = {
+        "damaged": (
+            sum(m.failed_packets for m in met),
+            "{} packets of the source do not decode; they were skipped",
+        ),
+        "corrupt": (
+            sum(m.corrupt_frames for m in met),
+            "{} pictures of the source are damaged; they were kept" + _times(plan, met),
+        ),
+        "time-missing": (sum(m.mended.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
+        "time-repeated": (
+            sum(m.mended.repeated for m in met),
+            "{} pictures shared a timestamp; they were spread",
+        ),
+        "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
+    }
+    found = [
+        Warning_(code=code, message=text.format(count), checks=()) for code, (count, text) in counts.items() if count
+    ]
+    found += _resized(plan, segments)
+    reasons = Counter(each.fallback for each in met if each.fallback not in ("", SESSIONS_OPENING))
+    return found + [
+        Warning_(code="fallback", message=f"software decoded {count} of {len(met)} segments: {reason}", checks=())
+        for reason, count in reasons.items()
+    ]
+
+
+def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:
+    """Yield how many pictures of which sizes were scaled, unless that was asked for."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for segment in segments:
+        counts.update(segment.facts.resized)
+    if counts and plan.spec.scale is None:
+        sizes = ", ".join(f"{count} of {width}x{height}" for (width, height), count in sorted(counts.items()))
+        picture = plan.encoder.format
+        message = f"pictures of other sizes were scaled to {picture.width}x{picture.height}: {sizes}"
+        yield Warning_(code="resized", message=message, checks=("metadata.aspect",))
+
+
+def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
+    """Say when the first damaged pictures are shown."""
+    times = [float(plan.relative_s(ticks)) for each in met for ticks in each.damaged_ticks]
+    named = ", ".join(f"{time_s:.3f}" for time_s in times[:NAMED_DAMAGED_FRAMES])
+    return f", at {named} s" + (" and later" if sum(each.corrupt_frames for each in met) > NAMED_DAMAGED_FRAMES else "")
+
+
+def make_report(
+    *,
+    plan: Plan,
+    job: str,
+    runs: Sequence[Run],
+    segments: Sequence[SpooledSegment],
+    proof: Proof,
+    warnings: tuple[Warning_, ...],
+    stages_s: dict[str, float],
+    output_bytes: int,
+    workers: int,
+    gpu_refusal: str = "",
+) -> Report:
+    """Return the report of a finished job."""
+    picture = plan.encoder.format
+    encode_s = stages_s.get("encode", 0.0)
+    return Report(
+        job=job,
+        source=plan.spec.source,
+        output=plan.spec.output,
+        container=plan.container.name,
+        codec=plan.encoder.codec.value,
+        encoder_kind=plan.encoder_kind,
+        width=picture.width,
+        height=picture.height,
+        pix_fmt=picture.pix_fmt,
+        time_base=str(plan.index.time_base),
+        duration_s=str(plan.duration_s),
+        frames=proof.output_frames,
+        output_bytes=output_bytes,
+        workers=workers,
+        segments=tuple(_segment(plan, run, segment) for run, segment in zip(runs, segments, strict=True)),
+        tracks=plan.tracks_report,
+        proof=proof,
+        warnings=warnings,
+        choices=plan.choices,
+        timings_s=stages_s,
+        fps=round(proof.output_frames / encode_s, 2) if encode_s else 0.0,
+        gpu_refusal=gpu_refusal,
+    )
+
+
+def _segment(plan: Plan, run: Run, spooled: SpooledSegment) -> SegmentReport:
+    facts, tally, planned = spooled.facts, spooled.facts.tally, plan.segments[run.segment]
+    return SegmentReport(
+        segment=run.segment,
+        start_ticks=planned.start_ticks,
+        end_ticks=plan.segments[run.until].end_ticks,
+        cut_reason=planned.reason,
+        frames_in=tally.frames,
+        frames_out=facts.frames_out,
+        first_pts_ticks=tally.first_ticks,
+        last_pts_ticks=tally.last_ticks,
+        payload_bytes=spooled.payload_bytes,
+        payload_sha256=spooled.payload_sha256,
+        damaged_packets=tally.failed_packets,
+        damaged_frames=tally.corrupt_frames,
+        damaged_pts_ticks=tally.damaged_ticks,
+        entry_moves=run.entry_moves,
+        attempts=run.attempt,
+        decoded_by=tally.decoded_by,
+        fallback=tally.fallback,
+        decode_s=round(tally.decode_s, 4),
+        encode_s=round(facts.encode_s, 4),
+        wall_s=round(facts.wall_s, 4),
+    )

@@ -1,0 +1,239 @@
+"""Encoding and joining one planned track: the async shell around the board, the spool and the gather.
+
+Decisions are made elsewhere: what to run next and when to join in ``board``, what is right in ``proof``. This module
+only carries facts in and effects out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ...actors.segment.encoding import EncodedSegment
+from ...actors.tracks.audio import EncodedTrack
+from ...cluster.client.pool import Pool
+from ...errors import CodecfleetError, InputDamaged, Retry
+from ..board.board import ATTEMPTS, Board, Finished, Run
+from ..board.loop import BoardLoop, PoolCapacity, finished
+from ..board.threads import in_thread, shielded
+from ..join.gather import Gather, JoinedTrack
+from ..join.proof import check_manifest
+from ..join.rate_guard import RateGuard
+from ..join.spool import Spool, SpooledSegment
+from ..plan.placing import settled_demand
+from ..plan.plan import Plan
+from ..report.events import Progress, SegmentFinished, SegmentStarted
+from ..report.job_events import JobEvents
+from ..report.report import Warning_
+from ..source.source import SourceStamp
+
+__all__ = ["FinishedTrack", "TrackRun", "with_retries"]
+
+PROGRESS_INTERVAL_S = 0.25
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTrack:
+    """A track that is written: where, of which segments and runs, and what the user should know."""
+
+    path: Path
+    joined: JoinedTrack
+    segments: tuple[SpooledSegment, ...]
+    runs: tuple[Run, ...]
+    warnings: tuple[Warning_, ...]
+
+
+class TrackRun:
+    """The encoding and joining of one plan. Used once.
+
+    Args:
+        job: its name.
+        plan: with its encoder settled.
+        pool: where work runs.
+        events: says where it stands.
+        stamp: of the source, which must not change.
+        spool: open; where segments wait for their turn, and the joined file lies.
+    """
+
+    def __init__(
+        self, job: str, plan: Plan, pool: Pool, *, events: JobEvents, stamp: SourceStamp, spool: Spool
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._pool = pool
+        self._events = events
+        self._stamp = stamp
+        self._spool = spool
+        self._board = BoardLoop(
+            Board.of([segment.frames for segment in plan.segments]),
+            PoolCapacity(pool, settled_demand(plan, job), plan.spec.workers, events.emit_waiting),
+            work=self._work,
+            accept=self._accept,
+            join=self._release,
+        )
+        self._spooled: dict[int, SpooledSegment] = {}
+        self._latest: dict[int, Run] = {}
+        self._joins: asyncio.Queue[tuple[int, int | None] | None] = asyncio.Queue()
+        self._joined: list[int] = []
+        self._warnings: tuple[Warning_, ...] = ()
+
+    async def run(self) -> FinishedTrack:
+        """Encode and join everything.
+
+        Raises:
+            CodecfleetError: a segment cannot be helped, or the join failed.
+        """
+        path = self._spool.folder / f"output.{self._plan.container.name}"
+        try:
+            async with asyncio.TaskGroup() as group:
+                reporter = group.create_task(self._report_progress())
+                audio = group.create_task(self._encode_audio())
+                join = group.create_task(self._join_all(path, audio))
+                await self._events.timed("encode", self._board.run())
+                self._joins.put_nowait(None)
+                joined = await self._events.timed("gather", _settled(join))
+                reporter.cancel()
+        except BaseExceptionGroup as group_error:
+            raise _first(group_error) from None
+        return FinishedTrack(
+            path=path,
+            joined=joined,
+            segments=tuple(self._spooled[number] for number in self._joined),
+            runs=tuple(self._latest[number] for number in self._joined),
+            warnings=self._warnings,
+        )
+
+    async def _work(self, run: Run) -> EncodedSegment:
+        planned = self._plan.segments[run.segment : run.until + 1]
+        await self._events.emit(
+            SegmentStarted,
+            segment=run.segment,
+            start_s=self._plan.relative_s(planned[0].start_ticks),
+            frames=sum(segment.frames for segment in planned),
+            attempt=run.attempt,
+        )
+        return await self._pool.submit(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
+
+    async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
+        """Put a result's payload on disk before anything else learns of it."""
+        await in_thread(self._stamp.check)
+        if self._plan.spec.strict and result.tally.damaged:
+            message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
+            raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
+        earlier = self._spooled.get(run.segment)
+        self._spooled[run.segment] = await shielded(self._spool.put, result, run.attempt)
+        self._latest[run.segment] = run
+        if earlier is not None:
+            self._spool.drop(earlier)
+        await self._events.emit(
+            SegmentFinished,
+            segment=run.segment,
+            frames=result.frames_out,
+            payload_bytes=self._spooled[run.segment].payload_bytes,
+            wall_s=result.wall_s,
+        )
+        entry = self._plan.work(self._job, run.segment, run.until, run.entry_moves).decode.entry
+        return finished(run, result.tally, entry, self._plan.index)
+
+    async def _release(self, board: Board, segment: int) -> None:
+        """Queue a segment for the join, with the time at which the one after it begins."""
+        right = board.right_of(board.segments[segment])
+        self._joins.put_nowait((segment, None if right is None else self._begin_ticks(right.number)))
+
+    def _begin_ticks(self, segment: int) -> int | None:
+        """Return when a segment's first picture is shown; where it holds none, when it was planned to begin."""
+        first = self._spooled[segment].facts.tally.first_ticks
+        return self._plan.segments[segment].start_ticks if first is None else first
+
+    async def _encode_audio(self) -> dict[int, EncodedTrack]:
+        """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
+        start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
+        works = self._plan.carry.audio_works(self._job, self._plan.spec.source, start_s=start_s, end_s=end_s)
+        tracks = await asyncio.gather(*(with_retries(partial(self._pool.submit, work)) for work in works.values()))
+        return dict(zip(works, tracks, strict=True))
+
+    async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
+        """Join segments as the board releases them; the last word is None."""
+        gather = Gather(self._plan, path, await audio)
+        guard = RateGuard(self._plan)
+        try:
+            while (join := await self._joins.get()) is not None:
+                segment, following = join
+                while not guard.judge(self._spooled[segment].facts, following):
+                    await self._encode_again(segment, guard)
+                await shielded(gather.join, self._spooled[segment], following)
+                self._spool.drop(self._spooled[segment])
+                self._joined.append(segment)
+            runs = [self._latest[number] for number in self._joined]
+            check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
+            joined = await shielded(gather.finish)
+        except BaseException:
+            gather.abandon()
+            raise
+        self._warnings = (*guard.warnings(), *gather.warnings)
+        return joined
+
+    async def _encode_again(self, segment: int, guard: RateGuard) -> None:
+        """Encode a segment anew that the rate guard turned down."""
+        run = self._latest[segment]
+        work = guard.again(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
+        result = await with_retries(lambda: self._pool.submit(work))
+        self._latest[segment] = replace(run, attempt=run.attempt + 1)
+        earlier = self._spooled[segment]
+        self._spooled[segment] = await shielded(self._spool.put, result, run.attempt + 1)
+        self._spool.drop(earlier)
+
+    async def _report_progress(self) -> None:
+        """Say a few times a second where the job stands, from what the workers report."""
+        began_s, done = self._events.elapsed_s, 0
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            by_label = await self._pool.progress(self._job)
+            running = [(run, by_label.get(f"segment {run.segment}", 0)) for run in self._board.runs]
+            again = {run.segment for run, _ in running}
+            delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in again)
+            done = max(done, min(self._plan.frames, delivered + sum(frames for _, frames in running)))
+            elapsed_s = self._events.elapsed_s - began_s
+            fps = done / elapsed_s if elapsed_s > 0 else 0.0
+            planned = self._plan.segments
+            await self._events.emit(
+                Progress,
+                frames_done=done,
+                frames_total=self._plan.frames,
+                fps=fps,
+                eta_s=(self._plan.frames - done) / fps if fps else None,
+                running=tuple((run.segment, frames, planned[run.segment].frames) for run, frames in running),
+            )
+
+
+async def with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Submit work until it succeeds, its error says that no retry can help, or it has failed too often."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await submit()
+        except CodecfleetError as error:
+            if error.retry is Retry.NEVER:
+                raise
+    return await submit()
+
+
+async def _settled(task: asyncio.Task[ResultT]) -> ResultT:
+    return await task
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that ended a group of tasks: ours before foreign ones, and never a follower's cancellation."""
+    flat = [e for e in _flatten(group) if not isinstance(e, asyncio.CancelledError)]
+    ours = [e for e in flat if isinstance(e, CodecfleetError)]
+    return (ours or flat or [asyncio.CancelledError()])[0]
+
+
+def _flatten(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _flatten(inner)
+    else:
+        yield error

@@ -1,0 +1,196 @@
+"""Reading a source, once: the index of a video track, what else is in the file, and what its pictures are like.
+
+And whether the source is still the same: its index, its segments and its sound are read at different times.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import av.error
+from av.stream import Discard
+
+from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
+from ...actors.media.demuxing import demux
+from ...actors.media.location import is_local
+from ...actors.media.opening import open_source
+from ...actors.media.source_version import local_version
+from ...actors.media.values import VideoFormat
+from ...errors import InputUnreadable
+from .index import TrackIndex, TrackIndexer, video_stream
+from .tracks import AudioStarts, SourceDescription, describe_container
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+__all__ = ["SourceReading", "SourceStamp", "read_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStamp:
+    """What tells whether a local source was replaced or written to: device, inode, bytes, time of the last change.
+
+    A remote source has none; what it is read through holds on to one version, or does not.
+    """
+
+    source: str
+    facts: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, source: str) -> Self:
+        """Take the stamp of a source as it is now; one that is not there has no facts."""
+        return cls(source, local_version(source) if is_local(source) else None)
+
+    def check(self) -> None:
+        """Make sure that the source is what it was.
+
+        Raises:
+            InputUnreadable: it was changed, replaced or removed.
+        """
+        if self.facts is not None and SourceStamp.of(self.source).facts != self.facts:
+            message = f"{self.source} was changed or removed while it was read"
+            raise InputUnreadable(message, "Start again once nothing writes to it any more.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceReading:
+    """What one pass over a source's packets tells.
+
+    ``picture`` is the format of the track's pictures and what they have beside them; None where none decodes, and
+    ``undecodable`` says so.
+    """
+
+    index: TrackIndex
+    tracks: SourceDescription
+    picture: tuple[VideoFormat, StreamExtras] | None
+    undecodable: str = ""
+
+    def described(self) -> tuple[VideoFormat, StreamExtras]:
+        """Return the format of the pictures, and what they have beside them.
+
+        Raises:
+            InputUnreadable: no picture of the track can be decoded.
+        """
+        if self.picture is None:
+            advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
+            raise InputUnreadable(self.undecodable, advice)
+        return self.picture
+
+
+def read_source(source: str, track: int = 0) -> SourceReading:
+    """Open a source, read every packet of its ``track``-th video track, and decode the first picture.
+
+    Sizes are read from headers (``TrackIndex.largest_size``); but only a picture tells its pixel format for certain,
+    whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all.
+
+    Raises:
+        InputError: the source cannot be read, or the track has no packets.
+        NoVideoTrack: it has no such video track.
+    """
+    with open_source(source) as container:
+        stream = video_stream(container, source, track)
+        return _Pass(source, container, stream).read()
+
+
+class _Pass:
+    """The pass over a source's packets. Used once."""
+
+    def __init__(self, source: str, container: "InputContainer", stream: "VideoStream") -> None:
+        self._source = source
+        self._container = container
+        self._stream = stream
+        self._indexer = TrackIndexer(stream)
+        self._first = _FirstPicture(stream)
+        self._starts = AudioStarts(container)
+        self._tracks: SourceDescription | None = None
+
+    def read(self) -> SourceReading:
+        audio = self._starts.streams
+        for each in self._container.streams:
+            each.discard = Discard.default if each is self._stream or each in audio else Discard.all
+        self._describe_tracks()
+        # Where the container breaks, what came before is what there is.
+        with suppress(av.error.FFmpegError):
+            for packet in demux(self._container, self._stream, *audio):
+                self._see(packet)
+        self._first.finish()
+        index = self._indexer.index(self._source)
+        self._starts.give_up()
+        self._describe_tracks()
+        assert self._tracks is not None  # noqa: S101
+        return SourceReading(
+            index=index, tracks=self._tracks, picture=self._picture(index), undecodable=self._undecodable(index)
+        )
+
+    def _see(self, packet: "Packet[Any]") -> None:
+        if packet.stream_index == self._stream.index:
+            self._indexer.see(packet)
+            self._first.see(packet)
+        else:
+            self._starts.see(packet)
+            self._describe_tracks()
+
+    def _describe_tracks(self) -> None:
+        """Describe the tracks as soon as nothing more is awaited, and read no more of the sound."""
+        if self._tracks is None and self._starts.are_known:
+            self._tracks = describe_container(self._source, self._container, self._starts)
+            for each in self._starts.streams:
+                each.discard = Discard.all
+
+    def _picture(self, index: TrackIndex) -> tuple[VideoFormat, StreamExtras] | None:
+        if self._first.described is None:
+            return None
+        format_, extras = self._first.described
+        return _resized(replace(format_, frame_rate=index.frame_rate), index), extras
+
+    def _undecodable(self, index: TrackIndex) -> str:
+        if self._first.described is not None:
+            return ""
+        failed = f"{self._first.failed} of {index.packets} packets failed"
+        return f"no picture of {self._source} can be decoded ({failed})"
+
+
+class _FirstPicture:
+    """Sees a track's packets, and decodes them in one thread until a picture comes."""
+
+    def __init__(self, stream: "VideoStream") -> None:
+        self._stream = stream
+        self._context = stream.codec_context
+        self._context.thread_count = 1
+        self.described: tuple[VideoFormat, StreamExtras] | None = None
+        self.failed = 0
+
+    def see(self, packet: "Packet[VideoStream] | None") -> None:
+        if self.described is not None:
+            return
+        frames: list[VideoFrame] = []
+        try:
+            frames = self._context.decode(packet)
+        except av.error.FFmpegError:
+            self.failed += 1
+        if frames:
+            self.described = describe_video(self._stream, frames[0]), describe_extras(self._stream, frames[0])
+
+    def finish(self) -> None:
+        """Ask for a picture that the decoder has held back."""
+        self.see(None)
+
+
+def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
+    """Return the format with the track's largest size, where its headers say that sizes change.
+
+    The container's sample aspect ratio holds, unless the bitstream's is another there than at the beginning.
+    """
+    largest = index.largest_size
+    if largest is None:
+        return format_
+    shape, first = largest.sample_aspect_ratio, next(iter(index.sizes.values())).sample_aspect_ratio
+    return replace(
+        format_,
+        width=largest.width,
+        height=largest.height,
+        sample_aspect_ratio=format_.sample_aspect_ratio if shape is None or shape == first else shape,
+    )

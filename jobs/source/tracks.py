@@ -1,0 +1,334 @@
+"""What is in a source besides pictures: every track, chapter, tag and attachment, read without decoding anything.
+
+The header says most of it. Packets are read only until each audio track has shown its first one, which says where the
+track begins and how much of that is priming.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING
+
+import av.error
+from av.audio.codeccontext import AudioCodecContext
+from av.stream import Discard, Disposition
+
+from ...actors.media.av_abi import structures
+from ...actors.media.av_stream import extradata
+from ...actors.media.demuxing import demux
+from ...actors.media.opening import open_source
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = [
+    "Attachment",
+    "AudioStarts",
+    "AudioTrack",
+    "Chapter",
+    "SourceDescription",
+    "Track",
+    "TrackKind",
+    "describe_container",
+    "describe_tracks",
+    "skipped_samples",
+]
+
+_SEARCH_PACKETS = 20_000
+"""How many packets are read at most in search of the first one of each audio track."""
+
+
+class TrackKind(Enum):
+    """What a track holds."""
+
+    VIDEO = "video"
+    AUDIO = "audio"
+    SUBTITLE = "subtitle"
+    DATA = "data"
+    ATTACHMENT = "attachment"
+    COVER = "cover"
+    """A still picture that stands for the whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioTrack:
+    """How an audio track is sampled. ``layout`` is FFmpeg's name; ``frame_samples`` is 0 where it varies."""
+
+    sample_rate: int
+    channels: int
+    layout: str
+    frame_samples: int
+    priming_samples: int
+    """Samples of the first packet that a decoder drops: the encoder's, from before the first real one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file inside the file."""
+
+    name: str
+    mime: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A named span of the source's clock, in seconds."""
+
+    start_s: Fraction
+    end_s: Fraction
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One track, as its container describes it.
+
+    ``codec`` is FFmpeg's canonical name, or None where FFmpeg knows none; ``tag`` is the container's four letters.
+    """
+
+    index: int
+    kind: TrackKind
+    codec: str | None
+    time_base: Fraction
+    tag: str = ""
+    language: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    disposition: int = 0
+    decodable: bool = True
+    start_s: Fraction | None = None
+    """When its first real content is presented, on the source's clock, after priming; None where nothing says."""
+    audio: AudioTrack | None = None
+    silent: bool = False
+    """Whether it is a track of sound that has not one packet."""
+    attachment: Attachment | None = None
+    frame_rate: Fraction | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages: "audio track 1 (aac, eng)"; counted as the container counts."""
+        details = ", ".join(part for part in (self.codec or self.tag or "unknown codec", self.language) if part)
+        return f"{self.kind.value} track {self.index} ({details})"
+
+    def tag_value(self, key: str) -> str | None:
+        """Return the value of a tag, by its name in any case; None where there is none."""
+        return next((value for name, value in self.tags if name.lower() == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDescription:
+    """Everything a container says about itself."""
+
+    url: str
+    format: str
+    tags: tuple[tuple[str, str], ...] = ()
+    chapters: tuple[Chapter, ...] = ()
+    tracks: tuple[Track, ...] = field(default=())
+
+    def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
+        """Return the tracks of one kind, in the container's order."""
+        return tuple(track for track in self.tracks if track.kind is kind)
+
+    @property
+    def timecode(self) -> str | None:
+        """The start timecode (SMPTE ST 12) that a track or the file itself states."""
+        stated = (track.tag_value("timecode") for track in self.tracks)
+        own = next((value for name, value in self.tags if name.lower() == "timecode"), None)
+        return next((value for value in stated if value), own)
+
+
+def describe_tracks(url: str) -> SourceDescription:
+    """Describe the source at ``url``.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    with open_source(url) as container:
+        starts = AudioStarts(container)
+        for stream in container.streams:
+            stream.discard = Discard.default if stream in starts.streams else Discard.all
+        # Damage before its first packet: what the header says about such a track is all there is.
+        with suppress(av.error.FFmpegError):
+            for packet in demux(container, *starts.streams) if starts.streams else ():
+                starts.see(packet)
+                if starts.are_known:
+                    break
+        return describe_container(url, container, starts)
+
+
+class AudioStarts:
+    """Sees an open source's packets until each audio track has shown its first one."""
+
+    def __init__(self, container: "InputContainer") -> None:
+        self.streams: tuple[Stream, ...] = tuple(s for s in container.streams if s.type == "audio")
+        self._awaited = {stream.index: stream for stream in self.streams}
+        self._first: dict[int, _FirstPacket] = {}
+        self._missed: frozenset[int] = frozenset()
+        self._seen = 0
+
+    @property
+    def are_known(self) -> bool:
+        """Whether nothing more is awaited: it has all come, or too much has come without it."""
+        return not self._awaited
+
+    def see(self, packet: "Packet[Stream]") -> None:
+        """Take the next packet of an audio track."""
+        self._seen += 1
+        if packet.pts is not None and (stream := self._awaited.pop(packet.stream_index, None)) is not None:
+            self._first[stream.index] = _first_packet(stream, packet)
+        if self._seen > _SEARCH_PACKETS:
+            self._missed = frozenset()
+            self._awaited.clear()
+
+    def give_up(self) -> None:
+        """Await nothing more: what has not come is not there."""
+        self._missed = frozenset(self._awaited)
+        self._awaited.clear()
+
+    def has_none(self, stream: "Stream") -> bool:
+        """Tell whether an audio track is known to have no packet."""
+        return stream.index in self._missed
+
+    def of(self, stream: "Stream") -> "_FirstPacket | None":
+        """Return a track's first packet; None where it has not come."""
+        return self._first.get(stream.index)
+
+
+def describe_container(url: str, container: "InputContainer", starts: AudioStarts) -> SourceDescription:
+    """Describe an open source, of which ``starts`` has seen the first packets."""
+    return SourceDescription(
+        url=url,
+        format=container.format.name,
+        tags=_pairs(container.metadata),
+        chapters=tuple(_chapters(container)),
+        tracks=tuple(
+            replace(_track(stream, starts.of(stream)), silent=starts.has_none(stream)) for stream in container.streams
+        ),
+    )
+
+
+def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
+    """Return how many samples a decoder drops at the start and at the end of this packet's audio."""
+    for entry in packet.iter_sidedata():
+        if entry.data_type == "skip_samples":
+            data = bytes(entry)
+            return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
+    return 0, 0
+
+
+def _pairs(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(tags.items()))
+
+
+def _chapters(container: "InputContainer") -> Iterator[Chapter]:
+    for chapter in container.chapters():
+        tick = Fraction(chapter["time_base"] or Fraction(1, 1000))
+        yield Chapter(chapter["start"] * tick, chapter["end"] * tick, _pairs(chapter["metadata"]))
+
+
+def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
+    context = stream.codec_context
+    kind = _kind(stream)
+    priming = 0 if first is None else first.priming_samples
+    audio = _audio(stream, priming) if kind is TrackKind.AUDIO else None
+    return Track(
+        index=stream.index,
+        kind=kind,
+        codec=None if context is None else context.codec.canonical_name,
+        time_base=Fraction(stream.time_base or 1),
+        tag=_letters(structures(stream)[1].codec_tag),
+        language=_language(stream.metadata),
+        tags=_pairs(stream.metadata),
+        disposition=int(stream.disposition),
+        decodable=context is not None,
+        start_s=_start(stream, first, audio),
+        audio=audio,
+        attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
+        frame_rate=_frame_rate(stream) if kind is TrackKind.VIDEO else None,
+    )
+
+
+def _kind(stream: "Stream") -> TrackKind:
+    if stream.type == "video" and int(stream.disposition) & Disposition.attached_pic:
+        return TrackKind.COVER
+    try:
+        return TrackKind(stream.type)
+    except ValueError:
+        return TrackKind.DATA
+
+
+def _frame_rate(stream: "Stream") -> Fraction | None:
+    rate = getattr(stream, "average_rate", None)
+    return Fraction(rate) if rate else None
+
+
+def _letters(number: int) -> str:
+    letters = number.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
+    return letters if len(letters) == len("avc1") and letters.isprintable() else ""
+
+
+def _language(tags: Mapping[str, str]) -> str | None:
+    found = next((value for name, value in tags.items() if name.lower() == "language"), "")
+    return found if found.isascii() and found.isprintable() and found not in ("", "und") else None
+
+
+def _audio(stream: "Stream", priming_samples: int) -> AudioTrack | None:
+    context = stream.codec_context
+    if not isinstance(context, AudioCodecContext) or context.sample_rate <= 0:
+        return None
+    return AudioTrack(
+        sample_rate=context.sample_rate,
+        channels=context.layout.nb_channels,
+        layout=context.layout.name,
+        frame_samples=context.frame_size or 0,
+        priming_samples=priming_samples,
+    )
+
+
+def _attachment(stream: "Stream") -> Attachment:
+    tags = {name.lower(): value for name, value in stream.metadata.items()}
+    return Attachment(
+        name=tags.get("filename", f"attachment-{stream.index}"),
+        mime=tags.get("mimetype", "application/octet-stream"),
+        size_bytes=len(extradata(stream)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstPacket:
+    """Where an audio track's first packet stands, and how much of it is priming."""
+
+    pts_s: Fraction
+    priming_samples: int
+
+
+def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
+    priming = skipped_samples(packet)[0]
+    if not priming and stream.codec_context is not None and stream.codec_context.name in ("opus", "libopus"):
+        # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
+        priming = structures(stream)[1].initial_padding
+    if not priming and stream.codec_context is not None and stream.codec_context.name == "vorbis":
+        # The first packet only prepares the second (Vorbis I, 4.3.8): nothing of it is heard.
+        priming = floor((packet.duration or 0) * Fraction(packet.time_base) * _rate(stream) + Fraction(1, 2))
+    return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
+
+
+def _rate(stream: "Stream") -> int:
+    context = stream.codec_context
+    return context.sample_rate if isinstance(context, AudioCodecContext) else 0
+
+
+def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | None) -> Fraction | None:
+    if first is not None and audio is not None:
+        start_s = first.pts_s + Fraction(first.priming_samples, audio.sample_rate)
+        tick = Fraction(stream.time_base or 1)
+        # Where ticks are coarser than samples, priming has rounded the first packet's time: the start is a whole tick.
+        return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
+    if stream.start_time is None or not stream.time_base:
+        return None
+    return stream.start_time * Fraction(stream.time_base)

@@ -1,0 +1,61 @@
+"""Whether each packet of a track shows one whole picture, as far as the packets' own headers prove it.
+
+Then a picture is complete as soon as its packet is decoded. Where it is not proven, a second field may still be to
+come, or a packet may show nothing.
+
+Sources: RFC 6386 section 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding
+Process Specification section 7.5 (a temporal unit shows one frame); SMPTE RDD 36 for ProRes; RFC 9043 section 4.4 for
+FFV1. What H.264 and HEVC promise is read in ``actors/bitstream/parameter_sets.py``.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ...actors.bitstream.packet_headers import vp8_headers
+from ...actors.bitstream.parameter_sets import has_whole_frames_only, packet_sequence_sets
+from ...actors.bitstream.vp9 import vp9_frames
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+__all__ = ["WholePictures"]
+
+_BY_DEFINITION: Final = frozenset({"av1", "prores", "ffv1"})
+_WITH_HIDDEN_FRAMES: Final = frozenset({"vp8", "vp9"})
+_WITH_PROMISES: Final = frozenset({"h264", "hevc"})
+
+
+class WholePictures:
+    """Sees a track's packets in demux order; ``are_proven`` is about all that it has seen.
+
+    A new sequence begins at a keyframe (H.264 section 7.4.1.2.1, H.265 section 7.4.2.4.2), so other packets are not
+    searched for parameter sets.
+    """
+
+    def __init__(self, codec: str, extradata: bytes) -> None:
+        self._codec = codec
+        self._extradata = extradata
+        self._hevc = codec == "hevc"
+        if codec in _WITH_PROMISES:
+            self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
+        else:
+            self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
+
+    def see(self, packet: "Packet[VideoStream]") -> None:
+        """Take the next packet."""
+        if not self.are_proven or self._codec in _BY_DEFINITION:
+            return
+        if self._codec in _WITH_HIDDEN_FRAMES:
+            self.are_proven = self._shown(bytes(packet)) == 1
+        elif packet.has_sidedata("new_extradata"):
+            self.are_proven = False  # its packets may be delimited in another way, too
+        elif packet.is_keyframe:
+            sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
+            # Damaged sets promise nothing, and decoders read some of them.
+            self.are_proven = not sets or has_whole_frames_only(sets, hevc=self._hevc) is True
+
+    def _shown(self, data: bytes) -> int:
+        """Return how many pictures a packet of VP8 or VP9 shows."""
+        if self._codec == "vp8":
+            return vp8_headers(data).shown
+        return sum(frame.is_shown for frame in vp9_frames(data))

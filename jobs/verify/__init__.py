@@ -1,0 +1,1 @@
+"""Two files compared, without the code that made them."""

@@ -1,0 +1,349 @@
+"""Audio: copied tracks bit for bit and packet for packet in time, encoded ones by what is heard and when."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, cast
+
+import av.error
+import numpy as np
+from av.audio.frame import AudioFrame
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from numpy.typing import NDArray
+
+from ...actors.media.opening import open_source
+from ...actors.tracks.audio_planes import reachable
+from .streams import Alignment, audio_tracks, only
+from .verdict import Check, check, not_applicable
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = ["check_audio", "find_run"]
+
+OFFSET_S = Fraction(1, 1000)
+"""How far sound may move against the pictures."""
+WINDOWS = 8
+WINDOW_S = Fraction(1)
+LAG_S = 0.05
+"""How far apart two encodings of one sound are looked for."""
+LIKENESS = 0.4
+"""The least correlation of two encodings of one sound."""
+_SILENCE = 1e-3
+_GRID_HZ = 16_000
+_AAC_FRAME_SAMPLES = 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """One audio track as its packets tell it; times in seconds after the first video frame."""
+
+    url: str
+    number: int
+    """Its place among the file's audio tracks."""
+    index: int
+    zero_s: Fraction
+    codec: str
+    rate_hz: int
+    frame_samples: int
+    tick_s: Fraction
+    times_s: list[Fraction | None] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    bytes_total: int = 0
+    digest: str = ""
+    first_sample_s: Fraction | None = None
+    """When the first sample is heard: after the ones the container says to skip."""
+
+    @property
+    def is_pcm(self) -> bool:
+        return self.codec.startswith("pcm_")
+
+
+def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
+    """Check every audio track that was to be carried.
+
+    Raises:
+        InputError: one of the files cannot be read.
+    """
+    wanted = _read_tracks(source, alignment.source_zero_s, alignment.tracks)
+    found = _read_tracks(output, alignment.output_zero_s, None)
+    start = _check_start(found, alignment)
+    if not alignment.output_holds_tracks:
+        return [start, not_applicable("tracks.audio", "the container holds one video track")] if wanted else [start]
+    checks = [start, check("tracks.audio", len(wanted), len(found))]
+    kept = [(number, track) for number, track in enumerate(wanted) if track.index not in alignment.dropped]
+    for (number, left), right in zip(kept, found, strict=False):
+        name = f"audio.{number}"
+        if left.codec == right.codec and (left.digest == right.digest or alignment.trimmed or _shares(left, right)):
+            checks += _check_copied(name, left, right, alignment)
+        else:
+            checks += _check_encoded(name, left, right, alignment)
+        checks.append(_check_offset(name, left, right, alignment))
+    return checks
+
+
+def _check_start(found: Sequence[_Track], alignment: Alignment) -> Check:
+    """Check that the output starts at 0: its first frame or its first sample, whichever is earlier."""
+    if not (alignment.output_is_isobmff or alignment.output_is_matroska):
+        return not_applicable("stream.start", "the container starts where its format lets it")
+    sounds = [track.first_sample_s for track in found if track.first_sample_s is not None]
+    start = min([alignment.output_zero_s, *(alignment.output_zero_s + first for first in sounds)])
+    return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)
+
+
+def _shares(left: _Track, right: _Track) -> bool:
+    """Tell whether the output's packets are the source's at all: an encoder never gives the same bytes."""
+    common = set(left.sums) & set(right.sums)
+    return len(common) > len(set(right.sums)) // 2
+
+
+def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[_Track]:
+    with open_source(url) as container:
+        streams = audio_tracks(container)
+        numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
+        tracks = {streams[number].index: _track(url, number, zero_s, streams[number]) for number in numbers}
+        digests = {index: hashlib.sha256() for index in tracks}
+        for packet in _readable(container, [streams[number] for number in numbers]):
+            track, payload = tracks[packet.stream.index], _payload(bytes(packet), tracks[packet.stream.index].codec)
+            base = Fraction(packet.time_base or 1)
+            track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
+            track.sums.append(zlib.crc32(payload))
+            track.bytes_total += len(payload)
+            digests[packet.stream.index].update(payload)
+        for index, track in tracks.items():
+            track.digest = digests[index].hexdigest()
+    for track in tracks.values():
+        first = next(_decode(url, track.number), None)
+        track.first_sample_s = None if first is None else _frame_start_s(first) - zero_s
+    return list(tracks.values())
+
+
+def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Iterator[Packet[Stream]]":
+    try:
+        yield from only(container, *streams)
+    except av.error.FFmpegError:
+        return  # what cannot be read ends the file
+
+
+def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> _Track:
+    context = stream.codec_context
+    return _Track(
+        url=url,
+        number=number,
+        index=stream.index,
+        zero_s=zero_s,
+        codec=context.codec.canonical_name,
+        rate_hz=context.rate,
+        frame_samples=context.frame_size or 0,
+        tick_s=Fraction(stream.time_base or 1),
+    )
+
+
+def _payload(data: bytes, codec: str) -> bytes:
+    """Return a packet's payload without what a container puts around it: the ADTS header of AAC (ISO/IEC 13818-7)."""
+    adts_bytes = 7
+    if codec != "aac" or len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
+        return data
+    stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
+    return data[adts_bytes if data[1] & 1 else adts_bytes + 2 :] if stated == len(data) else data
+
+
+def _frame_start_s(frame: AudioFrame) -> Fraction:
+    return (frame.pts or 0) * Fraction(frame.time_base or 1)
+
+
+def _decode(url: str, number: int) -> Iterator[AudioFrame]:
+    with open_source(url) as container:
+        stream = audio_tracks(container)[number]
+        for packet in _readable(container, [stream]):
+            yield from _frames(stream, packet)
+        yield from _frames(stream, None)
+
+
+def _frames(stream: AudioStream, packet: "Packet[Stream] | None") -> list[AudioFrame]:
+    try:
+        return [
+            reachable(frame)
+            for frame in stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+            if frame.samples
+        ]
+    except av.error.FFmpegError:
+        return []
+
+
+def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
+    """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
+    first = find_run(left.sums, left.times_s, right.sums, next(iter(right.times_s), None)) if alignment.trimmed else 0
+    same = right.digest == left.digest or (alignment.trimmed and first is not None)
+    payload = check(
+        f"{name}.payload",
+        f"{left.bytes_total} bytes in {len(left.sums)} packets",
+        f"{right.bytes_total} bytes in {len(right.sums)} packets"
+        + ("" if same else _difference(left.sums, right.sums)),
+        passed=same,
+        detail="copied bit for bit" if same else "",
+    )
+    if left.is_pcm or not same or first is None:
+        return [payload]
+    moved = _moved(left.times_s[first:], right.times_s)
+    said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
+    # What the source's coarse ticks have rounded may lie half a tick elsewhere.
+    allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
+    return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= allowed_s for step in moved))]
+
+
+def find_run(
+    whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], begin_s: Fraction | None
+) -> int | None:
+    """Return where in ``whole`` the packets of ``part`` are, None where they are no run of it.
+
+    Silence repeats itself: of several such places, the one whose time is nearest to ``begin_s``, when the part begins.
+    """
+    starts = [place for place, value in enumerate(whole) if part and value == part[0]]
+    if begin_s is not None:
+        starts.sort(key=lambda place: abs((times_s[place] or 0) - begin_s))
+    return next((place for place in starts if list(whole[place : place + len(part)]) == list(part)), None)
+
+
+def _difference(left: Sequence[int], right: Sequence[int]) -> str:
+    place = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    return f", differing from packet {place} on"
+
+
+def _moved(left: Sequence[Fraction | None], right: Sequence[Fraction | None]) -> list[Fraction]:
+    pairs = zip(left, right, strict=False)
+    return [abs(a - b) for a, b in pairs if a is not None and b is not None]
+
+
+def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) -> Check:
+    """Check that the first sample is heard when it was, counted from the first frame."""
+    name = f"{name}.offset"
+    if left.first_sample_s is None or right.first_sample_s is None:
+        return not_applicable(name, "no sample of the track decodes")
+    if alignment.trimmed:
+        return not_applicable(name, "a part was asked for: a packet that straddles its start is kept whole")
+    moved = abs(left.first_sample_s - right.first_sample_s)
+    if moved > OFFSET_S and alignment.output_is_ts and _is_priming(left, right, left.first_sample_s - moved):
+        return not_applicable(name, "a transport stream cannot say which samples are priming")
+    expected, found = (f"{float(track.first_sample_s or 0) * 1000:.3f} ms" for track in (left, right))
+    return check(name, expected, found, passed=moved <= OFFSET_S, detail="first sample after the first frame")
+
+
+def _is_priming(left: _Track, right: _Track, first_sample_s: Fraction) -> bool:
+    """Tell whether what is heard before the source's first sample is what an encoder put there: a frame at most."""
+    frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
+    encoded = (
+        right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
+    )
+    return left.digest == right.digest or encoded
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What decoding a track gives: where it ends, and the sound in a few windows, mixed down, on one grid."""
+
+    end_s: Fraction
+    windows: list[NDArray[np.float32]]
+
+
+def _check_encoded(name: str, left: _Track, right: _Track, alignment: Alignment) -> list[Check]:
+    """Hold what is heard of an encoded track against what was heard of the source's."""
+    starts = _window_starts(right if alignment.trimmed else left)
+    was, now = _hear(left, starts), _hear(right, starts)
+    frame_s = Fraction(
+        max(left.frame_samples, right.frame_samples, _AAC_FRAME_SAMPLES), min(left.rate_hz, right.rate_hz)
+    )
+    ends = check(
+        f"{name}.duration",
+        f"ends at {float(was.end_s):.3f} s within {float(frame_s) * 1000:.0f} ms",
+        f"{float(now.end_s):.3f} s",
+        passed=abs(was.end_s - now.end_s) <= frame_s + OFFSET_S,
+        detail=f"{left.codec} encoded as {right.codec}",
+    )
+    if alignment.trimmed:
+        ends = not_applicable(f"{name}.duration", "a part was asked for")
+    return [ends, *_check_sound(name, was, now)]
+
+
+def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
+    found = [_lag(was.windows[n], now.windows[n]) for n in _loud(was.windows)]
+    if not found:
+        return [not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")]
+    late = max((lag for lag, _ in found), key=abs)
+    alike = min(likeness for _, likeness in found)
+    return [
+        check(
+            f"{name}.sound",
+            f"in {len(found)} windows: within 1 ms, correlation at least {LIKENESS}",
+            f"{late * 1000:+.3f} ms, correlation {alike:.2f}",
+            passed=abs(late) <= float(OFFSET_S) and alike >= LIKENESS,
+        )
+    ]
+
+
+def _loud(windows: Sequence[NDArray[np.float32]]) -> list[int]:
+    """Return the windows worth listening to: in the quiet ones an encoder's noise drowns the sound."""
+    loudness = [float(np.sqrt(np.mean(window**2))) for window in windows]
+    least = max(_SILENCE, max(loudness, default=0.0) / 4)
+    return [n for n, value in enumerate(loudness) if value >= least]
+
+
+def _window_starts(track: _Track) -> list[Fraction]:
+    known = [time for time in track.times_s if time is not None]
+    if not known:
+        return []
+    first, last = max(known[0], Fraction(0)), known[-1]
+    step = max(last - first - WINDOW_S, Fraction(0)) / max(WINDOWS - 1, 1)
+    return sorted({first + n * step for n in range(WINDOWS)})
+
+
+def _hear(track: _Track, starts: Sequence[Fraction]) -> _Heard:
+    heard = _Heard(Fraction(0), [np.zeros(int(WINDOW_S * _GRID_HZ), np.float32) for _ in starts])
+    for frame in _decode(track.url, track.number):
+        begin_s = _frame_start_s(frame) - track.zero_s
+        if abs(begin_s - heard.end_s) <= Fraction(frame.time_base or 0):
+            begin_s = heard.end_s  # a container with coarse ticks rounds each frame's time, and not the sound's
+        heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
+        touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and heard.end_s > start]
+        if touched:
+            mono = _mono(frame)
+            for n in touched:
+                _lay(heard.windows[n], float(begin_s - starts[n]), mono, frame.sample_rate)
+    return heard
+
+
+def _mono(frame: AudioFrame) -> NDArray[np.float32]:
+    samples = frame.to_ndarray()
+    channels = (samples if frame.format.is_planar else samples.reshape(-1, frame.layout.nb_channels).T).astype(
+        np.float32
+    )
+    if samples.dtype.kind != "f":
+        full = np.float32(2 ** (8 * samples.dtype.itemsize - 1))
+        # 8-bit samples are unsigned, with silence in the middle.
+        channels = (channels - full) / full if samples.dtype.kind == "u" else channels / full
+    mixed: NDArray[np.float32] = channels.mean(axis=0, dtype=np.float32)
+    return mixed
+
+
+def _lay(window: NDArray[np.float32], offset_s: float, mono: NDArray[np.float32], rate_hz: int) -> None:
+    """Put the part of ``mono``, which begins ``offset_s`` after the window, onto the window's grid."""
+    first = max(0, int(np.ceil(offset_s * _GRID_HZ)))
+    last = min(len(window), int(np.ceil((offset_s + len(mono) / rate_hz) * _GRID_HZ)))
+    places = (np.arange(first, last) / _GRID_HZ - offset_s) * rate_hz
+    window[first:last] = np.interp(places, np.arange(len(mono)), mono)
+
+
+def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
+    """Return by how many seconds ``second`` is late, and how alike the two are there (1: equal up to loudness)."""
+    size = 2 * len(first)
+    product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
+    correlation = np.fft.irfft(product, size)
+    reach = int(LAG_S * _GRID_HZ)
+    around = np.concatenate([correlation[-reach:], correlation[: reach + 1]])
+    best = int(np.argmax(around))
+    energy = float(np.sqrt(np.sum(first.astype(np.float64) ** 2) * np.sum(second.astype(np.float64) ** 2)))
+    return (best - reach) / _GRID_HZ, float(around[best]) / energy if energy else 0.0

@@ -1,0 +1,284 @@
+"""The independent proof: is OUTPUT exactly INPUT, encoded anew?
+
+``verify`` decodes both files once, in lock step, from start to end in one thread each, and holds what it finds against
+the truth of docs/timeline.md. It knows nothing of segments, plans or the gather step, and shares no code with them.
+docs/verify.md lists the checks and their thresholds.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import zip_longest
+from math import prod
+from pathlib import Path
+from typing import TypeVar
+
+from av.video.frame import VideoFrame
+from pydantic import ValidationError
+
+from ...errors import UsageError
+from ..report.report import Report
+from .audio import check_audio
+from .metadata import Facts, check_metadata, video_facts
+from .pictures import PictureComparison
+from .reference_decode import (
+    SequentialDecode,
+    Timeline,
+    in_known_order,
+    in_presentation_order,
+    open_track,
+    read_timeline,
+)
+from .streams import Alignment
+from .subtitles import check_subtitles
+from .verdict import Check, Verdict, check, with_declared
+from .video import (
+    OutputScan,
+    check_access,
+    check_stream,
+    check_times,
+    picture_digest,
+    scan_output,
+    wanted_digests,
+)
+
+__all__ = ["Verdict", "verify"]
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selection:
+    """The part of the source that the output is to hold: frames by their place in the decoder's output, in order."""
+
+    order: tuple[int, ...]
+    times: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Compared:
+    """What one run over both files found."""
+
+    comparison: PictureComparison = field(default_factory=PictureComparison)
+    digests_wanted: frozenset[int] = frozenset()
+    digests: dict[int, int] = field(default_factory=dict)
+    emitted: list[int] = field(default_factory=list)
+    output_pts: list[int | None] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=lambda: Timeline(order=(), times=()))
+    time_base: Fraction = Fraction(1)
+    damaged_packets: int = 0
+    output_damaged_packets: int = 0
+    source_facts: Facts | None = None
+    source_size: tuple[int, int] = (0, 0)
+    """Of the largest picture of the source: what the output's pictures are meant to be."""
+    output_facts: Facts | None = None
+
+    def take(self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None) -> None:
+        """Take frame ``number`` of both files, None where one of them has ended."""
+        if frame is not None and number in self.digests_wanted:
+            self.digests[number] = picture_digest(frame)
+        if expected is not None:
+            self.emitted.append(expected[0])
+            size = expected[1].width, expected[1].height
+            self.source_size = max(self.source_size, size, key=prod)
+            if frame is not None:
+                self.comparison.add(expected[1], frame)
+
+
+def verify(
+    source: str,
+    output: str,
+    *,
+    video_track: int = 0,
+    audio_tracks: Sequence[int] | None = None,
+    start_s: Fraction | None = None,
+    end_s: Fraction | None = None,
+    report: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Verdict:
+    """Prove that ``output`` holds every frame of a video track of ``source``, and all that belongs to it.
+
+    Args:
+        source: path or URL of what was transcoded.
+        output: path or URL of the result.
+        video_track: which video track of the source was encoded, from 0; the output's first one is compared.
+        audio_tracks: which audio tracks were to be carried, from 0; None means all.
+        start_s: start of the part that was asked for, in seconds after the first presented frame.
+        end_s: its end; the interval is half-open.
+        report: path of the transcode's report; differences that its warnings declare are no failures.
+        progress: called with the number of frames compared so far.
+
+    Raises:
+        InputError: one of the files cannot be read.
+        NoVideoTrack: one of them has no such video track.
+        UsageError: the report cannot be read.
+    """
+    began = time.monotonic()
+    told = None if report is None else _read_report(report)
+    scan = scan_output(output)
+    selection = _select(source, video_track, start_s, end_s)
+    pair = _Pair(source=source, output=output, video_track=video_track, scan=scan, progress=progress)
+    compared = _compare(pair, selection)
+    chosen = selection or _Selection(order=compared.timeline.order, times=compared.timeline.times)
+    checks = [
+        *_check_frames(chosen, compared),
+        *check_times(chosen.times, compared.time_base, compared.output_pts, scan),
+        *compared.comparison.checks(),
+        *check_stream(scan, len(compared.output_pts)),
+        check_access(output, scan, compared.digests),
+        *_check_beside(
+            source,
+            output,
+            replace(
+                _alignment(chosen, compared, scan, audio_tracks, trimmed=selection is not None), dropped=_dropped(told)
+            ),
+            compared,
+        ),
+    ]
+    return Verdict(
+        source=source,
+        output=output,
+        source_frames=len(chosen.order),
+        output_frames=len(compared.output_pts),
+        mended=_mended(compared.timeline),
+        damaged_packets=compared.damaged_packets,
+        pictures=compared.comparison.numbers(),
+        checks=with_declared(checks, () if told is None else (*told.warnings, *told.choices)),
+        wall_s=round(time.monotonic() - began, 3),
+    )
+
+
+def _dropped(report: Report | None) -> frozenset[int]:
+    tracks = () if report is None else report.tracks
+    return frozenset(track.source_index for track in tracks if track.action == "dropped")
+
+
+def _read_report(report: str) -> Report:
+    try:
+        return Report.model_validate_json(Path(report).read_bytes())
+    except OSError as error:
+        message = f"the report {report} cannot be read: {error.strerror}"
+        raise UsageError(message, "Name the file that --report wrote.") from None
+    except ValidationError as error:
+        message = f"{report} is not a report of codecfleet: {error.error_count()} fields do not fit"
+        raise UsageError(message, "Name the file that --report wrote, of this version.") from None
+
+
+def _select(source: str, video_track: int, start_s: Fraction | None, end_s: Fraction | None) -> _Selection | None:
+    """Return the part asked for, None for the whole; it costs a decode of its own."""
+    if start_s is None and end_s is None:
+        return None
+    timeline = read_timeline(source, video_track)
+    with open_track(source, video_track) as track:
+        time_base = track.time_base / timeline.divisor
+    kept = [
+        place
+        for place, ticks in enumerate(timeline.times)
+        if (start_s or 0) <= (ticks - timeline.times[0]) * time_base
+        and (end_s is None or (ticks - timeline.times[0]) * time_base < end_s)
+    ]
+    return _Selection(order=tuple(timeline.order[n] for n in kept), times=tuple(timeline.times[n] for n in kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """The two files to compare, and what is known of the output."""
+
+    source: str
+    output: str
+    video_track: int
+    scan: OutputScan
+    progress: Callable[[int], None] | None
+
+
+def _compare(pair: _Pair, selection: _Selection | None) -> _Compared:
+    compared = _run(pair, selection.order if selection else None)
+    if selection is None and tuple(compared.emitted) != compared.timeline.order:
+        # The track is more disordered than the window sorts; its order is known now.
+        compared = _run(pair, compared.timeline.order)
+    return compared
+
+
+def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
+    compared = _Compared(digests_wanted=wanted_digests(pair.scan))
+    with open_track(pair.source, pair.video_track) as truth, open_track(pair.output) as shown:
+        wanted = in_presentation_order(truth) if order is None else in_known_order(truth, order)
+        with _ahead(wanted) as left, _ahead(iter(shown)) as right:
+            for number, (expected, frame) in enumerate(zip_longest(left, right)):
+                if number == 0 and expected is not None and frame is not None:
+                    compared.source_facts = video_facts(truth.stream, expected[1])
+                    compared.output_facts = video_facts(shown.stream, frame)
+                compared.take(number, expected, frame)
+                if pair.progress is not None:
+                    pair.progress(number + 1)
+        compared.comparison.finish()
+        _conclude(compared, truth, shown)
+    return compared
+
+
+def _conclude(compared: _Compared, truth: SequentialDecode, shown: SequentialDecode) -> None:
+    compared.timeline = truth.timeline()
+    compared.time_base = truth.time_base / compared.timeline.divisor
+    compared.damaged_packets = truth.damaged_packets
+    compared.output_damaged_packets = shown.damaged_packets
+    compared.output_pts = [stamp.pts for stamp in shown.stamps]
+
+
+@contextmanager
+def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
+    """Iterate over ``items`` in a thread, one item ahead of the caller: decoders work while pictures are compared."""
+    end = object()
+
+    def pulled(pool: ThreadPoolExecutor) -> Iterator[ItemT]:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc] # anything but the end marker came from items
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pulled(pool)
+
+
+def _check_frames(chosen: _Selection, compared: _Compared) -> list[Check]:
+    return [
+        check("frames.count", len(chosen.order), len(compared.output_pts)),
+        check(
+            "frames.undamaged", 0, compared.output_damaged_packets, detail="packets of the output that fail to decode"
+        ),
+    ]
+
+
+def _alignment(
+    chosen: _Selection, compared: _Compared, scan: OutputScan, tracks: Sequence[int] | None, *, trimmed: bool
+) -> Alignment:
+    first_pts = next((pts for pts in compared.output_pts if pts is not None), 0)
+    first_ticks = chosen.times[0] if chosen.times else 0
+    return Alignment(
+        source_zero_s=first_ticks * compared.time_base,
+        output_zero_s=first_pts * scan.time_base,
+        tracks=None if tracks is None else tuple(tracks),
+        trimmed=trimmed,
+        muxer=scan.muxer,
+    )
+
+
+def _check_beside(source: str, output: str, alignment: Alignment, compared: _Compared) -> list[Check]:
+    """Check all that is not the video track."""
+    checks = [*check_audio(source, output, alignment), *check_subtitles(source, output, alignment)]
+    if compared.source_facts is None or compared.output_facts is None:
+        return checks
+    width, height = compared.source_size
+    was = replace(compared.source_facts, format=replace(compared.source_facts.format, width=width, height=height))
+    return [*checks, *check_metadata(source, output, was, compared.output_facts, alignment)]
+
+
+def _mended(timeline: Timeline) -> dict[str, int]:
+    return {
+        "resets": timeline.resets,
+        "missing": timeline.missing,
+        "disordered": timeline.disordered,
+        "repeated": timeline.repeated,
+    }

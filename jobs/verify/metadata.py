@@ -1,0 +1,388 @@
+"""What a file says about itself: colour, HDR, rotation, languages, titles, chapters, attachments, tags."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import cast
+
+import av.error
+from av.codec.context import CodecContext
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ...actors.decode.describe import StreamExtras, describe_extras, describe_video, frame_side_data
+from ...actors.media.av_stream import side_data
+from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
+from ...actors.media.opening import open_source
+from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
+from .formats import family, holds, stated_matrix, stated_range
+from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
+from .verdict import Check, check, not_applicable
+
+__all__ = ["Facts", "check_metadata", "video_facts"]
+
+CHAPTER_S = Fraction(1, 500)
+"""Two roundings to a millisecond, one for each file."""
+
+_LEFT = 1
+_UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
+_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits a value, HEVC steps of 1/50000
+_LUMINANCE = Fraction(1, 500)
+_OWN_TAGS = frozenset(
+    {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
+    | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
+    # What FLV's writers say about the file itself.
+    | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
+    | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
+)
+_MP4_TAGS = frozenset(
+    {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
+    | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
+)
+# ISO 639-2 has two codes for these languages, and containers differ in which they keep.
+_BIBLIOGRAPHIC = {
+    "bod": "tib",
+    "ces": "cze",
+    "cym": "wel",
+    "deu": "ger",
+    "ell": "gre",
+    "eus": "baq",
+    "fas": "per",
+    "fra": "fre",
+    "hye": "arm",
+    "isl": "ice",
+    "kat": "geo",
+    "mkd": "mac",
+    "mri": "mao",
+    "msa": "may",
+    "mya": "bur",
+    "nld": "dut",
+    "ron": "rum",
+    "slk": "slo",
+    "sqi": "alb",
+    "zho": "chi",
+}
+_KINDS = {
+    "A53_CC": "captions",
+    "AFD": "afd",
+    "DYNAMIC_HDR_PLUS": "hdr10plus",
+    "DOVI_RPU_BUFFER": "dovi-rpu",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a video track says about itself, its container and its first picture together."""
+
+    format: VideoFormat
+    extras: StreamExtras
+    codec: str
+    container_hdr: HdrStatic
+    picture_hdr: HdrStatic
+    """Of the first picture as decoded: FFmpeg adds the container's values where the bitstream has none."""
+
+
+def video_facts(stream: VideoStream, first_frame: VideoFrame) -> Facts:
+    """Return what a track says; ``first_frame`` is its first decoded picture."""
+    of_stream, of_frame = side_data(stream), frame_side_data(first_frame)
+    return Facts(
+        format=describe_video(stream, first_frame),
+        extras=describe_extras(stream, first_frame),
+        codec=stream.codec_context.codec.canonical_name,
+        container_hdr=_hdr(of_stream.get("mastering_display_metadata"), of_stream.get("content_light_level")),
+        picture_hdr=_hdr(of_frame.get("MASTERING_DISPLAY_METADATA"), of_frame.get("CONTENT_LIGHT_LEVEL")),
+    )
+
+
+def _hdr(mastering: bytes | None, light: bytes | None) -> HdrStatic:
+    return HdrStatic(
+        mastering=mastering_display_from_bytes(mastering) if mastering else None,
+        light=content_light_from_bytes(light) if light else None,
+    )
+
+
+def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
+    """Check that everything the source says about itself, the output says too, where its container can.
+
+    Raises:
+        InputError: one of the files cannot be read.
+    """
+    checks = [*_check_picture(was, now, alignment), *_check_hdr(output, was, now, alignment)]
+    with open_source(source) as left, open_source(output) as right:
+        if alignment.output_holds_tracks:
+            checks += [*_check_tracks(left, right), *_check_labels(left, right, alignment)]
+            checks += [
+                _check_chapters(left, right, alignment),
+                _check_covers(left, right),
+                _check_tags(left, right, alignment),
+            ]
+            checks += [_check_attachments(left, right, alignment), *_check_timecode(left, right, alignment)]
+    return checks
+
+
+def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
+    before, after = was.format, now.format
+    held = family(before.pix_fmt) == family(after.pix_fmt) or holds(after.pix_fmt, before.pix_fmt)
+    yield check("metadata.pixel-format", family(before.pix_fmt), family(after.pix_fmt), passed=held)
+    yield _check_aspect(before, after, alignment)
+    yield check("metadata.range", stated_range(before), stated_range(after))
+    for name in ("primaries", "transfer"):
+        yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
+    yield _check_colour("matrix", stated_matrix(before), stated_matrix(after))
+    yield _check_chroma(was, now)
+    yield _check_matrix(was, now, alignment)
+    for name in ("spherical", "stereo3d", "dovi_configuration"):
+        yield from _check_opaque(name, getattr(was.extras, name), getattr(now.extras, name))
+    for kind, name in _KINDS.items():
+        if kind in was.extras.frame_kinds:
+            yield check(f"metadata.{name}", expected=True, found=kind in now.extras.frame_kinds)
+
+
+def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment) -> Check:
+    wanted = before.sample_aspect_ratio * before.width / before.height
+    found = after.sample_aspect_ratio * after.width / after.height
+    if not alignment.output_holds_tracks and wanted != found and after.sample_aspect_ratio == 1:
+        return not_applicable("metadata.aspect", "the container states none, and this bitstream need not")
+    same_size = (before.width, before.height) == (after.width, after.height)
+    passed = wanted == found if same_size else abs(found / wanted - 1) < Fraction(1, 50)
+    shapes = [f"{f.width}x{f.height}, samples {f.sample_aspect_ratio}" for f in (before, after)]
+    return check("metadata.aspect", *shapes, passed=passed)
+
+
+def _check_colour(name: str, before: int, after: int) -> Check:
+    # Matrix 0 is the identity of RGB, and no reserved value.
+    unknown = _UNKNOWN_COLOUR - ({0} if name == "matrix" else set())
+    return check(f"metadata.{name}", before, after, passed=before == after or {before, after} <= unknown)
+
+
+def _check_chroma(was: Facts, now: Facts) -> Check:
+    before, after = was.format.colour.chroma_location, now.format.colour.chroma_location
+    if before in (0, _LEFT) and after in (0, _LEFT):
+        return check("metadata.chroma-location", before, after, passed=True)
+    if now.codec == "vp9" and after in (0, _LEFT):
+        return not_applicable("metadata.chroma-location", "a VP9 bitstream has no place for it")
+    return check("metadata.chroma-location", before, after)
+
+
+def _check_matrix(was: Facts, now: Facts, alignment: Alignment) -> Check:
+    before, after = was.extras.display_matrix, now.extras.display_matrix
+    if before is not None and after is None and not (alignment.output_is_isobmff or alignment.output_is_matroska):
+        return not_applicable("metadata.rotation", "the container has no place for it")
+    return check("metadata.rotation", before, after, passed=_turn(before) == _turn(after))
+
+
+def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return how a display matrix turns and flips; players ignore where it moves the picture, and how it scales it."""
+    if matrix is None:
+        return None
+    turn = tuple((value > 0) - (value < 0) for value in (*matrix[:2], *matrix[3:5]))
+    return None if turn == (1, 0, 0, 1) else turn
+
+
+def _check_opaque(name: str, before: bytes | None, after: bytes | None) -> Iterator[Check]:
+    if before is not None:
+        short = [hashlib.sha256(value).hexdigest()[:8] if value else "none" for value in (before, after)]
+        yield check(f"metadata.{name.replace('_', '-')}", *short, passed=before == after)
+
+
+def _check_hdr(output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
+    wanted = was.format.hdr
+    if wanted == HdrStatic():
+        return [check("hdr.none", HdrStatic(), now.format.hdr, detail="no HDR values appeared")]
+    checks = []
+    if alignment.output_is_isobmff or alignment.output_is_matroska:
+        checks.append(_check_static("hdr.container", wanted, now.container_hdr))
+    else:
+        checks.append(not_applicable("hdr.container", "the container has no place for HDR values"))
+    if now.codec in ("vp9", "vp8"):
+        return [*checks, not_applicable("hdr.bitstream", "a VP9 bitstream has no place for HDR values")]
+    return [*checks, _check_static("hdr.bitstream", wanted, _bitstream_hdr(output))]
+
+
+def _check_static(name: str, wanted: HdrStatic, found: HdrStatic) -> Check:
+    mastering = _same_mastering(wanted.mastering, found.mastering)
+    return check(name, wanted, found, passed=mastering and wanted.light == found.light)
+
+
+def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | None) -> bool:
+    if wanted is None or found is None:
+        return wanted is found
+    points = [
+        (getattr(wanted, name)[axis], getattr(found, name)[axis])
+        for name in ("red", "green", "blue", "white")
+        for axis in (0, 1)
+    ]
+    lights = [(wanted.max_luminance, found.max_luminance), (wanted.min_luminance, found.min_luminance)]
+    return all(abs(a - b) <= _CHROMATICITY for a, b in points) and all(
+        abs(a - b) <= _LUMINANCE * max(a, Fraction(1, 5)) for a, b in lights
+    )
+
+
+def _bitstream_hdr(output: str) -> HdrStatic:
+    """Decode the first picture away from its container, whose values FFmpeg would lend it."""
+    with open_source(output) as container:
+        stream = video_tracks(container)[0]
+        decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
+        decoder.extradata = stream.codec_context.extradata
+        try:
+            for packet in only(container, stream):
+                for frame in _decode_detached(decoder, packet):
+                    found = frame_side_data(frame)
+                    return _hdr(found.get("MASTERING_DISPLAY_METADATA"), found.get("CONTENT_LIGHT_LEVEL"))
+        except av.error.FFmpegError:
+            pass
+    return HdrStatic()
+
+
+def _decode_detached(decoder: VideoCodecContext, packet: "Packet[Stream]") -> list[VideoFrame]:
+    data = bytes(packet)
+    copy = cast("Packet[VideoStream]", Packet(len(data)))
+    copy.update(data)
+    return list(decoder.decode(copy))
+
+
+def _check_tracks(left: InputContainer, right: InputContainer) -> Iterator[Check]:
+    before, after = len(video_tracks(left)), len(video_tracks(right))
+    if before > 1 or after > 1:
+        yield check("tracks.video", before, after)
+    if data := len(data_tracks(left)):
+        yield check("tracks.data", data, len(data_tracks(right)))
+
+
+def _check_timecode(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
+    before, after = _timecode(left), _timecode(right)
+    if before is not None and alignment.output_is_ts:
+        yield not_applicable("metadata.timecode", "a transport stream has no place for it")
+    elif before is not None:
+        yield check("metadata.timecode", before, after)
+
+
+def _timecode(container: InputContainer) -> str | None:
+    # Matroska shouts its keys.
+    places = (container.metadata, *(stream.metadata for stream in container.streams))
+    return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
+
+
+def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
+    """Check language, title and disposition of every track that has a counterpart."""
+    audio = audio_tracks(left)
+    if alignment.tracks is not None:
+        audio = [audio[n] for n in alignment.tracks if n < len(audio)]
+    pairs = [
+        *_pairs("audio", audio, audio_tracks(right), alignment),
+        *_pairs("subtitles", subtitle_tracks(left), subtitle_tracks(right), alignment),
+    ]
+    for label, a, b in pairs:
+        yield _check_language(f"metadata.language.{label}", a, b)
+        yield from _check_title(f"metadata.title.{label}", a, b, alignment)
+        yield _check_disposition(f"metadata.disposition.{label}", a, b, alignment)
+
+
+def _pairs(
+    kind: str, left: Sequence[Stream], right: Sequence[Stream], alignment: Alignment
+) -> list[tuple[str, Stream, Stream]]:
+    kept = [(f"{kind}-{n}", stream) for n, stream in enumerate(left) if stream.index not in alignment.dropped]
+    return [(label, a, b) for (label, a), b in zip(kept, right, strict=False)]
+
+
+def _check_language(name: str, left: Stream, right: Stream) -> Check:
+    before, after = (stream.metadata.get("language", "und") or "und" for stream in (left, right))
+    return check(name, before, after, passed=_BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after))
+
+
+def _check_title(name: str, left: Stream, right: Stream, alignment: Alignment) -> Iterator[Check]:
+    before, after = (_title(stream) for stream in (left, right))
+    if before is None:
+        return
+    if alignment.output_is_ts:
+        yield not_applicable(name, "a transport stream has no place for titles")
+    else:
+        yield check(name, before, after)
+
+
+def _title(stream: Stream) -> str | None:
+    # FFmpeg reads the title of an mp4 track as "name".
+    return stream.metadata.get("title") or stream.metadata.get("name") or None
+
+
+def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignment) -> Check:
+    if alignment.output_is_ts:
+        return not_applicable(name, "a transport stream has no place for dispositions")
+    # An mp4 track is enabled or not, and the first of a kind always is.
+    kept = int(Disposition.default if alignment.output_is_isobmff else ~0)
+    before, after = (int(stream.disposition) & kept for stream in (left, right))
+    passed = before == after or (alignment.output_is_isobmff and after & before == before)
+    return check(name, Disposition(before), Disposition(after), passed=passed)
+
+
+def _check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
+    before = _chapters(left, alignment.source_zero_s)
+    after = _chapters(right, alignment.output_zero_s)
+    name = "metadata.chapters"
+    if alignment.trimmed:
+        return not_applicable(name, "a part was asked for")
+    if before and alignment.output_is_ts:
+        return not_applicable(name, "a transport stream has no place for chapters")
+    same = len(before) == len(after) and all(
+        a[1] == b[1] and (abs(a[0] - b[0]) <= CHAPTER_S or _clipped(a[0], alignment))
+        for a, b in zip(before, after, strict=True)
+    )
+    texts = ["; ".join(f"{float(start):.3f} s {title}" for start, title in chapters) for chapters in (before, after)]
+    return check(name, *texts, passed=same)
+
+
+def _clipped(start_s: Fraction, alignment: Alignment) -> bool:
+    """Tell whether a chapter would begin before the output does; it then begins with it."""
+    return start_s + alignment.output_zero_s < 0
+
+
+def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fraction, str]]:
+    return [
+        (chapter["start"] * Fraction(chapter["time_base"] or 1) - zero_s, chapter["metadata"].get("title", ""))
+        for chapter in container.chapters()
+    ]
+
+
+def _check_covers(left: InputContainer, right: InputContainer) -> Check:
+    before, after = (_cover_digests(container) for container in (left, right))
+    return check("metadata.cover", before, after)
+
+
+def _cover_digests(container: InputContainer) -> list[str]:
+    return [hashlib.sha256(bytes(packet)).hexdigest()[:16] for packet in only(container, *covers(container))]
+
+
+def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
+    name = "metadata.tags"
+    if alignment.output_is_ts:
+        return not_applicable(name, "a transport stream has no place for tags")
+    keep: Callable[[str], bool] = _MP4_TAGS.__contains__ if alignment.output_is_isobmff else lambda _: True
+    before = {key: value for key, value in _tags(left.metadata).items() if keep(key)}
+    after = _tags(right.metadata)
+    lost = sorted(key for key, value in before.items() if after.get(key) != value)
+    return check(name, f"{len(before)} tags", f"lost or changed: {', '.join(lost) or 'none'}", passed=not lost)
+
+
+def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
+    tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
+    # FFmpeg reads an mp4 tag that names its language twice: as "location", and as "location-eng".
+    return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}
+
+
+def _check_attachments(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
+    before, after = (_attachments(container) for container in (left, right))
+    if before and not alignment.output_is_matroska:
+        return not_applicable("metadata.attachments", "only Matroska holds attachments")
+    return check("metadata.attachments", before, after)
+
+
+def _attachments(container: InputContainer) -> list[tuple[str, str, str]]:
+    return [
+        (stream.name or "", stream.mimetype or "", hashlib.sha256(stream.data or b"").hexdigest()[:16])
+        for stream in container.streams.attachments
+    ]

@@ -1,0 +1,294 @@
+"""Comparing pictures: how alike an output frame is to its source frame, and whether it is *that* frame at all.
+
+Two questions, two scales. Likeness (PSNR, SSIM) is measured on full pictures by FFmpeg's own filters, in the output's
+size and format. Identity is decided on luma averaged down to at most 320 samples a line, where coding noise cancels
+and what is left is what the picture shows: an output frame must not resemble a neighbour of its source frame clearly
+more than its own source frame. docs/verify.md tells how the thresholds were chosen.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from statistics import fmean, median
+from typing import cast
+
+import av.filter
+import numpy as np
+from av.filter.context import FilterContext
+from av.video.format import VideoFormat
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from numpy.typing import NDArray
+
+from .verdict import Check, PictureNumbers, check
+
+__all__ = ["PictureComparison"]
+
+IDENTICAL_DB = 100.0
+"""What stands for an infinite PSNR."""
+NEIGHBOURS = 3
+"""How many frames to either side an output frame is held against."""
+MOVED = 16.0
+"""Mean squared difference (8-bit steps) from which a tile counts as changed between two source frames."""
+CLEARLY = 0.4
+"""A neighbour matches clearly better when its squared error is below this part of the own frame's."""
+FAITHFULLY = 1 / 6
+"""And when that error is below this part of what lies between the two source frames: an encoder that skips small
+changes leaves pictures behind that resemble a neighbour a little more, but neither of the two well."""
+FOREIGN_DB = 18.0
+"""Below this likeness of the averaged luma, an output frame shows something else."""
+OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
+"""A frame this unlike, and this far below the track's median, is damaged."""
+_COARSE_WIDTH = 320
+_TILE = 8
+_WORST = 5
+
+_Plane = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class _Likeness:
+    """FFmpeg's psnr and ssim filters for one picture format."""
+
+    graph: av.filter.Graph
+    reference: FilterContext
+    output: FilterContext
+    sink: FilterContext
+
+    @classmethod
+    def of(cls, width: int, height: int, pix_fmt: str) -> "_Likeness":
+        graph = av.filter.Graph()
+        graph.threads = 1
+        reference, output = (_buffer(graph, width, height, pix_fmt) for _ in range(2))
+        split, psnr, ssim, sink = (graph.add(name) for name in ("split", "psnr", "ssim", "buffersink"))
+        reference.link_to(split)
+        output.link_to(psnr, 0, 0)
+        split.link_to(psnr, 0, 1)
+        psnr.link_to(ssim, 0, 0)
+        split.link_to(ssim, 1, 1)
+        ssim.link_to(sink)
+        graph.configure()
+        return cls(graph, reference, output, sink)
+
+    def measure(self, reference: VideoFrame, output: VideoFrame) -> dict[str, float]:
+        self.reference.push(reference)
+        self.output.push(output)
+        measured = cast("VideoFrame", self.sink.pull())
+        return {key: float(value) for key, value in measured.metadata.items() if key.startswith("lavfi.")}
+
+
+@dataclass(slots=True)
+class _Coarse:
+    """Luma of one picture format, averaged down."""
+
+    graph: av.filter.Graph
+    source: FilterContext
+    sink: FilterContext
+
+    @classmethod
+    def of(cls, width: int, height: int, pix_fmt: str) -> "_Coarse":
+        graph = av.filter.Graph()
+        graph.threads = 1
+        factor = max(2, math.ceil(width / _COARSE_WIDTH))
+        size = f"{max(1, width // factor)}:{max(1, height // factor)}:flags=area"
+        source, sink = _buffer(graph, width, height, pix_fmt), graph.add("buffersink")
+        luma = graph.add("extractplanes", "y")
+        graph.link_nodes(source, luma, graph.add("scale", size), graph.add("format", "gray16le"), sink)
+        graph.configure()
+        return cls(graph, source, sink)
+
+    def average(self, frame: VideoFrame) -> _Plane:
+        self.source.push(frame)
+        averaged = cast("VideoFrame", self.sink.pull())
+        return averaged.to_ndarray().astype(np.float32) / np.float32(257)
+
+
+def _buffer(graph: av.filter.Graph, width: int, height: int, pix_fmt: str) -> FilterContext:
+    return graph.add("buffer", video_size=f"{width}x{height}", pix_fmt=pix_fmt, time_base="1/1", pixel_aspect="1/1")
+
+
+@cache
+def comparable_format(pix_fmt: str) -> str:
+    """Return the planar YUV format, without alpha, in which pictures of ``pix_fmt`` are compared."""
+    luma_only = pix_fmt.startswith("gray")
+    described = VideoFormat(pix_fmt)
+    bits = max(component.bits for component in described.components)
+    depth = "" if bits <= 8 else "10le" if bits <= 10 else "12le"  # noqa: PLR2004 - the depths FFmpeg compares in
+    if described.is_rgb or described.has_palette or luma_only or len(described.components) < 3:  # noqa: PLR2004
+        return f"yuv444p{depth}"
+    chroma = (described.chroma_width(16), described.chroma_height(16))
+    sampling = {(8, 8): "420", (8, 16): "422", (4, 16): "411", (16, 8): "440"}.get(chroma, "444")
+    return f"yuv{sampling}p{depth}"
+
+
+@dataclass(slots=True)
+class _Held:
+    """One frame number: its source and output pictures, averaged down."""
+
+    number: int
+    source: _Plane
+    output: _Plane
+
+
+@dataclass(slots=True)
+class PictureComparison:
+    """Compares frame after frame, in presentation order; ``add`` each pair once, then ask for numbers and checks."""
+
+    psnr_y_db: list[float] = field(default_factory=list)
+    psnr_u_db: list[float] = field(default_factory=list)
+    psnr_v_db: list[float] = field(default_factory=list)
+    ssim_y: list[float] = field(default_factory=list)
+    coarse_db: list[float] = field(default_factory=list)
+    misplaced: list[tuple[int, int]] = field(default_factory=list)
+    """(frame, the frame whose source picture it shows)."""
+    _number: int = 0
+    _held: deque[_Held] = field(default_factory=deque)
+    _likeness: dict[tuple[int, int, str], _Likeness] = field(default_factory=dict)
+    _coarse: dict[tuple[int, int, str], _Coarse] = field(default_factory=dict)
+    _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
+    _to_comparable: VideoReformatter = field(default_factory=VideoReformatter)
+
+    def add(self, source: VideoFrame, output: VideoFrame) -> None:
+        """Compare the next source frame with the next output frame. Both frames are used up."""
+        pix_fmt = comparable_format(output.format.name)
+        size = (output.width, output.height)
+        shown = _conform(self._to_comparable, output, output, pix_fmt)
+        wanted = _conform(self._to_reference, source, output, pix_fmt)
+        for frame in (shown, wanted):
+            frame.pts, frame.time_base = self._number, Fraction(1)
+        self._measure(wanted, shown, (*size, pix_fmt))
+        self._place(wanted, shown, (*size, pix_fmt))
+        self._number += 1
+
+    def finish(self) -> None:
+        """Judge the last frames; nothing may be added after it."""
+        held = list(self._held)
+        for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
+            self._judge(held, place)
+
+    def _measure(self, wanted: VideoFrame, shown: VideoFrame, kind: tuple[int, int, str]) -> None:
+        if kind not in self._likeness:
+            self._likeness[kind] = _Likeness.of(*kind)
+        found = self._likeness[kind].measure(wanted, shown)
+        for values, key in ((self.psnr_y_db, "y"), (self.psnr_u_db, "u"), (self.psnr_v_db, "v")):
+            values.append(min(IDENTICAL_DB, found[f"lavfi.psnr.psnr.{key}"]))
+        self.ssim_y.append(found["lavfi.ssim.Y"])
+
+    def _place(self, wanted: VideoFrame, shown: VideoFrame, kind: tuple[int, int, str]) -> None:
+        if kind not in self._coarse:
+            self._coarse[kind] = _Coarse.of(*kind)
+        coarse = self._coarse[kind]
+        held = _Held(self._number, coarse.average(wanted), coarse.average(shown))
+        self.coarse_db.append(_psnr_db(float(np.mean((held.source - held.output) ** 2))))
+        self._held.append(held)
+        if len(self._held) > 2 * NEIGHBOURS + 1:
+            self._held.popleft()
+        place = len(self._held) - 1 - NEIGHBOURS
+        if place >= 0:
+            self._judge(list(self._held), place)
+
+    def _judge(self, held: list[_Held], place: int) -> None:
+        """Decide whether the output frame at ``place`` shows another source frame than its own."""
+        own = held[place]
+        near = [
+            other
+            for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
+            if other is not own and _fits(other, own)
+        ]
+        mine = _tile_errors(own.output, own.source)
+        best, best_ratio = own.number, CLEARLY
+        for other in near:
+            apart = _tile_errors(other.source, own.source)
+            theirs = _tile_errors(own.output, other.source)
+            moved = apart >= MOVED
+            # Over the whole picture too: an encoder that skips a few tiles leaves a neighbour's there, and only there.
+            if not (moved.any() and _resembles(theirs, mine, apart)):
+                continue
+            ratio = _ratio(theirs[moved], mine[moved])
+            if ratio < best_ratio and _resembles(theirs[moved], mine[moved], apart[moved]):
+                best, best_ratio = other.number, ratio
+        if best != own.number:
+            self.misplaced.append((own.number, best))
+
+    def numbers(self) -> PictureNumbers | None:
+        """Return the likeness of the whole track, None when nothing was compared."""
+        if not self.psnr_y_db:
+            return None
+        worst = sorted(range(len(self.psnr_y_db)), key=self.psnr_y_db.__getitem__)[:_WORST]
+        return PictureNumbers(
+            psnr_y_mean_db=fmean(self.psnr_y_db),
+            psnr_y_min_db=min(self.psnr_y_db),
+            psnr_u_mean_db=fmean(self.psnr_u_db),
+            psnr_v_mean_db=fmean(self.psnr_v_db),
+            ssim_y_mean=fmean(self.ssim_y),
+            ssim_y_min=min(self.ssim_y),
+            worst_frames=tuple((n, self.psnr_y_db[n], self.ssim_y[n]) for n in worst),
+        )
+
+    def checks(self) -> list[Check]:
+        """Return the checks of order and likeness."""
+        shown = ", ".join(f"frame {n} shows {m}" for n, m in self.misplaced[:8]) or "every frame its own"
+        foreign = self._foreign()
+        unlike = ", ".join(f"frame {n} ({self.coarse_db[n]:.1f} dB)" for n in foreign[:8]) or "none"
+        return [
+            check("pictures.order", "every frame its own", shown, passed=not self.misplaced),
+            check("pictures.alike", "none", unlike, passed=not foreign, detail="frames that show something else"),
+        ]
+
+    def _foreign(self) -> list[int]:
+        if not self.coarse_db:
+            return []
+        outlier = min(OUTLIER_DB, median(self.coarse_db) - OUTLIER_BELOW_MEDIAN_DB)
+        return [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
+
+
+def _ratio(theirs: _Plane, mine: _Plane) -> float:
+    return float(theirs.sum()) / max(float(mine.sum()), 1e-9)
+
+
+def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
+    """Tell whether a picture matches a neighbour clearly better than its own source, and matches it well."""
+    return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
+
+
+def _fits(other: _Held, own: _Held) -> bool:
+    """Tell whether two frames were averaged down alike; they are not where the output changes its size."""
+    return other.source.shape == own.output.shape and own.source.shape == own.output.shape
+
+
+_MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+
+
+def _conform(reformatter: VideoReformatter, frame: VideoFrame, output: VideoFrame, pix_fmt: str) -> VideoFrame:
+    """Return the frame in the output's size and range, and in the format to compare in."""
+    size, colour_range = (output.width, output.height), int(output.color_range)
+    rgb = frame.format.is_rgb or frame.format.has_palette
+    given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
+    if (frame.width, frame.height) == size and frame.format.name == pix_fmt and given == (colour_range or given):
+        return frame
+    return reformatter.reformat(
+        frame,
+        *size,
+        format=pix_fmt,
+        interpolation=Interpolation.BICUBIC,
+        src_color_range=given or None,
+        dst_color_range=colour_range or given or None,
+        # RGB becomes YUV by the matrix that the output states; YUV keeps its own.
+        dst_colorspace=_MATRICES.get(int(output.colorspace)) if rgb else None,
+    )
+
+
+def _tile_errors(first: _Plane, second: _Plane) -> _Plane:
+    """Return the mean squared difference in every tile of ``_TILE`` x ``_TILE`` samples."""
+    squared = (first - second) ** 2
+    height, width = squared.shape
+    rows, columns = np.arange(0, height, _TILE), np.arange(0, width, _TILE)
+    sums = np.add.reduceat(np.add.reduceat(squared, rows, axis=0), columns, axis=1)
+    counts = np.outer(np.diff([*rows, height]), np.diff([*columns, width]))
+    return cast("_Plane", (sums / counts).astype(np.float32))
+
+
+def _psnr_db(mean_squared: float) -> float:
+    return IDENTICAL_DB if mean_squared == 0 else min(IDENTICAL_DB, 10 * math.log10(255**2 / mean_squared))

@@ -1,0 +1,372 @@
+"""The truth: what one sequential decode of a video track gives, and when each of its pictures is to be shown.
+
+This is the reference that ``verify`` holds an output against. It shares no code with the machinery that cuts, decodes
+and joins segments: the rules of docs/timeline.md are written here a second time, over whole lists instead of streams,
+so that a mistake in one of the two shows as a difference.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import groupby, pairwise
+from math import ceil
+from typing import cast
+
+import av
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ...actors.decode.describe import nominal_frame_rate
+from ...actors.decode.picture_memory import begin_black
+from ...actors.media.opening import open_source
+from ...errors import NoVideoTrack
+
+__all__ = [
+    "WINDOW_FRAMES",
+    "FrameStamp",
+    "Nominal",
+    "PacketStamp",
+    "SequentialDecode",
+    "Timeline",
+    "divisor_of",
+    "in_known_order",
+    "in_presentation_order",
+    "mend",
+    "open_track",
+    "read_timeline",
+]
+
+RESET_S = 1
+"""A decoding clock that steps back by more than this was reset; smaller steps are disorder, and left alone."""
+
+LEAP_S = 6 * 3600
+"""One that leaps ahead by more than this was reset too, and FFmpeg took it for a clock that ran through its 33 bits."""
+
+WINDOW_FRAMES = 16
+"""Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
+
+
+DENOMINATOR_MAX = 10**9
+"""The finest tick that the source's may be divided into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """The nominal duration of a frame: ``exact`` in ticks, and ``ticks``, the whole ticks that mending adds."""
+
+    exact: Fraction
+
+    @classmethod
+    def of(cls, frame_rate: Fraction, time_base: Fraction) -> "Nominal":
+        """Return the nominal duration at ``frame_rate`` (frames per second) on a clock of ``time_base`` seconds."""
+        return cls(1 / (frame_rate * time_base))
+
+    @property
+    def ticks(self) -> int:
+        """Whole ticks: rounded half to even, at least 1."""
+        return max(1, round(self.exact))
+
+
+@dataclass(frozen=True, slots=True)
+class PacketStamp:
+    """The timestamps of a packet, in ticks. ``discarded`` packets yield no picture: an edit list leaves them out."""
+
+    pts: int | None
+    dts: int | None
+    discarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStamp:
+    """What the decoder said of a frame: its PTS in ticks, and the clock offset of the packet it came from (R1)."""
+
+    pts: int | None
+    offset: int = 0
+
+    @property
+    def time(self) -> int | None:
+        """The PTS on the mended clock, None where the frame has none."""
+        return None if self.pts is None else self.pts + self.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """When every frame of a track is to be shown.
+
+    Frames are named by their place in the decoder's output; ``order`` lists them as they are presented and ``times``
+    gives the mended time of each, in that order, strictly increasing, in the source's ticks divided by ``divisor``.
+    The counts say how often each rule had to act: clock resets, frames without a PTS, frames that came after a later
+    one, frames that repeat a time.
+    """
+
+    order: tuple[int, ...]
+    times: tuple[int, ...]
+    divisor: int = 1
+    resets: int = 0
+    missing: int = 0
+    disordered: int = 0
+    repeated: int = 0
+
+
+class ResetClock:
+    """Rule R1 while packets go by: tells the offset that undoes every reset of the decoding clock so far."""
+
+    def __init__(self, nominal: Nominal, time_base: Fraction) -> None:
+        self._step_ticks = nominal.ticks
+        self._back_ticks = int(RESET_S / time_base)
+        self._ahead_ticks = int(LEAP_S / time_base)
+        self._previous: int | None = None
+        self.offset = 0
+        self.resets = 0
+
+    def advance(self, packet: PacketStamp) -> int:
+        """Take the next packet in demux order and return the offset, in ticks, of its timestamps."""
+        # A packet without a DTS says nothing about the decoding clock: its PTS runs ahead of it by the reorder delay,
+        # which at a low frame rate is many seconds (Matroska leaves the first DTSs of a track out).
+        if packet.discarded or packet.dts is None:
+            return self.offset
+        if self._previous is not None and not -self._back_ticks <= packet.dts - self._previous <= self._ahead_ticks:
+            self.offset += self._previous + self._step_ticks - packet.dts
+            self.resets += 1
+        self._previous = packet.dts
+        return self.offset
+
+
+def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
+    """Return by what the source's tick is divided, so that no time that is some frame's own has to move: part of R4.
+
+    ``times`` are those of the presented packets, mended by R1. Frames that share one need as many ticks as they are,
+    up to the next time; a divided tick's denominator is 10^9 at most.
+    """
+    groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
+    wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
+    finest = DENOMINATOR_MAX // time_base.denominator
+    return max(1, min(ceil(max(wanted, default=1)), finest))
+
+
+def mend(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
+    """Return when each of a track's frames is to be shown: rules R2, R3 and R4 over the decoder's whole output.
+
+    Stamps and ``nominal`` are in the source's ticks, the result's times in ticks divided by ``divisor``. ``resets`` is
+    only carried into the result.
+    """
+    nominal = Nominal(nominal.exact * divisor)
+    filled = _filled([None if frame.time is None else frame.time * divisor for frame in frames], nominal)
+    order = sorted(range(len(filled)), key=filled.__getitem__)
+    return Timeline(
+        order=tuple(order),
+        times=tuple(_spread([filled[frame] for frame in order], nominal)),
+        divisor=divisor,
+        resets=resets,
+        missing=sum(frame.pts is None for frame in frames),
+        disordered=_disordered(filled),
+        repeated=len(filled) - len(set(filled)),
+    )
+
+
+def _filled(times: Sequence[int | None], nominal: Nominal) -> list[int]:
+    """R2: a frame without a time follows the one before it; the first ones lead up to the first known one."""
+    first_known = next(((place, time) for place, time in enumerate(times) if time is not None), None)
+    if first_known is None:
+        return [round(place * nominal.exact) for place in range(len(times))]
+    first, anchor = first_known
+    filled = [anchor - (first - place) * nominal.ticks for place in range(first)]
+    for time in times[first:]:
+        filled.append(filled[-1] + nominal.ticks if time is None else time)
+    return filled
+
+
+def _disordered(times: Sequence[int]) -> int:
+    latest, count = None, 0
+    for time in times:
+        if latest is not None and time < latest:
+            count += 1
+        latest = time if latest is None else max(latest, time)
+    return count
+
+
+def _spread(times: Sequence[int], nominal: Nominal) -> list[int]:
+    """R4, over sorted times: frames that share a time are spread up to the next one, and no two stay equal."""
+    groups = [(time, len(list(same))) for time, same in groupby(times)]
+    starts = [time for time, _ in groups]
+    followings: list[int | None] = [*starts[1:], None]
+    step_ticks = max(1, int(nominal.exact))
+    settled: list[int] = []
+    for (time, count), following in zip(groups, followings, strict=False):
+        for place in range(count):
+            if following is not None and following - time >= count:
+                ticks = time + place * (following - time) // count
+            else:
+                ticks = time + place * step_ticks
+            settled.append(max(ticks, settled[-1] + 1) if settled else ticks)
+    return settled
+
+
+@dataclass(slots=True)
+class SequentialDecode:
+    """One sequential decode of a video track: iterate it once for the frames, in the decoder's output order.
+
+    ``stamps`` grows as frames come out and ``damaged_packets`` counts the packets whose decoding failed (their
+    errors are skipped). Both are final, and ``timeline`` may be asked for, when the iteration has ended.
+    """
+
+    container: InputContainer
+    stream: VideoStream
+    nominal: Nominal
+    stamps: list[FrameStamp] = field(default_factory=list)
+    packet_times: list[int] = field(default_factory=list)
+    packets: int = 0
+    damaged_packets: int = 0
+    resets: int = 0
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds in a tick of the source."""
+        return Fraction(self.stream.time_base or 1)
+
+    def __iter__(self) -> Iterator[VideoFrame]:
+        clock = ResetClock(self.nominal, self.time_base)
+        for packet in self._packets():
+            offset = clock.advance(_stamp(packet)) if packet.size else clock.offset
+            if packet.size and packet.pts is not None and not packet.is_discard:
+                self.packet_times.append(packet.pts + offset)
+            self.resets = clock.resets
+            self.packets += packet.size > 0
+            # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
+            packet.opaque = [offset]
+            yield from self._stamped(self._decoded(packet), offset)
+
+    def _packets(self) -> "Iterator[Packet[VideoStream]]":
+        try:
+            # PyAV ends with an error where FFmpeg has found tracks that were not there when the source was opened.
+            with suppress(IndexError):
+                yield from self.container.demux(self.stream)
+        except av.error.FFmpegError:
+            # What cannot be read ends the track, as the end of the file does: the decoder is flushed all the same.
+            self.damaged_packets += 1
+            last = cast("Packet[VideoStream]", Packet(0))
+            last.stream = self.stream
+            yield last
+
+    def _decoded(self, packet: "Packet[VideoStream]") -> list[VideoFrame]:
+        try:
+            return list(packet.decode())
+        except av.error.FFmpegError:
+            self.damaged_packets += 1
+            return []
+
+    def _stamped(self, frames: list[VideoFrame], offset: int) -> Iterator[VideoFrame]:
+        for frame in frames:
+            origin = frame.opaque
+            self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
+            yield frame
+
+    def timeline(self) -> Timeline:
+        """Return the mended timeline of the frames decoded so far."""
+        divisor = divisor_of(self.packet_times, self.time_base)
+        return mend(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
+
+
+def _stamp(packet: "Packet[VideoStream]") -> PacketStamp:
+    return PacketStamp(packet.pts, packet.dts, packet.is_discard)
+
+
+@contextmanager
+def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
+    """Open ``source`` (path or URL) to decode its video track number ``video_track`` from start to end in one thread.
+
+    Raises:
+        InputError: the source cannot be opened or read.
+        NoVideoTrack: it has no such track, or no decoder for it.
+    """
+    with open_source(source) as container:
+        stream = _video_stream(container, source, video_track)
+        for other in container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
+        # The thread count changes what a damaged stream decodes to.
+        stream.codec_context.thread_count = 1
+        stream.codec_context.copy_opaque = True
+        # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
+        begin_black(stream.codec_context)
+        rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
+        yield SequentialDecode(container, stream, Nominal.of(rate, Fraction(stream.time_base or 1)))
+
+
+def _video_stream(container: InputContainer, source: str, video_track: int) -> VideoStream:
+    tracks = [stream for stream in container.streams.video if not _is_cover(stream)]
+    if video_track >= len(tracks):
+        message = f"{source} has no video track {video_track}; it has {len(tracks)}"
+        raise NoVideoTrack(message, "Name a file and a track that have pictures; tracks count from 0.")
+    stream = tracks[video_track]
+    context: object = stream.codec_context
+    if context is None:  # PyAV has no type for a stream FFmpeg knows no decoder for
+        message = f"video track {video_track} of {source} is in a format FFmpeg cannot decode"
+        raise NoVideoTrack(message, "Name another track.")
+    return stream
+
+
+def _is_cover(stream: VideoStream) -> bool:
+    return bool(int(stream.disposition) & int(av.stream.Disposition.attached_pic))
+
+
+def read_timeline(source: str, video_track: int = 0) -> Timeline:
+    """Decode a track once, keeping no picture, and return when each frame is to be shown.
+
+    Raises:
+        InputError: the source cannot be opened or read.
+        NoVideoTrack: it has no such track.
+    """
+    with open_track(source, video_track) as decode:
+        for _ in decode:
+            pass
+        return decode.timeline()
+
+
+def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
+    """Yield a track's frames as they are presented, sorted within a window of ``WINDOW_FRAMES``, while it is decoded.
+
+    Each comes with its place in the decoder's output. A track so disordered that the window is too small, or whose
+    first times are missing, may come out in another order than ``timeline().order``: compare the two at the end, and
+    read the track again with ``in_known_order`` if they differ.
+    """
+    waiting: list[tuple[int, int, VideoFrame]] = []
+    latest: int | None = None
+    for place, frame in enumerate(decode):
+        time = decode.stamps[place].time
+        if time is None:
+            time = None if latest is None else latest + decode.nominal.ticks
+        latest = time
+        # Frames before the first known time stay first, in the decoder's order.
+        heapq.heappush(waiting, (_BEFORE_ALL if time is None else time, place, frame))
+        if len(waiting) > WINDOW_FRAMES:
+            yield heapq.heappop(waiting)[1:]
+    while waiting:
+        yield heapq.heappop(waiting)[1:]
+
+
+_BEFORE_ALL = -(1 << 80)
+
+
+def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
+    """Yield the frames named in ``order`` (places in the decoder's output), in that order, dropping all others.
+
+    It holds as many pictures as the track is disordered, and stops decoding once the last one is out.
+    """
+    rank = {place: position for position, place in enumerate(order)}
+    waiting: dict[int, VideoFrame] = {}
+    position = 0
+    for place, frame in enumerate(decode):
+        if place in rank:
+            waiting[place] = frame
+        while position < len(order) and order[position] in waiting:
+            yield order[position], waiting.pop(order[position])
+            position += 1
+        if position == len(order):
+            return

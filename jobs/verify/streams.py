@@ -1,0 +1,108 @@
+"""What the checks beside the pictures share: how the two files' clocks lie, and what the tracks in a file are."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from av.stream import Discard, Disposition, Stream
+from av.subtitles.stream import SubtitleStream
+from av.video.stream import VideoStream
+
+from ...actors.media.demuxing import demux
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.packet import Packet
+
+__all__ = ["Alignment", "audio_tracks", "covers", "data_tracks", "only", "subtitle_tracks", "video_tracks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How the clocks of the two files lie, and which part of the source is in the output.
+
+    The zeros are the presentation times, in seconds of each container's own clock, of the first frame compared.
+    ``tracks`` are the audio tracks to be carried, None for all. ``muxer`` is the output's demuxer, by FFmpeg's name.
+    """
+
+    source_zero_s: Fraction
+    output_zero_s: Fraction
+    tracks: tuple[int, ...] | None
+    trimmed: bool
+    muxer: str
+    dropped: frozenset[int] = frozenset()
+    """The source's streams that the report says are not in the output: the others are its tracks, in order."""
+
+    @property
+    def output_is_isobmff(self) -> bool:
+        """Whether the output is mp4 or mov."""
+        return "mp4" in self.muxer.split(",")
+
+    @property
+    def output_is_matroska(self) -> bool:
+        """Whether the output is Matroska or WebM."""
+        return "matroska" in self.muxer.split(",")
+
+    @property
+    def output_is_ts(self) -> bool:
+        """Whether the output is an MPEG transport stream."""
+        return self.muxer == "mpegts"
+
+    @property
+    def output_holds_tracks(self) -> bool:
+        """Whether the output can hold anything beside one video track."""
+        return self.output_is_isobmff or self.output_is_matroska or self.output_is_ts
+
+
+def is_decodable(stream: Stream) -> bool:
+    """Tell whether FFmpeg knows what is in the stream; PyAV has no codec context for one it does not."""
+    context: object = stream.codec_context
+    return context is not None
+
+
+def audio_tracks(container: InputContainer) -> list[AudioStream]:
+    """Return the audio tracks whose codec is known."""
+    return [stream for stream in container.streams.audio if is_decodable(stream)]
+
+
+def subtitle_tracks(container: InputContainer) -> list[SubtitleStream]:
+    """Return the subtitle tracks whose codec is known."""
+    return [stream for stream in container.streams.subtitles if is_decodable(stream)]
+
+
+def video_tracks(container: InputContainer) -> list[VideoStream]:
+    """Return the video tracks; cover art is none."""
+    return [stream for stream in container.streams.video if not int(stream.disposition) & Disposition.attached_pic]
+
+
+def covers(container: InputContainer) -> list[VideoStream]:
+    """Return the tracks that are cover art."""
+    return [stream for stream in container.streams.video if int(stream.disposition) & Disposition.attached_pic]
+
+
+def data_tracks(container: InputContainer) -> list[Stream]:
+    """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
+    chapters = bool(container.chapters())
+    return [
+        stream for stream in container.streams.data if not (_is_timecode(stream) or (chapters and _is_text(stream)))
+    ]
+
+
+def _is_timecode(stream: Stream) -> bool:
+    return "timecode" in stream.metadata
+
+
+def _is_text(stream: Stream) -> bool:
+    return getattr(stream, "codec_tag", "") == "text" or getattr(stream, "name", None) == "bin_data"
+
+
+def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":
+    """Yield the packets of ``streams`` that have a payload; the others are not even read."""
+    wanted = {stream.index for stream in streams}
+    for stream in container.streams:
+        stream.discard = Discard.default if stream.index in wanted else Discard.all
+    if streams:
+        yield from demux(container, *streams)

@@ -1,0 +1,98 @@
+"""Subtitles: every cue, with its text and its time, whatever form the container keeps it in."""
+
+import re
+import zlib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from av.container import InputContainer
+from av.stream import Stream
+
+from ...actors.media.opening import open_source
+from .streams import Alignment, only, subtitle_tracks
+from .verdict import Check, check, not_applicable
+
+__all__ = ["check_subtitles", "plain_text"]
+
+TIME_S = Fraction(1, 500)
+"""Two roundings to a millisecond, one for each file."""
+
+_TEXT = frozenset({"mov_text", "subrip", "srt", "text", "ass", "ssa", "webvtt"})
+_ASS_FIELDS = 8
+_ASS_TAGS = re.compile(r"\{[^}]*\}")
+_MARKUP = re.compile(r"<[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cue:
+    time_s: Fraction
+    content: str | int
+
+
+def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Check]:
+    """Check that every subtitle track is there, with every cue.
+
+    Raises:
+        InputError: one of the files cannot be read.
+    """
+    with open_source(source) as container:
+        # A cue that is on before anything is seen or heard begins with the output's clock.
+        begin_s = min(Fraction(0), -alignment.output_zero_s)
+        wanted = {
+            index: [replace(cue, time_s=max(cue.time_s, begin_s)) for cue in cues]
+            for index, cues in _read(container, alignment.source_zero_s).items()
+        }
+    if not wanted:
+        return []
+    if not alignment.output_holds_tracks:
+        return [not_applicable("tracks.subtitles", "the container holds one video track")]
+    with open_source(output) as container:
+        found = _read(container, alignment.output_zero_s)
+    checks = [check("tracks.subtitles", len(wanted), len(found))]
+    kept = [(number, cues) for number, (index, cues) in enumerate(wanted.items()) if index not in alignment.dropped]
+    for (number, left), right in zip(kept, found.values(), strict=False):
+        checks.append(_check_cues(f"subtitles.{number}", left, right, trimmed=alignment.trimmed))
+    return checks
+
+
+def _check_cues(name: str, left: list[_Cue], right: list[_Cue], *, trimmed: bool) -> Check:
+    if trimmed:
+        return not_applicable(name, "a part was asked for")
+    wrong = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if not _same(a, b)), None)
+    found = f"{len(right)} cues" + (
+        "" if wrong is None else f", cue {wrong} differs: {left[wrong]} became {right[wrong]}"
+    )
+    return check(name, f"{len(left)} cues", found, passed=wrong is None and len(left) == len(right))
+
+
+def _same(left: _Cue, right: _Cue) -> bool:
+    return left.content == right.content and abs(left.time_s - right.time_s) <= TIME_S
+
+
+def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
+    streams = subtitle_tracks(container)
+    cues: dict[int, list[_Cue]] = {stream.index: [] for stream in streams}
+    for packet in only(container, *streams):
+        content = _content(packet.stream, bytes(packet))
+        if packet.pts is not None and content not in ("", None):
+            time_s = packet.pts * Fraction(packet.time_base or 1) - zero_s
+            cues[packet.stream.index].append(_Cue(time_s, content))
+    return cues
+
+
+def _content(stream: Stream, payload: bytes) -> str | int:
+    codec = stream.codec_context.codec.canonical_name
+    return plain_text(codec, payload) if codec in _TEXT else zlib.crc32(payload)
+
+
+def plain_text(codec: str, payload: bytes) -> str:
+    """Return what a cue says, without styling, so that one format's cue can be held against another's."""
+    if codec == "mov_text":
+        # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
+        payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
+    text = payload.decode("utf-8", "replace")
+    if codec in ("ass", "ssa"):
+        text = text.split(",", _ASS_FIELDS)[-1]
+    text = _MARKUP.sub("", _ASS_TAGS.sub("", text))
+    text = text.replace("\\N", "\n").replace("\\n", "\n").replace("\\h", " ").replace("\r", "")
+    return "\n".join(line.strip() for line in text.strip("\0").splitlines() if line.strip())

@@ -1,0 +1,124 @@
+"""What ``verify`` found: checks, numbers, and a verdict for people and machines."""
+
+from collections.abc import Iterable, Sequence
+
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from ..report.report import Warning_
+
+__all__ = ["Check", "PictureNumbers", "Verdict", "check", "not_applicable", "with_declared"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Check(_Value):
+    """One promise, and whether it held.
+
+    ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning of the
+    transcode's report that names this check: a difference that it announced is no failure.
+    """
+
+    name: str
+    passed: bool | None
+    expected: str = ""
+    found: str = ""
+    detail: str = ""
+    declared: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether this check speaks against the output."""
+        return self.passed is False and self.declared is None
+
+    def line(self) -> str:
+        """Return the check as one line for a person."""
+        mark = {True: "ok      ", False: "FAILED  ", None: "-       "}[self.passed]
+        if self.passed is False and self.declared is not None:
+            mark = "declared"
+        story = [self.detail] if self.detail else []
+        if self.passed is False:
+            story.append(f"expected {self.expected}, found {self.found}")
+        if self.declared is not None:
+            story.append(f"the transcode said: {self.declared}")
+        return f"{mark} {self.name}" + (f": {'; '.join(story)}" if story else "")
+
+
+class PictureNumbers(_Value):
+    """How alike the pictures are. PSNR in dB (100 stands for identical), SSIM from 0 to 1, both of luma."""
+
+    psnr_y_mean_db: float
+    psnr_y_min_db: float
+    psnr_u_mean_db: float | None
+    psnr_v_mean_db: float | None
+    ssim_y_mean: float
+    ssim_y_min: float
+    worst_frames: tuple[tuple[int, float, float], ...]
+    """The frames least alike: (number, PSNR-Y, SSIM-Y), worst first."""
+
+
+class Verdict(_Value):
+    """The whole proof. ``exact`` is the answer; the checks are the reasons."""
+
+    schema_version: int = 1
+    source: str
+    output: str
+    source_frames: int
+    output_frames: int
+    mended: dict[str, int]
+    """How often each rule of the timeline acted on the source: resets, missing, disordered, repeated times."""
+    damaged_packets: int
+    pictures: PictureNumbers | None
+    checks: tuple[Check, ...]
+    wall_s: float
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
+    @property
+    def exact(self) -> bool:
+        """Whether every check that applies passed, or failed as the transcode had declared."""
+        return not any(check.failed for check in self.checks)
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The unexplained checks: those that failed and that no warning names. Each is a loss without a word."""
+        return tuple(check for check in self.checks if check.failed)
+
+    def lines(self) -> tuple[str, ...]:
+        """The verdict for a person, one line per check and a last one with the answer."""
+        return (*(check.line() for check in self.checks), *self._numbers(), self._answer())
+
+    def _numbers(self) -> Iterable[str]:
+        if self.pictures is not None:
+            numbers = self.pictures
+            yield (
+                f"pictures: PSNR-Y mean {numbers.psnr_y_mean_db:.2f} dB, min {numbers.psnr_y_min_db:.2f} dB; "
+                f"SSIM-Y mean {numbers.ssim_y_mean:.4f}, min {numbers.ssim_y_min:.4f}; "
+                f"least alike: {', '.join(f'frame {n} ({p:.2f} dB)' for n, p, _ in numbers.worst_frames[:3])}"
+            )
+
+    def _answer(self) -> str:
+        if self.exact:
+            return f"exact: {self.output_frames} frames, {sum(c.passed is True for c in self.checks)} checks"
+        return f"NOT exact: {', '.join(check.name for check in self.failures)}"
+
+
+def check(name: str, expected: object, found: object, *, passed: bool | None = None, detail: str = "") -> Check:
+    """Return a check of ``found`` against ``expected``: equality, unless ``passed`` already decided."""
+    held = expected == found if passed is None else passed
+    return Check(name=name, passed=held, expected=str(expected), found=str(found), detail=detail)
+
+
+def not_applicable(name: str, reason: str) -> Check:
+    """Return a check that does not apply, for ``reason``."""
+    return Check(name=name, passed=None, detail=reason)
+
+
+def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
+    """Mark the failed checks that one of a report's ``warnings`` names."""
+    return tuple(_declared(one, warnings) if one.passed is False else one for one in checks)
+
+
+def _declared(one: Check, warnings: Sequence[Warning_]) -> Check:
+    named = next((warning for warning in warnings if warning.explains(one.name)), None)
+    return one if named is None else one.model_copy(update={"declared": f"{named.code}: {named.message}"})

@@ -1,0 +1,236 @@
+"""The output's video track as a stream: packets, clocks, presentation times, and access from every keyframe."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from ...actors.media.opening import open_source
+from .reference_decode import open_track
+from .verdict import Check, check, not_applicable
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+
+__all__ = [
+    "OutputPacket",
+    "OutputScan",
+    "check_access",
+    "check_stream",
+    "check_times",
+    "picture_digest",
+    "scan_output",
+    "wanted_digests",
+]
+
+_UNTIMED = frozenset({"h264", "hevc", "vvc", "obu", "m4v", "mpegvideo"})
+_ACCESS_POINTS = 8
+_ACCESS_FRAMES = 3
+_PICTURE_BUFFER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPacket:
+    """A packet of the output's video track; times in ticks."""
+
+    pts: int | None
+    dts: int | None
+    key: bool
+    discarded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputScan:
+    """What demuxing the output's video track shows, without decoding it."""
+
+    muxer: str
+    time_base: Fraction
+    packets: tuple[OutputPacket, ...]
+
+    @property
+    def timed(self) -> bool:
+        """Whether the container states times; raw bitstreams do not."""
+        return not _UNTIMED & set(self.muxer.split(","))
+
+    def access_points(self) -> dict[int, int]:
+        """Return a sample of the keyframes, spread over the track: packet number by the number of the frame shown."""
+        keys = [number for number, packet in enumerate(self.packets) if packet.key]
+        if len(keys) > _ACCESS_POINTS:
+            keys = [keys[round(n * (len(keys) - 1) / (_ACCESS_POINTS - 1))] for n in range(_ACCESS_POINTS)]
+        shown = sorted(p.pts for p in self.packets if p.pts is not None) if self.timed else []
+        return {self._frame_of(key, shown): key for key in keys}
+
+    def _frame_of(self, key: int, shown: Sequence[int]) -> int:
+        pts = self.packets[key].pts
+        return key if not self.timed or pts is None else int(np.searchsorted(shown, pts))
+
+
+def scan_output(output: str) -> OutputScan:
+    """Read every packet of the output's video track.
+
+    Raises:
+        InputError: the output cannot be opened.
+        NoVideoTrack: it has no video.
+    """
+    with open_track(output) as track:
+        packets = tuple(
+            OutputPacket(p.pts, p.dts, p.is_keyframe, p.is_discard)
+            for p in track.container.demux(track.stream)
+            if p.size
+        )
+        return OutputScan(muxer=track.container.format.name, time_base=track.time_base, packets=packets)
+
+
+def check_stream(scan: OutputScan, frames: int) -> list[Check]:
+    """Check the output's packets: decodable from the first, nothing hidden, clocks in order."""
+    hidden = sum(packet.discarded for packet in scan.packets)
+    checks = [
+        check("stream.first-key", expected=True, found=bool(scan.packets) and scan.packets[0].key),
+        check("stream.hidden", 0, hidden, detail="packets that an edit list keeps from being shown"),
+        check(
+            "stream.packets", frames, len(scan.packets), passed=len(scan.packets) >= frames, detail="a packet per frame"
+        ),
+    ]
+    if not scan.timed:
+        return [*checks, not_applicable("stream.clock", "a raw bitstream states no times")]
+    return [*checks, _check_clock(scan.packets)]
+
+
+def _check_clock(packets: Sequence[OutputPacket]) -> Check:
+    # Matroska has no DTS: FFmpeg infers them once the reorder delay is known, and leaves the first ones out.
+    decoding = [packet.dts for packet in packets if packet.dts is not None]
+    backward = sum(later <= earlier for earlier, later in pairwise(decoding))
+    early = sum(p.pts is not None and p.dts is not None and p.pts < p.dts for p in packets)
+    missing = sum(packet.pts is None for packet in packets)
+    found = f"{backward} steps back, {early} with PTS before DTS, {missing} without PTS"
+    return check(
+        "stream.clock", "DTS strictly increasing, PTS at or after it", found, passed=not backward + early + missing
+    )
+
+
+def check_times(
+    expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
+) -> list[Check]:
+    """Check the presentation time of every frame, relative to the first, and that no two are equal or out of order."""
+    if not scan.timed:
+        reason = "a raw bitstream states no times"
+        return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
+    known = [time for time in found if time is not None]
+    stuck = sum(later <= earlier for earlier, later in pairwise(known)) + len(found) - len(known)
+    increasing = check("times.increasing", 0, stuck, detail="frames not after the one before them")
+    return [_check_equal_times(expected, expected_base, known, scan.time_base), increasing]
+
+
+def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: Sequence[int], base: Fraction) -> Check:
+    exact = (expected_base / base).denominator == 1
+    unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
+    by, to = int(expected_base / unit), int(base / unit)
+    # A container with coarser ticks rounds the first frame's time and this one's: together one tick at most.
+    allowed = 0 if exact else to
+    worst, worst_frame, wrong = 0, 0, 0
+    for number, (want, have) in enumerate(zip(expected, found, strict=False)):
+        error = abs((want - expected[0]) * by - (have - found[0]) * to)
+        wrong += error > allowed
+        if error > worst:
+            worst, worst_frame = error, number
+    said = "every time as the source's" if exact else f"every time within a tick of {float(base * 1000):g} ms"
+    passed = wrong == 0 and len(expected) == len(found)
+    return check(
+        "times.equal",
+        said,
+        f"{wrong} frames off, the most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}",
+        passed=passed,
+    )
+
+
+def picture_digest(frame: VideoFrame) -> int:
+    """Return a checksum of the samples of every plane, without the padding of its lines."""
+    value = zlib.crc32(f"{frame.format.name} {frame.width}x{frame.height}".encode())
+    for plane, component in zip(frame.planes, frame.format.components, strict=False):
+        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: plane.height]
+        used = plane.width * ((component.bits + 7) // 8)
+        value = zlib.crc32(lines[:, :used].tobytes(), value)
+    return value
+
+
+def wanted_digests(scan: OutputScan) -> frozenset[int]:
+    """Return the numbers of the frames whose digests ``check_access`` needs from the sequential decode."""
+    ahead = _ACCESS_FRAMES + _reach(scan)
+    return frozenset(frame + step for frame in scan.access_points() for step in range(ahead))
+
+
+def _reach(scan: OutputScan) -> int:
+    """Return how many frames later than counted a keyframe may be shown.
+
+    Without times, pictures that follow a keyframe and are shown before it cannot be told apart; there are no more
+    than a picture buffer holds.
+    """
+    return 0 if scan.timed else _PICTURE_BUFFER
+
+
+def check_access(output: str, scan: OutputScan, digests: Mapping[int, int]) -> Check:
+    """Check that decoding may begin at a keyframe: a fresh decoder gives the pictures the sequential decode gave.
+
+    ``digests`` are those of the sequential decode, by frame number.
+    """
+    points = scan.access_points()
+    broken = [f"frame {frame}" for frame, packet in points.items() if not _opens(output, scan, frame, packet, digests)]
+    detail = f"{len(points)} of {sum(p.key for p in scan.packets)} keyframes tried"
+    found = ", ".join(broken) or "all"
+    return check("access.keyframes", "the same pictures from each keyframe", found, passed=not broken, detail=detail)
+
+
+def _opens(output: str, scan: OutputScan, first_frame: int, packet: int, digests: Mapping[int, int]) -> bool:
+    runs = [
+        [digests[n] for n in range(start, start + _ACCESS_FRAMES) if n in digests]
+        for start in range(first_frame, first_frame + _reach(scan) + 1)
+    ]
+    found = _decode_from(output, scan, packet, len(runs[0]))
+    return found in runs
+
+
+def _decode_from(output: str, scan: OutputScan, number: int, frames: int) -> list[int]:
+    target = scan.packets[number]
+    with open_source(output) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        packets = _from_packet(container, stream, scan, number)
+        digests: list[int] = []
+        try:
+            for packet in packets:
+                for frame in packet.decode():
+                    leading = scan.timed and frame.pts is not None and target.pts is not None and frame.pts < target.pts
+                    if not leading:
+                        digests.append(picture_digest(frame))
+                if len(digests) >= frames:
+                    break
+        except av.error.FFmpegError:
+            return []
+        stream.codec_context.flush_buffers()
+        return digests[:frames]
+
+
+def _from_packet(
+    container: InputContainer, stream: VideoStream, scan: OutputScan, number: int
+) -> "Iterator[Packet[VideoStream]]":
+    """Yield the track's packets from packet ``number`` on: found by seeking where there are times, else by counting."""
+    target = scan.packets[number]
+    if not scan.timed or target.pts is None:
+        for place, packet in enumerate(container.demux(stream)):
+            if place >= number:
+                yield packet
+        return
+    container.seek(min(target.pts, target.pts if target.dts is None else target.dts), stream=stream)
+    reached = False
+    for packet in container.demux(stream):
+        reached = reached or (packet.pts == target.pts and packet.is_keyframe)
+        if reached:
+            yield packet

@@ -1,0 +1,165 @@
+"""Parts of pictures that were never decoded: what they show, and that they are noticed."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from hashlib import shake_128
+from pathlib import Path
+
+import av
+import pytest
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeRange, DecodeTally, decode_range, picture_hash
+from codecfleet.actors.decode.picture_memory import begin_black, is_incomplete
+from codecfleet.jobs.verify.reference_decode import open_track
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+FRAMES = 12
+CUT = 7
+"""The picture of which half is lost."""
+
+CLIPS = {
+    "hevc": Clip(
+        times=constant_times(FRAMES),
+        encoder="libx265",
+        width=200,
+        height=150,
+        options=(("preset", "ultrafast"), ("x265-params", "ctu=16:min-cu-size=8:keyint=1:wpp=0:info=0:log-level=none")),
+    ),
+    "hevc 10-bit": Clip(
+        times=constant_times(FRAMES),
+        encoder="libx265",
+        width=200,
+        height=150,
+        pix_fmt="yuv420p10le",
+        options=(("preset", "ultrafast"), ("x265-params", "ctu=16:min-cu-size=8:keyint=1:wpp=0:info=0:log-level=none")),
+    ),
+    "h264 4:4:4": Clip(
+        times=constant_times(FRAMES),
+        width=200,
+        height=150,
+        pix_fmt="yuv444p",
+        options=(("preset", "ultrafast"), ("x264-params", "keyint=1")),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CLIPS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of keyframes."""
+    return make_clip(tmp_path_factory.mktemp("clip") / "clip.mkv", CLIPS[request.param])
+
+
+@pytest.fixture(scope="module")
+def damaged(whole: Path) -> Path:
+    """The same clip; picture ``CUT`` has the first half of its bytes, the others are noise."""
+    path = whole.with_name("damaged.mkv")
+    with av.open(str(whole)) as source, av.open(str(path), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
+            copy = _halved(packet) if number == CUT else packet
+            copy.stream = stream
+            target.mux(copy)
+    return path
+
+
+def _halved(packet: Packet) -> Packet:
+    payload = bytes(packet)
+    half = Packet(len(payload))
+    noise = shake_128(payload).digest(len(payload))
+    half.update(payload[: len(payload) // 2] + noise[len(payload) // 2 :])
+    half.pts, half.dts, half.duration = packet.pts, packet.dts, packet.duration
+    half.time_base, half.is_keyframe = packet.time_base, packet.is_keyframe
+    return half
+
+
+def pictures(path: Path, held: int) -> Iterator[VideoFrame]:
+    """Decode a clip while so many pictures that it gave are still held."""
+    holding: deque[VideoFrame] = deque()
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        begin_black(stream.codec_context)
+        for frame in container.decode(stream):
+            holding.append(frame)
+            if len(holding) > held:
+                yield holding.popleft()
+        yield from holding
+
+
+def shown(frames: Iterable[VideoFrame]) -> list[bytes]:
+    """Return a hash of what each picture shows."""
+    return [picture_hash(0, frame).digest for frame in frames]
+
+
+def range_of(path: Path) -> DecodeRange:
+    """Return the whole clip."""
+    return DecodeRange(source=str(path), stream_index=0, time_base=Fraction(1, 1000), nominal_ticks=Fraction(40))
+
+
+def test_whole_pictures_are_complete_and_unchanged(whole: Path) -> None:
+    """What is decoded in full shows what it shows in FFmpeg's own memory, and nothing is called damaged."""
+    with av.open(str(whole)) as container:
+        expected = shown(container.decode(video=0))
+    found = list(pictures(whole, FRAMES))
+    assert not any(is_incomplete(frame) for frame in found)
+    assert shown(found) == expected
+
+
+def test_what_a_lost_part_shows_depends_on_the_stream_alone(damaged: Path) -> None:
+    """It is the same however many pictures are held meanwhile, and so whichever buffers a decoder uses again."""
+    runs = [shown(pictures(damaged, held)) for held in (0, 3, FRAMES)]
+    assert runs[1:] == runs[:1] * 2
+
+
+def test_incomplete_pictures_are_named(damaged: Path) -> None:
+    """The picture that lost a part is counted, with its time and its packet, and no other is."""
+    tally = DecodeTally()
+    assert len(list(decode_range(range_of(damaged), tally, SOFTWARE))) == FRAMES
+    assert (tally.corrupt_frames, tally.damaged_ticks) == (1, [CUT * 40])
+    assert tally.first_damaged_packet == CUT
+
+
+def test_the_reference_decode_shows_the_same(damaged: Path) -> None:
+    """``verify`` expects of a lost part what a segment's decoder makes of it."""
+    with open_track(str(damaged)) as track:
+        expected = shown(track)
+    assert shown(frame for _, frame in decode_range(range_of(damaged), DecodeTally(), SOFTWARE)) == expected
+
+
+@pytest.mark.parametrize(("width", "height"), [(7, 5), (8, 8), (17, 9), (321, 241)])
+def test_pictures_of_any_size_can_be_asked(tmp_path: Path, width: int, height: int) -> None:
+    """A picture may be smaller than a block, or no multiple of it."""
+    clip = Clip(times=constant_times(2), width=width, height=height, pix_fmt="yuv444p")
+    assert not any(is_incomplete(frame) for frame in pictures(make_clip(tmp_path / "clip.mkv", clip), 0))
+
+
+@pytest.mark.parametrize("pix_fmt", ["gray", "gray10be", "yuva444p12le", "gbrp", "rgb24", "pal8", "yuyv422"])
+def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> None:
+    """Formats without a plane for brightness begin as zero bytes; what they show is untouched in either case."""
+    path = tmp_path / "raw.nut"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("rawvideo", rate=25)
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, pix_fmt
+        frame = VideoFrame(64, 48, pix_fmt)
+        for plane in frame.planes:
+            plane.update(bytes(range(256)) * (plane.buffer_size // 256) + bytes(plane.buffer_size % 256))
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with av.open(str(path)) as container:
+        expected = [bytes(plane) for plane in next(container.decode(video=0)).planes]
+    (found,) = pictures(path, 0)
+    assert [bytes(plane) for plane in found.planes] == expected
+    assert not is_incomplete(found)
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_pictures_lower_than_a_block_are_whole(tmp_path: Path, height: int) -> None:
+    """A picture without a single row that is compared has no block that was never decoded."""
+    times = constant_times(3)
+    path = make_clip(tmp_path / "low.mov", Clip(times=times, encoder="png", width=64, height=height, pix_fmt="rgb24"))
+    assert [is_incomplete(frame) for frame in pictures(path, held=0)] == [False] * len(times)

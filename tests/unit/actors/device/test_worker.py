@@ -1,0 +1,223 @@
+"""The core of a worker process."""
+
+import gc
+import threading
+import weakref
+from dataclasses import dataclass, field
+
+import pytest
+
+from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.worker import WorkerCore
+from codecfleet.errors import Cancelled, EngineHung, InputDamaged, WorkerLost, WorkError
+from codecfleet.testing import works
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(Work[str]):
+    """Report two frames, wait at a gate, and go on reporting."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, context: WorkContext) -> str:
+        """Stop at the gate."""
+        context.advance(2)
+        self.reached.set()
+        assert self.opened.wait(10)
+        context.advance()
+        return "through"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twice(Work[str]):
+    """Do five frames in vain, and three of them again."""
+
+    def run(self, context: WorkContext) -> str:
+        """Do them."""
+        context.advance(5)
+        context.start_over(0)
+        context.advance(3)
+        return "done"
+
+
+def test_frames_done_in_vain_are_work_and_no_progress() -> None:
+    """What is done again counts once as progress, and twice for the speed, whose count never falls."""
+    context = WorkContext(frames_done=2)
+    context.advance(5)
+    context.start_over(2)
+    context.advance(3)
+    assert (context.frames_done, context.frames_worked) == (5, 10)
+    core = WorkerCore(1)
+    assert core.submit("0", Twice(job="j", label="a")).result(10) == "done"
+    assert core.frames_done == 8
+    core.close()
+
+
+def test_progress_and_result() -> None:
+    """Frames are told while the work runs, and only for its job; afterwards nothing is."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    future = core.submit(0, gate)
+    assert gate.reached.wait(10)
+    assert core.progress("j") == {"a": 2}
+    assert core.progress("other") == {}
+    gate.opened.set()
+    assert future.result(10) == "through"
+    assert core.progress("j") == {}
+    core.close()
+
+
+def test_cancelled_at_work() -> None:
+    """Cancelled work raises Cancelled where it next reports progress."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    future = core.submit(0, gate)
+    assert gate.reached.wait(10)
+    core.cancel(0)
+    gate.opened.set()
+    with pytest.raises(Cancelled):
+        future.result(10)
+    core.close()
+
+
+def test_cancelled_before_it_arrives() -> None:
+    """A cancellation that overtakes its work is remembered, once."""
+    core = WorkerCore(1)
+    core.cancel(7)
+    with pytest.raises(Cancelled):
+        core.submit(7, works.Count(job="j", label="a")).result(10)
+    assert core.submit(8, works.Count(job="j", label="a")).result(10) == 1
+    core.close()
+
+
+def test_a_clients_work_is_cancelled_before_a_thread_is_free() -> None:
+    """What waits for a thread when its client is gone does not begin; what is another client's does."""
+    core, gate = WorkerCore(1), Gate(job="k", label="a")
+    first = core.submit("you:1", gate)
+    assert gate.reached.wait(10)
+    mine = core.submit("me:1", works.Count(job="j", label="a"))
+    yours = core.submit("you:2", works.Count(job="k", label="b"))
+    core.cancel_all("me:")
+    gate.opened.set()
+    assert first.result(10) == "through"
+    with pytest.raises(Cancelled):
+        mine.result(10)
+    assert yours.result(10) == 1
+    assert not core._coming
+    core.close()
+
+
+def test_late_cancellations_do_not_pile_up() -> None:
+    """Cancellations of work that is over are forgotten in the end."""
+    core = WorkerCore(1)
+    for run in range(5000):
+        core.cancel(run)
+    assert len(core._cancelled_early) < 2000
+    core.close()
+
+
+def test_a_label_may_return_while_its_former_run_ends() -> None:
+    """Progress tells of the newer run, and ending the older leaves the newer alone."""
+    core = WorkerCore(2)
+    older, newer = Gate(job="j", label="a"), Gate(job="j", label="a")
+    first, second = core.submit(0, older), core.submit(1, newer)
+    assert older.reached.wait(10)
+    assert newer.reached.wait(10)
+    core.cancel(0)
+    older.opened.set()
+    with pytest.raises(Cancelled):
+        first.result(10)
+    assert core.progress("j") == {"a": 2}
+    newer.opened.set()
+    assert second.result(10) == "through"
+    core.close()
+
+
+def test_errors() -> None:
+    """Our errors pass as they are; foreign ones become WorkError, with the traceback as a note."""
+    core = WorkerCore(1)
+    with pytest.raises(InputDamaged):
+        core.submit(0, works.Fail(job="j", label="a", error=InputDamaged("x"))).result(10)
+    with pytest.raises(WorkError, match="b failed with ZeroDivisionError") as caught:
+        core.submit(1, works.Raise(job="j", label="b", error=ZeroDivisionError)).result(10)
+    assert "works.py" in caught.value.__notes__[0]
+    core.close()
+
+
+def test_work_whose_thread_never_returns_is_given_up() -> None:
+    """Whoever waits hears at once, whoever asks later too, and a thread that comes back after all disturbs nobody."""
+    core, stuck, waiting = WorkerCore(1), Gate(job="j", label="a"), Gate(job="j", label="b")
+    first, second = core.submit("0", stuck), core.submit("1", waiting)
+    assert stuck.reached.wait(10)
+    error = EngineHung("NVDEC: Decode did not return within 60.0 s", "Look at it.")
+    core.give_up(error)
+    core.give_up(EngineHung("another"))
+    third = core.submit("2", works.Count(job="j", label="c"))
+    assert [future.exception(10) for future in (first, second, third)] == [error] * 3
+    stuck.opened.set()
+    core.close()
+    assert not waiting.reached.is_set()
+    assert first.exception(10) is error
+
+
+def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
+    """Cancelling what waits for a thread takes it out of the queue; closing cancels what waits."""
+    core, gate = WorkerCore(1), Gate(job="j", label="a")
+    running = core.submit("0", gate)
+    assert gate.reached.wait(10)
+    left, closed = core.submit("1", Gate(job="j", label="b")), core.submit("2", Gate(job="j", label="c"))
+    assert left.cancel()
+    core.close()
+    assert closed.cancelled()
+    gate.opened.set()
+    with pytest.raises(Cancelled):
+        running.result(10)
+
+
+class Payload:
+    """Something large, as it were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Give(Work[Payload]):
+    """Returns something when it may."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, context: WorkContext) -> Payload:
+        """Return it."""
+        assert self.opened.wait(10)
+        context.advance()
+        return Payload()
+
+
+def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
+    """Nothing in here keeps a segment's payload until the interpreter looks for circles, which may be long after."""
+    gc.disable()
+    try:
+        core, work, after = WorkerCore(1), Give(job="j", label="give"), Give(job="j", label="after")
+        future = core.submit("run", work)
+        work.opened.set()
+        alive = weakref.ref(future.result(10))
+        del future
+        after.opened.set()
+        # The thread that ran it lets go of it when it takes what comes next.
+        core.submit("after", after).result(10)
+        core.close()
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_work_without_a_thread_is_refused_and_never_begins() -> None:
+    """Who cannot have a thread is told so, and no thread that comes later runs that work for nobody."""
+    core = WorkerCore(1)
+    refused = Gate(job="j", label="refused")
+    threading.stack_size(1 << 46)  # more than there is
+    try:
+        failed = core.submit("1", refused)
+    finally:
+        threading.stack_size(0)
+    assert isinstance(failed.exception(0), WorkerLost)
+    assert core.submit("2", works.Count(job="j", label="later", frames=1)).result(10) == 1
+    assert not refused.reached.is_set()
+    core.close()

@@ -1,0 +1,305 @@
+"""Hosts, sessions and networks on fake DLAs that go wrong."""
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
+from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.states import SessionState
+from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.watchdog import TimeLimits
+from codecfleet.actors.dla.inference.network import NetworkSettings, WarmNetworks, read_loadable
+from codecfleet.errors import (
+    CodecfleetError,
+    DeviceLost,
+    EngineFailed,
+    EngineHung,
+    InputNotFound,
+    InputUnreadable,
+    Unsupported,
+)
+from codecfleet.testing.nvidia.fake_cudla import HANG, FakeMachine
+from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
+
+from ..dla_machines import NETWORK, Machine, machine, prepared
+
+__all__ = ["machine"]
+
+
+def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
+    """Opening a host keeps a DLA's errors from CUDA, and never sets the bit that ends the order of streams."""
+    machine.host()
+    assert machine.environment == {EXECUTION_MODE: "2"}
+    given = {EXECUTION_MODE: "3"}
+    isolate_errors(given)
+    assert given == {EXECUTION_MODE: "2"}
+
+
+def test_a_machine_without_dlas_says_so() -> None:
+    """No binding, no library, no device: each its own line, all of them Unsupported, exit code 4."""
+
+    def missing(name: str) -> object:
+        raise ImportError(name)
+
+    class NoLibrary:
+        """What the binding does where libcudla is missing."""
+
+        CudlaError = ValueError
+
+        def device_get_count(self) -> int:
+            message = 'Failure finding "libcudla.so.1"'
+            raise RuntimeError(message)
+
+    for import_module, words in (
+        (missing, "cuda.bindings is not installed"),
+        (lambda _name: NoLibrary(), "there is no libcudla.so.1"),
+        (FakeModules(FakeMachine(dlas=0)).import_module, "libcudla counts none"),
+    ):
+        with pytest.raises(Unsupported, match=words) as caught:
+            require_dlas(import_module)
+        assert caught.value.exit_code == 4
+
+
+def test_a_host_knows_its_machine(machine: Machine) -> None:
+    """Count and version; a DLA that is not there is refused by its number."""
+    host = machine.host()
+    assert (host.count, host.version()) == (3, (1, 2, 1))
+    with pytest.raises(Unsupported, match="no DLA 3: this machine has 3"):
+        host.open(3)
+
+
+def test_the_task_limit_reaches_cudla(machine: Machine) -> None:
+    """A session tells cuDLA how long a task may take when it opens, and again when that changes."""
+    session = machine.host().open(0)
+    assert machine.fake.timeouts_ms == {session.handle: 1000}
+    session.set_task_limit(0.25)
+    assert machine.fake.timeouts_ms == {session.handle: 250}
+
+
+@pytest.fixture
+def machine_without_limits(machine: Machine) -> Machine:
+    """A machine whose libcudla lacks ``cudlaSetTaskTimeoutInMs``, as CUDA for Tegra describes it."""
+
+    class FunctionNotFoundError(RuntimeError):
+        """As the binding raises it."""
+
+    def absent(*_: object) -> None:
+        raise FunctionNotFoundError
+
+    machine.modules.binding.set_task_timeout_in_ms = absent  # type: ignore[method-assign]
+    return machine
+
+
+def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: Machine) -> None:
+    """Without the function a session opens and takes a limit, and what exceeds it still counts as hung."""
+    session = machine_without_limits.host().open(0)
+    session.set_task_limit(2)
+    machine_without_limits.fake.fault("cuStreamSynchronize", 1, HANG)
+    session.submit([prepared(session)])
+    with pytest.raises(EngineHung, match="cuStreamSynchronize did not return within"):
+        session.synchronize()
+
+
+def test_networks_need_no_time_limits_of_cudla(machine_without_limits: Machine) -> None:
+    """A network is loaded and ready where libcudla has no time limits."""
+    networks = WarmNetworks(machine_without_limits.host)
+    with networks.lend(NetworkSettings(loadable=Parcel.of(NETWORK.to_bytes()))) as network:
+        assert network.is_ready
+    networks.close()
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_an_asynchronous_error_condemns_every_session(machine: Machine, *, isolated: bool) -> None:
+    """Found by asking, or told by CUDA: the guilty session raises it, and the whole process is lost for DLAs."""
+    machine.fake.isolated = isolated
+    host = machine.host()
+    one, two = host.open(0), host.open(1)
+    task = prepared(one)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_DATA_MISMATCH)
+    one.submit([task])
+    with pytest.raises(EngineFailed, match="DLA 0: cudlaSubmitTask: the engine's data does not match"):
+        one.synchronize()
+    for lost in (one.synchronize, two.attributes, lambda: host.open(2)):
+        with pytest.raises(DeviceLost, match="data does not match"):
+            lost()
+    host.close()
+    assert {one.state, two.state} == {SessionState.ABANDONED}
+    assert machine.fake.open_handles == 2, "nothing is destroyed under tasks of an unknown state"
+
+
+def test_every_handle_is_asked_for_the_guilty_one(machine: Machine) -> None:
+    """The session whose stream fails is not the one whose task failed: the error names the DLA to blame."""
+    host = machine.host()
+    guilty, innocent = host.open(2), host.open(0)
+    guilty_task, task = prepared(guilty), prepared(innocent)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_ENGINE_TIMEOUT)
+    guilty.submit([guilty_task])
+    innocent.submit([task])
+    with pytest.raises(EngineHung, match=r"DLA 2: .* did not end the task in time"):
+        innocent.synchronize()
+    assert guilty.state is SessionState.FAILED
+
+
+def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
+    """An illegal address in CUDA leaves nothing to rely on."""
+    session = machine.host().open(0)
+    machine.fake.fault("cuMemAlloc", 1, 700)
+    with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
+        session.allocate(16)
+    assert session.state is SessionState.FAILED
+
+
+@pytest.mark.parametrize(
+    "function", ["cudlaSubmitTask", "cuStreamSynchronize", "cudlaTask", "cudlaGetLastError", "cuMemcpyHtoDAsync"]
+)
+def test_a_hang_anywhere_is_noticed(machine: Machine, function: str) -> None:
+    """Whatever never returns, the caller is told; the session is HUNG, and closing it calls nothing."""
+    host = machine.host()
+    session = host.open(1)
+    machine.fake.fault(function, 1, HANG)
+    with pytest.raises(EngineHung, match="DLA 1"):
+        _whole_life(session)
+    assert session.state is SessionState.HUNG
+    calls = len(machine.fake.calls)
+    session.close()
+    host.close()
+    assert session.state is SessionState.ABANDONED
+    assert len(machine.fake.calls) == calls
+
+
+def _whole_life(session: HybridSession) -> None:
+    session.submit([prepared(session)])
+    session.synchronize()
+
+
+def test_closing_tells_of_late_errors(machine: Machine) -> None:
+    """A task that failed unseen is not forgotten by closing its session: the error comes out, nothing is destroyed."""
+    machine.fake.isolated = True
+    session = machine.host().open(0)
+    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
+    session.submit([prepared(session)])
+    with pytest.raises(EngineFailed, match="refused the task's input"):
+        session.close()
+    assert session.state is SessionState.ABANDONED
+    assert machine.fake.open_handles == 1
+
+
+def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
+    """Closing waits for tasks no longer than the watchdog does."""
+    session = machine.host().open(0)
+    session.submit([prepared(session)])
+    machine.fake.fault("cuStreamSynchronize", 1, HANG)
+    with pytest.raises(EngineHung):
+        session.close()
+    assert session.state is SessionState.ABANDONED
+
+
+def test_a_host_ends_things_in_order(machine: Machine) -> None:
+    """Tasks, memory, module, handle, and last the context; twice is once."""
+    host = machine.host()
+    session = host.open(0)
+    session.submit([prepared(session)])
+    host.close()
+    host.close()
+    ends = ("cuStreamSynchronize", "cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice", "cuMemFree")
+    order = [call for call in machine.fake.calls if call in (*ends, "cuDevicePrimaryCtxRelease")]
+    assert list(dict.fromkeys(order)) == [*ends, "cuDevicePrimaryCtxRelease"]
+    assert (machine.fake.open_handles, machine.fake.open_memory) == (0, 0)
+    with pytest.raises(DeviceLost, match="closed"):
+        host.open(0)
+
+
+def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
+    """A session waits for the streams that its tasks are in, its own or others, and for each of them once."""
+    session = machine.host().open(0)
+    task = prepared(session)
+    session.synchronize()
+    machine.fake.streams_waited.clear()
+    session.submit([task], stream=0x77)
+    session.submit([task], stream=0x77)
+    session.synchronize()
+    assert machine.fake.streams_waited == [0x77]
+    session.submit([task])
+    session.close()
+    assert machine.fake.streams_waited == [0x77, session.stream]
+
+
+def test_nothing_piles_up_from_round_to_round(machine: Machine) -> None:
+    """Each round of tasks is waited for as long as the first; what is done is forgotten, and so are closed sessions."""
+    waits: list[float] = []
+
+    def patience(future: Future[Any], seconds: float) -> bool:
+        waits.append(seconds)
+        return machine.fake.patience(future, seconds)
+
+    host = machine.host(Timing(limits=TimeLimits(task_s=2, grace_s=1, call_s=50), clock=lambda: 7.0, patience=patience))
+    session = host.open(0)
+    task = prepared(session)
+    for _ in range(3):
+        session.submit([task, task])
+        session.synchronize()
+    assert [seconds for seconds in waits if seconds != 50] == [5, 5] * 3
+    assert session._in_flight == []
+    session.close()
+    assert host._sessions == []
+
+
+def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Machine) -> None:
+    """The host tells the first error, gives every session up, and keeps the context that handles still need."""
+    host = machine.host()
+    sessions = [host.open(number) for number in range(3)]
+    machine.fake.fault("cudlaDestroyDevice", 2, Status.OS)
+    with pytest.raises(DeviceLost, match="DLA 1: cudlaDestroyDevice: the operating system failed"):
+        host.close()
+    states = [session.state for session in sessions]
+    assert states == [SessionState.CLOSED, SessionState.ABANDONED, SessionState.ABANDONED]
+    assert "cuDevicePrimaryCtxRelease" not in machine.fake.calls
+
+
+@pytest.mark.parametrize("call", ["cudlaCreateDevice", "cudlaMemRegister", "cudlaModuleGetAttributes"])
+def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
+    """Every status but one makes the session FAILED, whichever call returned it."""
+    host = machine.host()
+    machine.fake.fault(call, 1, Status.UMD)
+
+    def life() -> None:
+        prepared(host.open(0))
+
+    with pytest.raises(DeviceLost, match=f"{call}: the DLA runtime failed"):
+        life()
+    assert "DLA runtime failed" in host.failure
+
+
+def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
+    """Missing and empty files are errors of the input, with the file's name."""
+    with pytest.raises(InputNotFound, match=r"nothing\.dla"):
+        read_loadable(str(tmp_path / "nothing.dla"))
+    (tmp_path / "empty.dla").touch()
+    for wrong in (tmp_path / "empty.dla", tmp_path):
+        with pytest.raises(CodecfleetError) as caught:
+            read_loadable(str(wrong))
+        assert isinstance(caught.value, InputUnreadable)
+
+
+def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
+    """Beside an attached GPU that comes first, the Tegra's own gets the context, whose threads block while waiting."""
+    machine.fake.integrated = (False, True)
+    session = machine.host().open(0)
+    assert session.state is SessionState.IDLE
+    assert machine.fake.context_gpus == [1]
+    assert machine.fake.context_flags == {1: BLOCKING_SYNC}
+
+
+def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
+    """A driver before CUDA 11 refuses new flags for a context that is there; any other refusal counts."""
+    machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
+    assert machine.host().open(0).state is SessionState.IDLE
+    machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
+    with pytest.raises(DeviceLost, match="cuDevicePrimaryCtxSetFlags failed with CUDA error 101"):
+        machine.host()

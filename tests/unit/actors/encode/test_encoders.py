@@ -1,0 +1,176 @@
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from codecfleet.actors.encode.pix_fmt import choose_pix_fmt
+from codecfleet.actors.encode.profiles import PRESETS, PROFILES, gop_frames
+from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.media.hdr import mastering_display_from_bytes, mastering_display_to_bytes
+from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from codecfleet.actors.settle.request import encoder_kind, software_request, with_initial_fullness
+from codecfleet.actors.settle.request import settle as settle_request
+from codecfleet.errors import Unsupported, UsageError
+
+PICTURE = VideoFormat(64, 64, "yuv420p", Fraction(25))
+DISPLAY = MasteringDisplay(
+    red=(Fraction(34000, 50000), Fraction(16000, 50000)),
+    green=(Fraction(13250, 50000), Fraction(34500, 50000)),
+    blue=(Fraction(7500, 50000), Fraction(3000, 50000)),
+    white=(Fraction(15635, 50000), Fraction(16450, 50000)),
+    max_luminance=Fraction(1000),
+    min_luminance=Fraction(1, 200),
+)
+
+
+def settle(codec: Codec, **options: object) -> EncoderSettings:
+    """Settle an encoder for small pictures."""
+    picture = options.pop("picture", PICTURE)
+    dolby_vision = options.pop("dolby_vision", False)
+    request = replace(software_request(codec, **options), dolby_vision=dolby_vision)  # type: ignore[arg-type]
+    return settle_request(request, picture, Fraction(1, 25))  # type: ignore[arg-type]
+
+
+def library_parameters(settings: EncoderSettings) -> dict[str, str]:
+    """Return what goes to the encoder library by its own names."""
+    text = next((value for key, value in settings.options if key.endswith("-params")), "")
+    return dict(part.split("=", 1) for part in text.split(":") if "=" in part)
+
+
+def test_the_presets_in_the_docs_are_those_of_the_code(repository: Path) -> None:
+    """docs/encoders.md shows every preset of every encoder as it is."""
+    rows = re.findall(r"^\| (\d) \| (.*) \|$", (repository / "docs" / "encoders.md").read_text(), re.MULTILINE)
+    shown = {int(number): [cell.strip() for cell in cells.split("|")] for number, cells in rows}
+    assert sorted(shown) == list(PRESETS)
+    for number, cells in shown.items():
+        told = [" ".join(f"{key}={value}" for key, value in PROFILES[c].presets[number - 1]) for c in Codec]
+        assert cells == told
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_every_preset_opens(codec: Codec) -> None:
+    """Each preset of each encoder is taken, and is part of the encoder kind."""
+    kinds = {encoder_kind(settle(codec, preset=preset)) for preset in PRESETS}
+    assert len(kinds) == len(PRESETS)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_default_quality_is_the_documented_one(codec: Codec) -> None:
+    """Without a rate, each encoder runs at its own default quality."""
+    assert dict(settle(codec).options)["crf"] == str(PROFILES[codec].default_quality)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_quality_off_the_scale_is_refused(codec: Codec) -> None:
+    """A quality beyond the encoder's own scale is a usage error."""
+    with pytest.raises(UsageError, match="outside"):
+        settle(codec, rate=RateControl(quality=PROFILES[codec].worst_quality + 1))
+
+
+@pytest.mark.parametrize(
+    ("codec", "pair"),
+    [
+        (Codec.H264, ("nonsense", "1")),
+        (Codec.H264, ("x264-params", "nonsense=1")),
+        (Codec.HEVC, ("x265-params", "nonsense=1")),
+        (Codec.AV1, ("svtav1-params", "nonsense=1")),
+        (Codec.VP9, ("nonsense", "1")),
+    ],
+)
+def test_unknown_options_are_refused_by_name(codec: Codec, pair: tuple[str, str]) -> None:
+    """A misspelt option is an error that names it, also inside the library's own parameters."""
+    with pytest.raises(Unsupported, match="nonsense"):
+        settle(codec, options=(pair,))
+
+
+def test_options_of_the_user_override_ours() -> None:
+    """An extra option wins over the preset's; library parameters are merged with ours."""
+    settled = settle(Codec.H264, options=(("preset", "slow"), ("x264-params", "aq-mode=2")))
+    assert dict(settled.options)["preset"] == "slow"
+    assert library_parameters(settled) == {"cpu-independent": "1", "open-gop": "0", "aq-mode": "2"}
+
+
+def test_what_makes_bytes_the_same_everywhere_is_set() -> None:
+    """x264 is independent of the processor, x265 of its threads, SVT-AV1 has one thread when it steers a bitrate."""
+    assert library_parameters(settle(Codec.H264))["cpu-independent"] == "1"
+    assert library_parameters(settle(Codec.HEVC))["frame-threads"] == "1"
+    limited = RateControl(bitrate_bps=100_000, maxrate_bps=100_000, bufsize_bits=100_000)
+    assert library_parameters(settle(Codec.HEVC, rate=limited))["const-vbv"] == "1"
+    assert library_parameters(settle(Codec.AV1, rate=RateControl(bitrate_bps=100_000)))["lp"] == "1"
+
+
+def test_the_initial_fullness_reaches_the_encoder() -> None:
+    """A segment can be told how full its bucket is; an encoder without a bucket is left alone."""
+    limited = settle(Codec.H264, rate=RateControl(bitrate_bps=100_000, maxrate_bps=100_000, bufsize_bits=100_000))
+    assert library_parameters(with_initial_fullness(limited, Fraction(1, 4)))["vbv-init"] == "0.25"
+    free = settle(Codec.H264)
+    assert with_initial_fullness(free, Fraction(1, 4)) == free
+
+
+def test_hdr_values_reach_every_encoder_that_can_state_them() -> None:
+    """HDR10's values go in by value, each library in its own units."""
+    hdr = HdrStatic(DISPLAY, ContentLight(1000, 400))
+    picture = replace(PICTURE, pix_fmt="yuv420p10le", hdr=hdr, colour=Colour(1, 9, 16, 9, 3))
+    integers = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50)"
+    assert library_parameters(settle(Codec.H264, picture=picture))["mastering-display"] == integers
+    assert library_parameters(settle(Codec.HEVC, picture=picture))["master-display"] == integers
+    assert library_parameters(settle(Codec.HEVC, picture=picture))["max-cll"] == "1000,400"
+    reals = "G(0.265,0.69)B(0.15,0.06)R(0.68,0.32)WP(0.3127,0.329)L(1000,0.005)"
+    assert library_parameters(settle(Codec.AV1, picture=picture))["mastering-display"] == reals
+
+
+@pytest.mark.parametrize(
+    ("codec", "wanted", "chosen", "says"),
+    [
+        (Codec.H264, "yuv422p10le", "yuv422p10le", None),
+        (Codec.H264, "yuvj420p", "yuv420p", None),
+        (Codec.H264, "yuv420p12le", "yuv420p10le", "12 bits become 10"),
+        (Codec.HEVC, "yuva444p12le", "yuv444p12le", "alpha is lost"),
+        (Codec.AV1, "yuv444p", "yuv420p", "chroma loses resolution"),
+        (Codec.VP9, "yuv420p10le", "yuv420p", "10 bits become 8"),
+    ],
+)
+def test_the_pixel_format_that_loses_least_is_chosen(codec: Codec, wanted: str, chosen: str, says: str | None) -> None:
+    """The source's format where the encoder has it, else the nearest, with the reason."""
+    found, reason = choose_pix_fmt(codec, wanted, width=64, height=48)
+    assert found == chosen
+    assert (reason is None) if says is None else (reason is not None and says in reason)
+
+
+def test_odd_sizes_keep_every_sample() -> None:
+    """Where a format cannot state an odd size with subsampled chroma, chroma is kept whole."""
+    assert choose_pix_fmt(Codec.H264, "yuv420p", width=161, height=121)[0] == "yuv444p"
+    assert choose_pix_fmt(Codec.VP9, "yuv420p", width=161, height=121) == ("yuv420p", None)
+
+
+def test_an_asked_for_format_has_no_substitute() -> None:
+    """--pix-fmt means that format or none."""
+    with pytest.raises(Unsupported, match="yuv444p"):
+        choose_pix_fmt(Codec.AV1, "yuv444p", width=64, height=48, asked=True)
+
+
+@given(st.fractions(min_value=Fraction(1, 10), max_value=300, max_denominator=1001))
+def test_keyframes_are_never_too_far_or_too_close(frame_rate: Fraction) -> None:
+    """Whatever the rate, a group of pictures has 250 to 600 frames."""
+    assert 250 <= gop_frames(frame_rate) <= 600
+
+
+CHROMATICITY = st.integers(0, 50_000).map(lambda units: Fraction(units, 50_000))
+
+
+@given(
+    st.tuples(*[st.tuples(CHROMATICITY, CHROMATICITY)] * 4),
+    st.integers(0, 100_000_000),
+    st.integers(0, 100_000),
+)
+def test_mastering_displays_survive_ffmpegs_structure(
+    points: tuple[tuple[Fraction, Fraction], ...], peak: int, floor: int
+) -> None:
+    """A mastering display written as FFmpeg's structure reads back by value."""
+    assume(peak or floor or any(value for point in points for value in point))
+    display = MasteringDisplay(*points, Fraction(peak, 10_000), Fraction(floor, 10_000))
+    assert mastering_display_from_bytes(mastering_display_to_bytes(display)) == display

@@ -1,0 +1,117 @@
+"""FFmpeg's structures behind PyAV's objects: nothing is read before it is proven what it is."""
+
+import io
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
+
+import av
+import pytest
+from av.stream import Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.decode.picture_memory import begin_black
+from codecfleet.actors.media import av_abi
+from codecfleet.errors import WorkError
+
+
+@pytest.fixture(autouse=True)
+def unproven() -> Iterator[None]:
+    """Each test proves the structures again, and so does what follows."""
+    for proof in (av_abi.ffmpeg, av_abi._prove_pictures):
+        proof.cache_clear()
+    yield
+    for proof in (av_abi.ffmpeg, av_abi._prove_pictures):
+        proof.cache_clear()
+
+
+def stream() -> Stream:
+    """Return a stream of an output."""
+    output = av.open(io.BytesIO(), "w", format="matroska")
+    return output.add_mux_stream("hevc", width=64, height=48, time_base=Fraction(1, 25))
+
+
+def decoder() -> VideoCodecContext:
+    """Return a decoder that is not open."""
+    return cast("VideoCodecContext", av.CodecContext.create("h264", "r"))
+
+
+def picture() -> VideoFrame:
+    """Return a picture."""
+    return av.VideoFrame(32, 16, "yuv420p")
+
+
+def begin(context: VideoCodecContext) -> None:
+    """Have a decoder begin every picture as black."""
+    begin_black(context)
+
+
+READERS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "stream": (stream, av_abi.structures),
+    "decoder": (decoder, begin),
+    "parameters": (decoder, lambda context: av_abi.configure_decoder(context, stream())),
+    "picture": (picture, av_abi.frame_structure),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_the_known_pyav_is_read(kind: str) -> None:
+    """Of the pinned PyAV every structure is proven."""
+    make, read = READERS[kind]
+    read(make())
+
+
+def test_what_is_read_is_right() -> None:
+    """The structures hold what was asked for."""
+    shown = picture()
+    head = av_abi.frame_structure(shown)
+    assert (head.width, head.height, head.line_size[0] >= 32) == (32, 16, True)
+    made = stream()
+    found, parameters = av_abi.structures(made)
+    assert (found.index, parameters.width, parameters.height) == (0, 64, 48)
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("offset_bytes", [0, 8, 16, 32])
+def test_a_pointer_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, offset_bytes: int) -> None:
+    """Where PyAV keeps other things than expected, a number or a Python object, it is refused and nothing crashes."""
+    make, read = READERS[kind]
+    made = make()
+    monkeypatch.setattr(av_abi, "_FIRST_FIELD_OFFSET_BYTES", offset_bytes)
+    with pytest.raises(WorkError, match="in a way codecfleet does not know") as caught:
+        read(made)
+    assert "PyAV version" in caught.value.next_step
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("version", ["18.0.0", "18.2.0", "18.10.1", "19.0.0"])
+def test_another_pyav_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, version: str) -> None:
+    """A minor version that was not tested is refused before any object is looked at."""
+    make, read = READERS[kind]
+    made = make()
+    monkeypatch.setattr(av, "__version__", version)
+    with pytest.raises(WorkError, match=f"PyAV {version} "):
+        read(made)
+
+
+def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PyAV that was built against other majors of FFmpeg's libraries is refused."""
+    made = stream()
+    monkeypatch.setattr(av, "library_versions", {**av.library_versions, "libavcodec": (63, 0, 0)})
+    with pytest.raises(WorkError, match="libavcodec 63, codecfleet knows the structures of 62"):
+        av_abi.structures(made)
+
+
+@pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure])
+def test_foreign_objects_are_refused(read: Callable[[Any], object]) -> None:
+    """An object that is none of PyAV's is never looked into."""
+    with pytest.raises(WorkError, match="does not know"):
+        read(SimpleNamespace(index=0, id=0, type="video"))
+
+
+@pytest.mark.parametrize("address", [0, 8, 1 << 62, -8, 1 << 70])
+def test_memory_that_is_not_there_is_no_crash(address: int) -> None:
+    """Reading where this process has no memory gives nothing."""
+    assert av_abi._memory(address, 8) is None

@@ -1,0 +1,52 @@
+"""What CUDA's results mean: one table, held against the driver API's own documentation."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.nvidia.cuda.results import FATAL_RESULTS, kind_of_result, name_of_result, result_named
+from codecfleet.errors import DeviceLost, DeviceMemory, EngineFailed, EngineHung, EngineUnfit, Retry
+
+driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
+
+RESULTS = {int(result): result for result in driver.CUresult}
+TOLD_APART = {2: DeviceMemory, 801: EngineUnfit, 702: EngineHung}
+
+
+def test_names_are_those_of_the_driver_api() -> None:
+    """Each listed code is one of cuda.h's, under its name there, and has its reason."""
+    assert {code: f"CUDA_ERROR_{result.name}" for code, result in FATAL_RESULTS.items()} == {
+        code: RESULTS[code].name for code in FATAL_RESULTS
+    }
+    assert all(result.why for result in FATAL_RESULTS.values())
+
+
+def test_what_the_documentation_calls_the_end_of_a_process_is_listed() -> None:
+    """Every code of which cuda.h says that the process must be terminated, or that the context cannot be used."""
+    final = re.compile(r"process must be terminated|context cannot be used anymore|destroyed using")
+    documented = {code for code, result in RESULTS.items() if final.search(" ".join((result.__doc__ or "").split()))}
+    assert len(documented) >= 12, "the binding carries no documentation any more"
+    assert documented <= FATAL_RESULTS.keys()
+
+
+def test_the_page_lists_them_all() -> None:
+    """docs/nvdec.md has the same codes as the table."""
+    page = (Path(__file__).resolve().parents[5] / "docs" / "nvdec.md").read_text(encoding="utf-8")
+    told = " ".join(page.split("`DeviceLost` are those", 1)[1].split("all others", 1)[0].split())
+    ranges = [range(int(first), int(last) + 1) for first, last in re.findall(r"(\d+) to (\d+)", told)]
+    listed = {int(code) for code in re.findall(r"\d+", told)} | {code for each in ranges for code in each}
+    assert listed == FATAL_RESULTS.keys() - {702}
+
+
+@pytest.mark.parametrize("code", [code for code in RESULTS if code])
+def test_every_code_is_one_kind_whoever_met_it(code: int) -> None:
+    """A code tells memory, a missing feature, a time-out or a lost process; or only that a call failed."""
+    expected = TOLD_APART.get(code, DeviceLost if code in FATAL_RESULTS else EngineFailed)
+    assert kind_of_result(code, EngineFailed) is expected
+    if code in FATAL_RESULTS:
+        assert expected.retry is Retry.ELSEWHERE
+    name = RESULTS[code].name
+    told = expected is not EngineFailed
+    assert result_named(name.removeprefix("CUDA_ERROR_")) == (code if told else None)
+    assert name_of_result(code) == (name if told else "")

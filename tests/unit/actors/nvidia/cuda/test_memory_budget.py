@@ -1,0 +1,260 @@
+"""A budget of memory: never exceeded, never negative, and all of it comes back."""
+
+import gc
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.cuda.buffer_pool import BufferPool, PooledBuffer
+from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.cuda.pinned_memory import PinnedMemory
+from codecfleet.errors import DeviceLost, DeviceMemory
+from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
+from codecfleet.testing.nvidia.fake_device import drop_idle
+
+
+class Memory:
+    """Memory of some size that others use too; it knows what nobody gave back yet."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.blocks: dict[int, int] = {}
+        self._next = 1
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of it is allocated."""
+        return sum(self.blocks.values())
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return the address of so many bytes."""
+        if self.used_bytes + size_bytes > self.size_bytes:
+            message = "the driver has no more"
+            raise DeviceMemory(message)
+        self._next += 1
+        self.blocks[self._next] = size_bytes
+        return self._next
+
+    def free(self, address: int) -> None:
+        """Take them back."""
+        del self.blocks[address]
+
+
+@given(
+    total=st.integers(0, 60),
+    real=st.integers(0, 80),
+    idle_max=st.integers(0, 40),
+    steps=st.lists(st.tuples(st.sampled_from(["first", "second", "return", "drop"]), st.integers(1, 20)), max_size=40),
+)
+def test_it_is_never_exceeded_and_all_comes_back(
+    total: int, real: int, idle_max: int, steps: list[tuple[str, int]]
+) -> None:
+    """Whatever two keepers borrow and return, what is taken is what is allocated, and in the end nothing."""
+    budget, below = MemoryBudget(total), Memory(real)
+    keepers = {name: BufferPool(below.allocate, below.free, idle_max, budget) for name in ("first", "second")}
+    owners: list[tuple[int, PooledBuffer]] = []
+    for step, size_bytes in steps:
+        if step == "return":
+            del owners[: size_bytes % 3]
+        elif step == "drop":
+            drop_idle(keepers["first"])
+        else:
+            held = sum(size for size, _ in owners)
+            try:
+                owners.append((size_bytes, keepers[step].lend(size_bytes)))
+            except DeviceMemory:
+                assert held + size_bytes > min(total, real)
+        gc.collect(0)
+        assert 0 <= budget.taken_bytes == below.used_bytes <= min(total, real)
+    owners.clear()
+    for keeper in keepers.values():
+        drop_idle(keeper)
+    assert (budget.taken_bytes, below.used_bytes) == (0, 0)
+
+
+def test_idle_things_give_way_one_by_one_in_order() -> None:
+    """What was named first gives way first, as much as is needed and no more."""
+    budget = MemoryBudget(10)
+    gone: list[str] = []
+    idle = {"buffer": [2, 2], "session": [3, 3]}
+
+    def reclaim(name: str) -> bool:
+        if idle[name]:
+            budget.give_back(idle[name].pop())
+            gone.append(name)
+            return True
+        return False
+
+    for name, sizes in idle.items():
+        budget.reclaim_from(partial(reclaim, name))
+        for size in sizes:
+            budget.spend(size, lambda: None)
+    budget.spend(2, lambda: None)
+    assert gone == ["buffer"]
+    budget.spend(5, lambda: None)
+    assert gone == ["buffer", "buffer", "session"]
+    with pytest.raises(DeviceMemory, match=r"the GPU's memory does not hold another 0\.0 MiB"):
+        budget.spend(6, lambda: None)
+    assert budget.taken_bytes == 7
+
+
+def test_the_drivers_word_counts_too() -> None:
+    """Where the driver has none although the budget has, idle things give way; its error passes if none is left."""
+    budget, below = MemoryBudget(1000), Memory(10)
+    keeper = BufferPool(below.allocate, below.free, 1000, budget)
+    held = keeper.lend(4)
+    del held
+    other = keeper.lend(8)
+    assert below.used_bytes == 8
+    with pytest.raises(DeviceMemory, match="the driver has no more"):
+        keeper.take(4)
+    assert budget.taken_bytes == 8
+    del other
+
+
+def test_what_fails_otherwise_takes_nothing() -> None:
+    """Any other error of whoever allocates passes at once, and leaves the budget as it was."""
+
+    def lost() -> None:
+        message = "it is gone"
+        raise DeviceLost(message)
+
+    budget = MemoryBudget(10)
+    budget.reclaim_from(lambda: pytest.fail("nothing was to be reclaimed"))
+    with pytest.raises(DeviceLost, match="it is gone"):
+        budget.spend(10, lost)
+    assert budget.taken_bytes == 0
+
+
+def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
+    """Whatever the driver is doing when the interpreter lets go of one, it comes back, and nobody waits for himself."""
+    budget, below = MemoryBudget(100), Memory(100)
+    late: list[PooledBuffer] = []
+
+    def allocate(size_bytes: int) -> int:
+        late.clear()
+        return below.allocate(size_bytes)
+
+    def free(address: int) -> None:
+        late.clear()
+        below.free(address)
+
+    keeper = BufferPool(allocate, free, 8, budget)
+    late.append(keeper.lend(4))
+    first = keeper.lend(5)
+    assert not late
+    late.append(keeper.lend(8))
+    del first  # 4 and 5 are too much, and freeing one lets go of another
+    assert not late
+    drop_idle(keeper)
+    assert (budget.taken_bytes, below.used_bytes) == (0, 0)
+
+
+def test_the_longest_idle_buffer_goes_first() -> None:
+    """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
+    budget, below = MemoryBudget(100), Memory(100)
+    keeper = BufferPool(below.allocate, below.free, 10, budget)
+    owners = [keeper.lend(size) for size in (4, 5, 3)]
+    while owners:
+        del owners[0]
+    assert sorted(below.blocks.values()) == [3, 5]
+    assert keeper.drop_oldest()
+    assert list(below.blocks.values()) == [3]
+    assert keeper.drop_oldest()
+    assert not keeper.drop_oldest()
+
+
+def test_many_threads_stay_within_it() -> None:
+    """However many take and give back at once, the total is never exceeded and everything comes back."""
+    budget = MemoryBudget(3)
+    most: list[int] = []
+    failed: list[int] = []
+
+    def work() -> None:
+        for _ in range(200):
+            try:
+                budget.spend(1, lambda: most.append(budget.taken_bytes))
+            except DeviceMemory:
+                failed.append(1)
+            else:
+                budget.give_back(1)
+
+    _run_all([work] * 6)
+    assert max(most) <= 3
+    assert budget.taken_bytes == 0
+    assert len(most) + len(failed) == 1200
+
+
+def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
+    """Lent on one thread and let go of on others, every buffer comes back, once."""
+    budget, below = MemoryBudget(None), Memory(10_000)
+    keeper = BufferPool(below.allocate, below.free, 40, budget)
+    handed: queue.SimpleQueue[PooledBuffer | None] = queue.SimpleQueue()
+
+    def borrow() -> None:
+        for _ in range(400):
+            handed.put(keeper.lend(4))
+        for _ in range(3):
+            handed.put(None)
+
+    def let_go() -> None:
+        while handed.get() is not None:
+            pass
+
+    _run_all([borrow, let_go, let_go, let_go])
+    assert 4 <= budget.taken_bytes == below.used_bytes <= 40
+    drop_idle(keeper)
+    assert (budget.taken_bytes, below.used_bytes) == (0, 0)
+
+
+@given(first=st.integers(0, 90), count=st.integers(1, 10))
+def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first: int, count: int) -> None:
+    """What lies in a buffer stays there while some view of it does, and then it is freed."""
+    driver = FakeCudaDriver()
+    memory = PinnedMemory(Cuda(driver), idle_bytes=0)
+    samples = np.asarray(memory.lend(100))
+    samples[:] = np.arange(100)
+    part = samples[first : first + count]
+    del samples
+    assert memory.budget.taken_bytes == 100
+    assert part.tolist() == list(range(100))[first : first + count]
+    del part
+    assert memory.budget.taken_bytes == 0
+
+
+ENDING = """
+import builtins
+from codecfleet.actors.nvidia.cuda.buffer_pool import BufferPool
+from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+
+memory = BufferPool(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
+memory.lend(4)
+kept = memory.lend(4)
+builtins.kept_longest = memory.lend(4)
+circle = [memory.lend(4)]
+circle.append(circle)
+print("ending")
+"""
+
+
+def test_nothing_goes_back_when_the_interpreter_ends() -> None:
+    """What is still lent then stays as it is, without a word: the driver may be gone."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, check=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["freed", "ending"], "")
+
+
+def _run_all(works: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()

@@ -1,0 +1,394 @@
+"""Sessions that are opened behind everybody's back: who waits for them, who does not, and who gets them."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.nvdec.pool import PATIENT_OPENINGS, NvdecPool, SessionRequest
+from codecfleet.actors.nvidia.nvdec.session import SessionKey
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
+
+LIMIT_S = 30.0
+"""After which a test has failed; nothing waits so long otherwise."""
+
+
+def key(codec: str = "h264") -> SessionKey:
+    """Return what a session may be made for."""
+    surface = surface_format("yuv420p")
+    assert surface is not None
+    return SessionKey(codec, "yuv420p", surface, 64, 64)
+
+
+class Session:
+    """Stands for a session."""
+
+    is_clean = True
+
+    def __init__(self, wanted: SessionKey) -> None:
+        self.key = wanted
+        self.is_closed = False
+
+    def prime(self, first: bytes) -> None:
+        """Do nothing."""
+
+    def enter(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Note it."""
+        self.is_closed = True
+
+
+class Maker:
+    """Makes a session whenever it is told to, or fails as it is told; ``begun`` is what it has been asked for."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[SessionKey] = queue.Queue()
+        self._orders: queue.Queue[DeviceError | None] = queue.Queue()
+        self.made: list[Session] = []
+        self.threads: set[threading.Thread] = set()
+
+    def __call__(self, wanted: SessionKey) -> Session:
+        """Wait for the order, and follow it."""
+        self.threads.add(threading.current_thread())
+        self.begun.put(wanted)
+        error = self._orders.get(timeout=LIMIT_S)
+        if error is not None:
+            raise error
+        self.made.append(Session(wanted))
+        return self.made[-1]
+
+    def finish(self, error: DeviceError | None = None) -> None:
+        """Let the opening under way end, or the next one that is begun."""
+        self._orders.put(error)
+
+    def began(self) -> str:
+        """Wait until an opening is under way; return its codec."""
+        return self.begun.get(timeout=LIMIT_S).codec
+
+
+class Waits(threading.Condition):
+    """A condition that knows who waits on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names = threading.Condition()
+        self._waiting: set[str] = set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, and let others know."""
+        with self._names:
+            self._waiting.add(threading.current_thread().name)
+            self._names.notify_all()
+        return super().wait(timeout)
+
+    def until(self, name: str) -> None:
+        """Return when a thread of that name waits, or has waited."""
+        with self._names:
+            assert self._names.wait_for(lambda: name in self._waiting, LIMIT_S)
+
+
+@dataclass
+class Borrower:
+    """Somebody who holds a session until told to give it back."""
+
+    got: "Future[Session]" = field(default_factory=Future)
+    done: threading.Event = field(default_factory=threading.Event)
+    request: SessionRequest | None = None
+    thread: threading.Thread | None = None
+
+    def session(self) -> Session:
+        """Return what it got."""
+        return self.got.result(LIMIT_S)
+
+    def return_it(self) -> None:
+        """Give it back."""
+        self.done.set()
+        assert self.thread is not None
+        self.thread.join(LIMIT_S)
+        assert not self.thread.is_alive()
+
+
+class Bench:
+    """A pool, its maker, and those who borrow."""
+
+    def __init__(self) -> None:
+        self.maker = Maker()
+        self.waits = Waits()
+        self.pool = NvdecPool(self.maker, 32, changed=self.waits)  # type: ignore[arg-type]
+        self._borrowers = 0
+
+    def wait_for(self, codec: str = "h264", *, non_blocking: bool = True) -> Borrower:
+        """Have somebody ask who waits; return when that one does."""
+        borrower = self.ask(codec, SessionRequest() if non_blocking else None)
+        assert borrower.thread is not None
+        self.waits.until(borrower.thread.name)
+        return borrower
+
+    def ask(self, codec: str, request: SessionRequest | None) -> Borrower:
+        """Have somebody ask."""
+        self._borrowers += 1
+        borrower = Borrower(request=request)
+        borrower.thread = threading.Thread(target=self._borrow, args=(borrower, codec), name=f"b{self._borrowers}")
+        borrower.thread.start()
+        return borrower
+
+    def _borrow(self, borrower: Borrower, codec: str) -> None:
+        try:
+            with self.pool.lend(key(codec), request=borrower.request) as session:
+                assert isinstance(session, Session)
+                borrower.got.set_result(session)
+                assert borrower.done.wait(LIMIT_S)
+        except DeviceError as error:
+            borrower.got.set_exception(error)
+        finally:
+            if borrower.request is not None:
+                borrower.request.end()
+
+    def refused(self, codec: str = "h264") -> SessionRequest:
+        """Ask for something that takes too long; return the request, which is not over yet."""
+        request = SessionRequest()
+        with pytest.raises(EngineBusy, match="still being opened"), self.pool.lend(key(codec), request=request):
+            pass
+        return request
+
+    @contextmanager
+    def borrowed(self, codec: str = "h264") -> Iterator[Session]:
+        """Borrow what is there."""
+        with self.pool.lend(key(codec), request=SessionRequest()) as session:
+            assert isinstance(session, Session)
+            yield session
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A pool whose sessions open when the test says so."""
+    return Bench()
+
+
+def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
+    """Behind as many openings as one is patient for, one waits; who comes later is refused at once."""
+    waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
+    requests = [bench.refused() for _ in range(5)]
+    assert bench.pool.counts.refused == 5
+    for each in waiting:
+        assert bench.maker.began() == "h264"
+        bench.maker.finish()
+        each.session()
+    for request in requests:
+        request.end()
+    for each in waiting:
+        each.return_it()
+
+
+def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
+    """As many sessions come as were wanted at once, one after the other, in one thread, and wait for the next."""
+    waiting = [bench.wait_for() for _ in range(3)]
+    requests = [bench.refused() for _ in range(4)]
+    for _ in range(7):
+        assert bench.maker.began() == "h264"
+        bench.maker.finish()
+    sessions = [each.session() for each in waiting]
+    _join_maker(bench)
+    for request in requests:
+        request.end()
+    with bench.borrowed() as one, bench.borrowed() as two, bench.borrowed() as three, bench.borrowed() as four:
+        assert len({*sessions, one, two, three, four}) == 7
+    counts = bench.pool.counts.of(key())
+    assert (counts.made, counts.wanted_most, counts.lent_now) == (7, 7, 3)
+    for each in waiting:
+        each.return_it()
+
+
+def _join_maker(bench: Bench) -> None:
+    """Wait until nothing is to be opened any more."""
+    for each in bench.maker.threads:
+        each.join(LIMIT_S)
+        assert not each.is_alive()
+
+
+def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
+    """While one opening is under way, no other begins, whoever asks."""
+    first = bench.wait_for(non_blocking=False)
+    others = [bench.wait_for(non_blocking=False) for _ in range(5)]
+    assert bench.maker.began() == "h264"
+    assert bench.maker.begun.empty()
+    for each in (first, *others):
+        bench.maker.finish()
+        each.session()
+    assert len(bench.maker.threads) == 1
+    for each in (first, *others):
+        each.return_it()
+
+
+def test_who_insists_waits_however_long(bench: Bench) -> None:
+    """Many openings ahead do not make somebody go without who cannot."""
+    waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
+    assert bench.pool.counts.refused == 0
+    for each in waiting:
+        bench.maker.finish()
+        each.session()
+    for each in waiting:
+        each.return_it()
+
+
+def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
+    """What nobody waits for is opened when nobody waits."""
+    waiting = [bench.wait_for() for _ in range(3)]
+    bench.refused("vp9")
+    late = bench.wait_for("hevc", non_blocking=False)
+    order = []
+    for _ in range(5):
+        order.append(bench.maker.began())
+        bench.maker.finish()
+    assert order == ["h264", "h264", "h264", "hevc", "vp9"]
+    for each in (*waiting, late):
+        each.session()
+        each.return_it()
+
+
+def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
+    """Nobody waits for an opening while a session of the kind lies idle, and what is not needed is not opened."""
+    bench.maker.finish()
+    first = bench.wait_for(non_blocking=False)
+    session = first.session()
+    assert bench.maker.began() == "h264"
+    blocker = bench.wait_for("vp9", non_blocking=False)
+    assert bench.maker.began() == "vp9"
+    second = bench.wait_for()
+    first.return_it()
+    assert second.session() is session
+    bench.maker.finish()
+    blocker.session()
+    _join_maker(bench)
+    blocker.return_it()
+    second.return_it()
+    assert bench.maker.begun.empty()
+    assert bench.pool.counts.of(key()).made == 1
+
+
+def test_an_opening_goes_to_whoever_asks_next(bench: Bench) -> None:
+    """A segment that went without is over: the next one waits for what was begun for it, and no other is begun."""
+    blocker = bench.wait_for("vp9", non_blocking=False)
+    assert bench.maker.began() == "vp9"
+    behind = [bench.wait_for("hevc", non_blocking=False) for _ in range(2)]
+    request = bench.refused()
+    request.end()
+    request = bench.refused()
+    request.end()
+    late = bench.wait_for(non_blocking=False)
+    for each in (blocker, *behind, late):
+        bench.maker.finish()
+        each.session()
+    _join_maker(bench)
+    assert bench.pool.counts.of(key()).made == 1
+    for each in (blocker, *behind, late):
+        each.return_it()
+
+
+def test_what_failed_for_nobody_is_heard_by_the_next(bench: Bench) -> None:
+    """Whoever asks next hears why there is no session, once; then it is tried again."""
+    waiting = [bench.wait_for("hevc") for _ in range(3)]
+    bench.refused()
+    bench.refused()
+    for each in waiting:
+        bench.maker.finish()
+        each.session()
+    bench.maker.finish(DeviceLost("the device is gone"))
+    _join_maker(bench)
+    with pytest.raises(DeviceLost, match="the device is gone"), bench.borrowed():
+        pass
+    bench.maker.finish()
+    with bench.borrowed() as session:
+        assert session is bench.maker.made[-1]
+    for each in waiting:
+        each.return_it()
+
+
+def test_a_failure_reaches_the_one_who_waits(bench: Bench) -> None:
+    """One opening's failure is one borrower's; the next opening is its own."""
+    first, second = bench.wait_for(), bench.wait_for()
+    bench.maker.finish(DeviceLost("not this one"))
+    with pytest.raises(DeviceLost, match="not this one"):
+        first.session()
+    bench.maker.finish()
+    assert second.session() is bench.maker.made[0]
+    second.return_it()
+
+
+def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
+    """No thread of the pool's is left, nor a session, and what nobody waited for is not begun any more."""
+    waiting = [bench.wait_for() for _ in range(3)]
+    for _ in range(3):
+        bench.refused()
+    assert bench.maker.began() == "h264"
+    made_when_closed: list[int] = []
+    closing = threading.Thread(target=lambda: (bench.pool.close(), made_when_closed.append(len(bench.maker.made))))
+    closing.start()
+    for each in waiting:
+        bench.maker.finish()
+        each.session()
+    for each in waiting:
+        each.return_it()
+    closing.join(LIMIT_S)
+    bench.pool.close()
+    assert (made_when_closed, bench.pool.counts.made) == ([3], 3)
+    assert all(session.is_closed for session in bench.maker.made)
+    assert not any(each.is_alive() for each in bench.maker.threads)
+
+
+class Instant:
+    """Makes sessions at once, and knows the most that were alive of each kind."""
+
+    def __init__(self) -> None:
+        self.alive: dict[SessionKey, int] = {}
+
+    def __call__(self, wanted: SessionKey) -> Session:
+        """Make one."""
+        self.alive[wanted] = self.alive.get(wanted, 0) + 1
+        return Session(wanted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    threads=st.integers(1, 6),
+    rounds=st.integers(1, 6),
+    kinds=st.integers(1, 3),
+    insisting=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, insisting: list[bool]) -> None:
+    """However threads ask, wait, go without and return, there is one session per thread and kind at most."""
+    pool = NvdecPool(maker := Instant(), 32)  # type: ignore[arg-type]
+    codecs = ("h264", "hevc", "vp9")[:kinds]
+
+    def decode(insists: bool) -> None:  # noqa: FBT001 - mapped over
+        for number in range(rounds):
+            request = SessionRequest()
+            with suppress(EngineBusy), pool.lend(key(codecs[number % kinds]), request=None if insists else request):
+                pass
+            request.end()
+
+    _run_all([partial(decode, insisting[number]) for number in range(threads)])
+    pool.close()
+    for kind, counts in pool.counts.of_kind.items():
+        assert counts.made == maker.alive.get(kind, 0) <= counts.wanted_most <= threads
+        assert (counts.lent_now, counts.closed) == (0, counts.made)
+    assert pool.counts.lent + pool.counts.refused == threads * rounds
+
+
+def _run_all(works: list[Callable[[], None]]) -> None:
+    running = [threading.Thread(target=work) for work in works]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join(LIMIT_S)
+        assert not each.is_alive()

@@ -1,0 +1,311 @@
+"""Warm sessions: lent one at a time, kept while they are clean, closed once."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
+from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
+from codecfleet.actors.nvidia.nvdec.session import SessionKey, session_bytes
+from codecfleet.actors.surfaces.formats import surface_format
+from codecfleet.errors import DeviceError, DeviceMemory, EngineFailed, SessionLimit
+
+
+def key(codec: str = "h264", width: int = 64) -> SessionKey:
+    """Return what a session may be made for."""
+    surface = surface_format("yuv420p")
+    assert surface is not None
+    return SessionKey(codec, "yuv420p", surface, width, 64)
+
+
+@dataclass(eq=False)
+class Session:
+    """Stands for a session: it knows what was done to it."""
+
+    key: SessionKey
+    is_clean: bool = True
+    entered: int = 0
+    primed_with: bytes = b""
+    closed: int = 0
+    is_lent: bool = False
+    refuses: bool = False
+
+    def enter(self) -> None:
+        """Note it."""
+        assert not self.closed
+        if self.refuses:
+            message = "the context refuses"
+            raise DeviceError(message)
+        self.entered += 1
+
+    def prime(self, first: bytes) -> None:
+        """Note it."""
+        assert not self.entered
+        self.primed_with = first
+
+    def close(self) -> None:
+        """Note it."""
+        assert not self.is_lent
+        self.closed += 1
+
+
+@dataclass
+class Maker:
+    """Makes sessions, unless it is told to fail; ``limit`` is how many may be alive."""
+
+    errors: list[DeviceError] = field(default_factory=list)
+    limit: int = 1000
+    made: list[Session] = field(default_factory=list)
+
+    def __call__(self, wanted: SessionKey) -> Session:
+        """Make one."""
+        if self.errors:
+            raise self.errors.pop(0)
+        if len(self.alive) >= self.limit:
+            message = "the device's memory is full"
+            raise DeviceMemory(message)
+        self.made.append(Session(wanted))
+        return self.made[-1]
+
+    @property
+    def alive(self) -> list[Session]:
+        """Those that nobody closed."""
+        return [session for session in self.made if not session.closed]
+
+
+def pool_of(maker: Callable[[SessionKey], Session], idle_max: int = 4) -> NvdecPool:
+    """Return a pool that makes what ``maker`` makes."""
+    return NvdecPool(maker, idle_max)  # type: ignore[arg-type]
+
+
+def counts_of(pool: NvdecPool) -> tuple[int, int, int]:
+    """Return how many sessions were made, lent and closed."""
+    return pool.counts.made, pool.counts.lent, pool.counts.closed
+
+
+def test_a_session_is_lent_again() -> None:
+    """Range after range of one kind goes through one session."""
+    pool = pool_of(maker := Maker())
+    for _ in range(5):
+        with pool.lend(key()) as session:
+            assert session is maker.made[0]
+    assert maker.made[0].entered == 5
+    assert counts_of(pool) == (1, 5, 0)
+
+
+def test_another_kind_gets_another_session() -> None:
+    """A session is lent for exactly what it was made for."""
+    pool = pool_of(maker := Maker())
+    for wanted in (key(), key("hevc"), key(width=128), key()):
+        with pool.lend(wanted) as session:
+            assert session.key == wanted
+    assert len(maker.made) == 3
+
+
+def test_two_at_once_get_two_and_the_last_used_first() -> None:
+    """Nobody shares a session; the one given back last is lent first."""
+    pool = pool_of(maker := Maker())
+    with pool.lend(key()) as one, pool.lend(key()) as other:
+        assert one is not other
+    with pool.lend(key()) as again:
+        assert again is one
+    assert len(maker.made) == 2
+
+
+def test_an_unclean_session_is_closed() -> None:
+    """What a broken range may have left in a session meets no other range."""
+    pool = pool_of(maker := Maker())
+    with pytest.raises(EngineFailed), pool.lend(key()) as session:
+        _break(session)
+    assert maker.made[0].closed == 1
+    with pool.lend(key()) as session:
+        assert session is maker.made[1]
+    assert counts_of(pool) == (2, 2, 1)
+
+
+def _break(session: object) -> NoReturn:
+    assert isinstance(session, Session)
+    session.is_clean = False
+    message = "it broke off"
+    raise EngineFailed(message)
+
+
+def test_the_longest_idle_goes_first() -> None:
+    """Beyond the limit of idle sessions the one that was idle longest is closed."""
+    pool = pool_of(maker := Maker(), idle_max=2)
+    for codec in ("h264", "hevc", "vp9"):
+        with pool.lend(key(codec)):
+            pass
+    assert [session.closed for session in maker.made] == [1, 0, 0]
+    with pool.lend(key("hevc")):
+        pass
+    with pool.lend(key("vp8")):
+        pass
+    assert [session.closed for session in maker.made] == [1, 0, 1, 0]
+
+
+def test_full_memory_takes_the_idle_sessions() -> None:
+    """Where memory does not hold another session, the one that was idle longest is given up for it."""
+    pool = pool_of(maker := Maker(limit=2))
+    for codec in ("h264", "hevc", "vp9"):
+        with pool.lend(key(codec)):
+            pass
+    assert [session.closed for session in maker.made] == [1, 0, 0]
+
+
+def test_memory_full_of_lent_sessions_is_an_error() -> None:
+    """Where everything is in use, the one who asks hears of it, and nobody loses a session."""
+    pool = pool_of(maker := Maker(limit=1))
+    with pool.lend(key()) as session:
+        with pytest.raises(DeviceMemory), pool.lend(key("hevc")):
+            pass
+        assert session is maker.alive[0]
+    with pool.lend(key()) as session:
+        assert session is maker.made[0]
+
+
+def test_other_errors_are_not_tried_again() -> None:
+    """A refusal passes at once, and the next who asks is served."""
+    message = "it refuses"
+    pool = pool_of(maker := Maker(errors=[EngineFailed(message)]))
+    with pytest.raises(EngineFailed), pool.lend(key()):
+        pass
+    with pool.lend(key()):
+        pass
+    assert len(maker.made) == 1
+
+
+def test_a_session_that_cannot_be_entered_is_not_lost() -> None:
+    """Where the context refuses, the session is there for the next attempt."""
+    pool = pool_of(maker := Maker())
+    with pool.lend(key()):
+        pass
+    maker.made[0].refuses = True
+    with pytest.raises(DeviceError, match="refuses"), pool.lend(key()):
+        pass
+    maker.made[0].refuses = False
+    with pool.lend(key()) as session:
+        assert session is maker.made[0]
+
+
+def test_closing_closes_what_is_idle() -> None:
+    """Every idle session is closed once, and the pool works on."""
+    pool = pool_of(maker := Maker())
+    with pool.lend(key()), pool.lend(key("hevc")):
+        pool.close()
+        assert maker.alive == maker.made
+    pool.close()
+    pool.close()
+    assert [session.closed for session in maker.made] == [1, 1]
+    with pool.lend(key()):
+        pass
+    assert counts_of(pool) == (3, 3, 2)
+
+
+def test_a_new_session_is_tried_with_what_comes_first() -> None:
+    """The driver's part of opening comes with the first picture, so that is decoded before anybody has the session."""
+    pool = pool_of(maker := Maker())
+    for _ in range(2):
+        with pool.lend(key(), b"first"):
+            pass
+    assert [session.primed_with for session in maker.made] == [b"first"]
+
+
+def test_a_session_that_fails_at_its_first_picture_is_closed() -> None:
+    """Who waits hears why, and nothing of it is left."""
+
+    class Failing(Session):
+        def prime(self, first: bytes) -> None:
+            raise EngineFailed(first.decode())
+
+    made: list[Session] = []
+
+    def make(wanted: SessionKey) -> Session:
+        made.append(Failing(wanted))
+        return made[-1]
+
+    budget = MemoryBudget(1 << 40)
+    pool = NvdecPool(make, 4, budget)  # type: ignore[arg-type]
+    with pytest.raises(EngineFailed, match="no picture"), pool.lend(key(), b"no picture"):
+        pass
+    assert [session.closed for session in made] == [1]
+    assert (counts_of(pool), budget.taken_bytes) == ((0, 0, 0), 0)
+
+
+_codecs = st.sampled_from(["h264", "hevc"])
+_steps = st.one_of(
+    st.tuples(st.just("lend"), _codecs),
+    st.tuples(st.just("return"), st.booleans()),
+    st.tuples(st.just("close"), st.none()),
+)
+
+
+@given(
+    steps=st.lists(_steps, max_size=30), idle_max=st.integers(0, 3), limit=st.integers(1, 6), total=st.integers(1, 6)
+)
+def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max: int, limit: int, total: int) -> None:
+    """In any order of lending and returning, each session is lent to one, closed at most once, and accounted for."""
+    budget = MemoryBudget(total * session_bytes(key()))
+    pool = NvdecPool(maker := Maker(limit=limit), idle_max, budget)  # type: ignore[arg-type]
+    limit = min(limit, total)
+    lent: list[tuple[ExitStack, Session]] = []
+    for step, value in steps:
+        if step == "lend":
+            _lend(pool, key(str(value)), lent)
+        elif step == "return" and lent:
+            stack, session = lent.pop()
+            session.is_clean, session.is_lent = bool(value), False
+            stack.close()
+        elif step == "close":
+            pool.close()
+        alive = maker.alive
+        assert all(session.closed <= 1 for session in maker.made)
+        assert len(alive) <= min(limit, len(lent) + idle_max)
+        assert pool.counts.made - pool.counts.closed == len(alive)
+        assert all(session in alive for _, session in lent)
+        assert all(each.made - each.closed <= each.wanted_most for each in pool.counts.of_kind.values())
+        assert sum(each.lent_now for each in pool.counts.of_kind.values()) == len(lent)
+        assert budget.taken_bytes == len(alive) * session_bytes(key())
+    for stack, session in lent:
+        session.is_lent = False
+        stack.close()
+    assert len(maker.alive) <= idle_max
+
+
+def _lend(pool: NvdecPool, wanted: SessionKey, lent: list[tuple[ExitStack, Session]]) -> None:
+    with ExitStack() as stack, suppress(DeviceMemory):
+        session = stack.enter_context(pool.lend(wanted))
+        assert isinstance(session, Session)
+        assert session.key == wanted
+        assert not session.is_lent
+        assert session.is_clean
+        session.is_lent = True
+        lent.append((stack.pop_all(), session))
+
+
+def test_no_thread_to_open_sessions_holds_nobody_up() -> None:
+    """Where no thread can be started whoever asks is told, and the next who asks has one tried again."""
+    pool = pool_of(maker := Maker())
+    threading.stack_size(1 << 46)  # more than there is
+    try:
+        with pytest.raises(SessionLimit), pool.lend(key()):
+            pass
+    finally:
+        threading.stack_size(0)
+    pool.close()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(lent_once, pool).result(10)
+    assert len(maker.made) == 1
+
+
+def lent_once(pool: NvdecPool) -> None:
+    """Borrow a session."""
+    with pool.lend(key()):
+        pass

@@ -1,0 +1,152 @@
+"""What is done to NVENC's bitstream: parameter sets out of band, colour and HDR values in it."""
+
+from fractions import Fraction
+
+import av
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.bitstream.access_points import nal_units
+from codecfleet.actors.decode.describe import frame_side_data
+from codecfleet.actors.encode.settings import Codec, EncoderSettings
+from codecfleet.actors.encode.software import SoftwareEncoder
+from codecfleet.actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
+from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from codecfleet.actors.nvidia.nvenc.bitstream import BitstreamWriter, hdr_units, metadata_filter, obus
+from codecfleet.actors.settle.request import settle, software_request
+from codecfleet.errors import EngineFailed
+from codecfleet.testing.clips import picture
+
+CODECS = (Codec.H264, Codec.HEVC, Codec.AV1)
+PLAIN = VideoFormat(128, 96, "yuv420p", Fraction(25))
+DISPLAY = MasteringDisplay(
+    red=(Fraction(34000, 50000), Fraction(16000, 50000)),
+    green=(Fraction(13250, 50000), Fraction(34500, 50000)),
+    blue=(Fraction(7500, 50000), Fraction(3000, 50000)),
+    white=(Fraction(15635, 50000), Fraction(16450, 50000)),
+    max_luminance=Fraction(1000),
+    min_luminance=Fraction(1, 16),
+)
+HDR = HdrStatic(mastering=DISPLAY, light=ContentLight(1000, 400))
+COLOUR = Colour(range=2, primaries=9, transfer=16, matrix=9, chroma_location=3)
+
+
+def plain_stream(codec: Codec) -> tuple[bytes, list[bytes]]:
+    """Return parameter sets and packets that say nothing of colour."""
+    settings: EncoderSettings = settle(software_request(codec, preset=1), PLAIN, Fraction(1, 25))
+    packets = []
+    with SoftwareEncoder(settings) as encoder:
+        for number in range(3):
+            frame = picture(number, 128, 96)
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            packets += encoder.encode(frame)
+        packets += encoder.finish()
+        return encoder.extradata, [packet.payload for packet in packets]
+
+
+def decoded(codec: Codec, extradata: bytes, packets: list[bytes]) -> list[av.VideoFrame]:
+    """Decode with FFmpeg."""
+    context = av.CodecContext.create("libdav1d" if codec is Codec.AV1 else codec.value, "r")
+    context.extradata = extradata
+    frames = [frame for data in packets for frame in context.decode(av.Packet(data))]
+    return [*frames, *context.decode(None)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_colour_aspect_and_hdr_arrive_at_a_decoder(codec: Codec) -> None:
+    """A decoder of the finished packets sees every value that the encoder has no setting for, and every picture."""
+    wanted = VideoFormat(128, 96, "yuv420p", Fraction(25), sample_aspect_ratio=Fraction(4, 3), colour=COLOUR, hdr=HDR)
+    sets, packets = plain_stream(codec)
+    writer = BitstreamWriter(codec, wanted, sets)
+    finished = [writer.packet(data, is_keyframe=number == 0) for number, data in enumerate(packets)]
+    frames = decoded(codec, writer.extradata, finished)
+    assert len(frames) == 3
+    first = frames[0]
+    assert (first.color_range, first.color_primaries, first.color_trc, first.colorspace) == (2, 9, 16, 9)
+    if codec is not Codec.AV1:  # whose sequence header has no aspect ratio: the container states it
+        context = av.CodecContext.create("libdav1d" if codec is Codec.AV1 else codec.value, "r")
+        context.extradata = writer.extradata
+        context.decode(av.Packet(finished[0]))
+        context.decode(None)
+        assert context.sample_aspect_ratio == Fraction(4, 3)
+    side_data = frame_side_data(first)
+    mastering = mastering_display_from_bytes(side_data["MASTERING_DISPLAY_METADATA"])
+    assert mastering is not None
+    assert mastering.max_luminance == DISPLAY.max_luminance
+    assert mastering.min_luminance == DISPLAY.min_luminance
+    assert abs(mastering.red[0] - DISPLAY.red[0]) < Fraction(1, 50_000)
+    assert abs(mastering.white[1] - DISPLAY.white[1]) < Fraction(1, 50_000)
+    assert content_light_from_bytes(side_data["CONTENT_LIGHT_LEVEL"]) == HDR.light
+
+
+@pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC])
+def test_parameter_sets_leave_the_packets(codec: Codec) -> None:
+    """In-band sets that repeat what is out of band go; the slices stay as they are."""
+    sets, packets = plain_stream(codec)
+    writer = BitstreamWriter(codec, PLAIN, sets)
+    assert writer.extradata == b"".join(b"\x00\x00\x00\x01" + unit for unit in nal_units(sets))
+    slices = list(nal_units(packets[0]))
+    assert list(nal_units(writer.packet(sets + packets[0], is_keyframe=True))) == slices
+
+
+@pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC])
+def test_other_parameter_sets_are_an_error_until_a_change_was_asked_for(codec: Codec) -> None:
+    """Segments could not be joined if one had other parameter sets; after a reconfiguration they stay in band."""
+    sets, packets = plain_stream(codec)
+    other = BitstreamWriter(codec, VideoFormat(128, 96, "yuv420p", Fraction(25), colour=COLOUR), sets).extradata
+    writer = BitstreamWriter(codec, PLAIN, sets)
+    with pytest.raises(EngineFailed, match="other"):
+        writer.packet(other + packets[0], is_keyframe=True)
+    writer.parameters_may_change()
+    assert len(list(nal_units(writer.packet(other + packets[0], is_keyframe=True)))) > len(list(nal_units(packets[0])))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_packet_without_a_picture_is_an_error(codec: Codec) -> None:
+    """An empty or header-only bitstream is seen at once."""
+    sets, _ = plain_stream(codec)
+    writer = BitstreamWriter(codec, PLAIN, sets)
+    for data in (b"", sets):
+        with pytest.raises(EngineFailed, match="without a picture"):
+            writer.packet(data, is_keyframe=True)
+
+
+def test_an_av1_packet_that_is_cut_short_is_an_error() -> None:
+    """AV1 states sizes, so a missing end shows."""
+    sets, packets = plain_stream(Codec.AV1)
+    writer = BitstreamWriter(Codec.AV1, PLAIN, sets)
+    with pytest.raises(EngineFailed, match="cut short"):
+        writer.packet(packets[0][:-1], is_keyframe=True)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_encoder_without_parameter_sets_is_an_error(codec: Codec) -> None:
+    """There is no session without parameter sets."""
+    with pytest.raises(EngineFailed, match="parameter sets"):
+        BitstreamWriter(codec, PLAIN, b"")
+
+
+def test_nothing_to_say_is_no_filter() -> None:
+    """Unspecified values are not written, so nothing is claimed that nobody said."""
+    assert {metadata_filter(codec, PLAIN) for codec in CODECS} == {""}
+    assert hdr_units(Codec.HEVC, HdrStatic()) == ()
+
+
+@given(st.integers(0, 65535), st.integers(0, 65535), st.sampled_from([Codec.H264, Codec.HEVC]))
+def test_hdr_messages_never_hold_a_start_code(most: int, average: int, codec: Codec) -> None:
+    """Whatever the values, the message is one NAL unit, and reads back."""
+    (unit,) = hdr_units(codec, HdrStatic(light=ContentLight(most, average)))
+    assert all(code not in unit for code in (b"\x00\x00\x00", b"\x00\x00\x01", b"\x00\x00\x02"))
+    body = unit[1 if codec is Codec.H264 else 2 :].replace(b"\x00\x00\x03", b"\x00\x00")
+    assert body == bytes([144, 4, *most.to_bytes(2, "big"), *average.to_bytes(2, "big"), 0x80])
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_obus_or_an_error(data: bytes) -> None:
+    """Reading OBUs ends, and gives back every byte it was given, or says that they are none."""
+    try:
+        units = list(obus(data))
+    except EngineFailed:
+        return
+    assert b"".join(unit for _, unit in units) == data

@@ -1,0 +1,181 @@
+"""A segment on a device's decoder: the same bytes as in software, and software's where the device fails."""
+
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from av.video.frame import VideoFrame
+
+from codecfleet.actors.decode.decoding import PictureDecoder
+from codecfleet.actors.device.interface import SESSIONS_OPENING
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.device.worker import WorkerCore
+from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
+from codecfleet.errors import (
+    Cancelled,
+    DeviceLost,
+    EngineBusy,
+    EngineFailed,
+)
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.nvidia.fake_device import FakeDevice, device_with
+from codecfleet.testing.nvidia.surface_decoder import SurfaceDecoder
+
+FRAMES = 48
+GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip with open groups of pictures."""
+    clip = Clip(times=constant_times(FRAMES), options=(("x264-params", GOP),), width=64, height=64)
+    return make_clip(tmp_path_factory.mktemp("segments") / "clip.mkv", clip)
+
+
+def segments(source: Path, **changes: object) -> list[EncodeSegment]:
+    """Return the works of a job, segment by segment."""
+    wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
+    plan = plan_transcode(TranscodeSpec.model_validate(wanted))
+    return [plan.work("job", number, number, 0) for number in range(len(plan.segments))]
+
+
+def content(encoded: EncodedSegment) -> tuple[object, ...]:
+    """Return all of a result that must not depend on who decoded."""
+    tally = encoded.tally
+    return (
+        encoded.pts_ticks.tolist(),
+        encoded.sizes_bytes.tolist(),
+        encoded.keyframes.tolist(),
+        encoded.payload.tobytes(),
+        encoded.extradata,
+        encoded.resized,
+        replace(tally, decoded_by="", fallback="", decode_s=0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scale": (48, 32)},
+        {"pix_fmt": "yuv422p10le", "codec": "hevc"},
+        {"deinterlace": "on"},
+        {"deinterlace": "auto", "scale": (32, 32), "pix_fmt": "yuv444p"},
+    ],
+)
+def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, object]) -> None:
+    """Whatever is done to the pictures, every segment's packets, times and seams are those of software."""
+    works = segments(source, **changes)
+    assert len(works) >= 3
+    for work in works:
+        in_software = work.run(WorkContext())
+        device = SurfaceDecoder()
+        on_device = work.run(WorkContext(device=device_with(device)))
+        assert device.pictures >= on_device.tally.frames > 0
+        assert content(on_device) == content(in_software)
+        assert (on_device.tally.decoded_by, on_device.tally.fallback) == ("nvdec", "")
+        assert (in_software.tally.decoded_by, in_software.tally.fallback) == ("software", "")
+
+
+@pytest.mark.parametrize("after", [0, 11])
+def test_software_starts_over_where_the_device_fails(source: Path, after: int) -> None:
+    """Before the first picture or in the middle: the result is software's, names the reason, and counts frames once."""
+    work = segments(source)[1]
+    wanted = work.run(WorkContext())
+    context = WorkContext(frames_done=100, device=device_with(SurfaceDecoder(EngineFailed("it gave up"), after)))
+    found = work.run(context)
+    assert content(found) == content(wanted)
+    assert (found.tally.decoded_by, found.tally.fallback) == ("software", "it gave up")
+    assert context.frames_done == 100 + wanted.frames_out
+    assert (found.tally.failed_packets, found.tally.corrupt_frames) == (0, 0)
+
+
+def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
+    """A failure that shows after everything was encoded discards all of that."""
+    work = segments(source)[1]
+    counting = SurfaceDecoder()
+    wanted = work.run(WorkContext(device=device_with(counting)))
+    context = WorkContext(device=device_with(SurfaceDecoder(EngineFailed("in doubt"), counting.pictures - 1)))
+    found = work.run(context)
+    assert content(found) == content(wanted)
+    assert (found.tally.decoded_by, context.frames_done) == ("software", wanted.frames_out)
+
+
+def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
+    """An interlaced track is decoded in software, with NVDEC's objection as the reason."""
+    clip = Clip(times=constant_times(12), options=(("x264-params", "interlaced=1"),), width=64, height=64)
+    work = segments(make_clip(tmp_path / "fields.mkv", clip), deinterlace="on")[0]
+    device = SurfaceDecoder()
+    found = work.run(WorkContext(device=device_with(device)))
+    assert content(found) == content(work.run(WorkContext()))
+    assert (found.tally.decoded_by, device.pictures) == ("software", 0)
+    assert "interlaced" in found.tally.fallback
+
+
+def test_dolby_vision_stays_in_software(source: Path) -> None:
+    """Metadata that only software passes on is never risked: the device is not even asked."""
+    work = segments(source, codec="hevc")[0]
+    dolby = replace(work, encoder=replace(work.encoder, dolby_vision=True))
+    device = SurfaceDecoder(DeviceLost("it must not be asked"))
+    found = dolby.run(WorkContext(device=device_with(device)))
+    assert found.tally.decoded_by == "software"
+    assert found.tally.fallback == "Dolby Vision's metadata comes with software's pictures alone"
+    assert device.pictures == 0
+
+
+class _BusyGpu(Gpu):
+    """A GPU that has a session for who waits, and none for who does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pictures = SurfaceDecoder()
+
+    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
+        """Lend a decoder that has no session."""
+        return nullcontext(SurfaceDecoder(EngineBusy(SESSIONS_OPENING)))
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("auto", ("software", SESSIONS_OPENING)), ("gpu", ("nvdec", "")), ("cpu", ("software", ""))]
+)
+def test_who_insists_on_a_gpu_waits_for_it(source: Path, device: str, told: tuple[str, str]) -> None:
+    """Where sessions are still being opened, a job goes on in software unless it asks for a GPU by name."""
+    work = segments(source, device=device)[1]
+    wanted = work.run(WorkContext())
+    found = work.run(WorkContext(device=None if device == "cpu" else _BusyGpu()))
+    assert content(found) == content(wanted)
+    assert (found.tally.decoded_by, found.tally.fallback) == told
+
+
+def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
+    """A cancelled work ends, on a device too, instead of beginning anew in software."""
+    context = WorkContext(device=device_with(SurfaceDecoder()))
+    context.cancel()
+    with pytest.raises(Cancelled):
+        segments(source)[1].run(context)
+
+
+def test_a_new_worker_decodes_wherever_it_can_at_once(source: Path) -> None:
+    """Many segments at once on a GPU that nobody has opened: whoever decodes each, the bytes are the same."""
+    works = segments(source) * 6
+    wanted = [content(work.run(WorkContext())) for work in works]
+    device = FakeDevice()
+    core = WorkerCore(8, device.gpu)
+    running = [core.submit(f"run {number}", work) for number, work in enumerate(works)]
+    found = [each.result(60) for each in running]
+    assert [content(each) for each in found] == wanted
+    told = Counter((each.tally.decoded_by, each.tally.fallback) for each in found)
+    assert set(told) <= {("nvdec", ""), ("software", SESSIONS_OPENING)}
+    counts = device.gpu.opened().pool.counts
+    (kind,) = counts.of_kind.values()
+    assert told["nvdec", ""] == counts.lent > 0
+    assert kind.made - kind.closed <= kind.wanted_most <= 8
+    core.close()
+    device.gpu.close()
+    assert device.gpu.opened().budget.taken_bytes == 0

@@ -1,0 +1,178 @@
+"""A segment that a device encodes: the same bytes whoever decoded it, and what is scaled there stays there."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.device.work import WorkContext
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.segment.describe_encoder import EncoderOffer
+from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
+from codecfleet.cluster.placement.model.demand import EncoderKind
+from codecfleet.errors import DeviceError, EngineFailed, EngineUnfit
+from codecfleet.jobs.plan.encoders import with_nvenc
+from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
+
+ADA = EncoderKind("nvenc", "ada", "580")
+GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
+X265 = f"{GOP}:log-level=none:pools=1:frame-threads=1"
+EIGHT_BITS = Clip(times=constant_times(30), options=(("x264-params", GOP),), width=96, height=64)
+TEN_BITS = Clip(
+    times=constant_times(30),
+    encoder="libx265",
+    options=(("x265-params", X265),),
+    width=96,
+    height=64,
+    pix_fmt="yuv420p10le",
+)
+SOURCES = {"h264.mkv": EIGHT_BITS, "hevc-10.mkv": TEN_BITS}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources."""
+    folder = tmp_path_factory.mktemp("on-device")
+    for name, clip in SOURCES.items():
+        make_clip(folder / name, clip)
+    return folder
+
+
+def planned(source: Path, **changes: object) -> Plan:
+    """Return a plan that is bound to a fake GPU's NVENC."""
+    wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
+    plan = plan_transcode(TranscodeSpec.model_validate(wanted))
+    capabilities = FakeDevice().gpu.encoder_capabilities(plan.encoder.codec)
+    assert plan.nvenc is not None
+    return with_nvenc(plan, plan.nvenc, ADA, EncoderOffer(capabilities, "2.2.4", converts=True))
+
+
+def works(plan: Plan) -> list[EncodeSegment]:
+    """Return a plan's segments."""
+    return [plan.work("job", number, number, 0) for number in range(len(plan.segments))]
+
+
+def content(encoded: EncodedSegment) -> tuple[object, ...]:
+    """Return all of a result that must not depend on who decoded."""
+    return (
+        encoded.pts_ticks.tolist(),
+        encoded.payload.tobytes(),
+        encoded.extradata,
+        encoded.tally.seam_before,
+        encoded.tally.seam_after,
+        encoded.resized,
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"scale": (64, 48)}, {"pix_fmt": "yuv420p"}, {"pix_fmt": "yuv420p10le", "scale": (128, 80)}],
+    ids=["as-it-is", "smaller", "8-bit", "larger-10-bit"],
+)
+def test_bytes_do_not_depend_on_who_decoded(
+    folder: Path, source: str, codec: Codec, changes: dict[str, object]
+) -> None:
+    """NVDEC's pictures, and software's that are brought to the device, become the same packets with the same seams."""
+    plan = planned(folder / source, codec=codec, **changes)
+    segments = works(plan)
+    assert len(segments) >= 2
+    assert plan.filters.on_device
+    for work in segments:
+        on_nvdec = work.run(WorkContext(device=FakeDevice().gpu))
+        broken = FakeDevice()
+        broken.decoder.supported = frozenset()
+        in_software = work.run(WorkContext(device=broken.gpu))
+        assert (on_nvdec.tally.decoded_by, in_software.tally.decoded_by) == ("nvdec", "software")
+        assert "NVDEC" in in_software.tally.fallback
+        assert content(on_nvdec) == content(in_software)
+        assert on_nvdec.tally.frames == on_nvdec.frames_out > 0
+
+
+def test_pictures_do_not_leave_the_device(folder: Path) -> None:
+    """Only the pictures that prove a seam are copied to the host; none is copied to the device."""
+    work = works(planned(folder / "h264.mkv", scale=(64, 48)))[0]
+    device = FakeDevice()
+    encoded = work.run(WorkContext(device=device.gpu))
+    hashed = len(encoded.tally.seam_before) + len(encoded.tally.seam_after)
+    assert device.driver.calls["cuMemcpyDtoHAsync"] == hashed
+    assert "cuMemcpyHtoDAsync" not in device.driver.calls
+    assert device.driver.calls["cuMemcpyDtoDAsync"] >= encoded.tally.frames
+
+
+def test_all_memory_comes_back(folder: Path) -> None:
+    """A segment leaves nothing on the device but what is kept idle, and a second one leaves no more."""
+    device = FakeDevice()
+    opened = device.gpu.opened()
+
+    def kept(work: EncodeSegment) -> tuple[int, int, int]:
+        work.run(WorkContext(device=device.gpu))
+        # How many pictures are there at once depends on how far the decoder gets ahead of the encoder.
+        drop_idle(opened.memory)
+        return len(device.driver.memory), len(device.driver.streams), opened.budget.taken_bytes
+
+    first, second = (works(planned(folder / "h264.mkv", scale=(64, 48)))[0] for _ in range(2))
+    assert kept(first) == kept(second)
+    assert device.encoder.open_sessions == 0
+
+
+def test_deinterlacing_is_softwares(folder: Path) -> None:
+    """What a device cannot do to pictures software does, and hands them to the encoder one by one."""
+    plan = planned(folder / "h264.mkv", deinterlace="on")
+    assert not plan.filters.on_device
+    assert plan.encoder_kind.endswith(" software-filters")
+    for work in works(plan):
+        encoded = work.run(WorkContext(device=FakeDevice().gpu))
+        assert encoded.tally.frames == encoded.frames_out > 0
+
+
+def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
+    """Scaling on the device decides bytes, so it is in the encoder kind; pictures that stay as they are add nothing."""
+    assert (
+        "device-scaling-1 bicubic 96x64 NV12/8 left to 64x48"
+        in planned(folder / "h264.mkv", scale=(64, 48)).encoder_kind
+    )
+    assert "scaling" not in planned(folder / "h264.mkv").encoder_kind
+    assert planned(folder / "h264.mkv").encoder_kind.startswith("h264_nvenc PyNvVideoCodec-2.2.4 ada r580 ")
+
+
+def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> None:
+    """Decoding again in software would not mend an encoder: its error comes through at once."""
+    device = FakeDevice()
+    device.encoder.faults = {"nvEncEncodePicture": 8}
+    work = works(planned(folder / "h264.mkv"))[0]
+    with pytest.raises(EngineFailed):
+        work.run(WorkContext(device=device.gpu))
+    assert device.decoder.decoders_made == 1
+
+
+def test_a_worker_without_a_gpu_says_so(folder: Path) -> None:
+    """A track that a GPU encodes is not quietly encoded otherwise."""
+    work = works(planned(folder / "h264.mkv"))[0]
+    with pytest.raises(EngineUnfit, match="h264_nvenc encodes on a GPU, and this worker has none"):
+        work.run(WorkContext())
+
+
+def test_a_gpu_without_an_encoder_says_so(folder: Path) -> None:
+    """What no way leads to ends in the device's own reason."""
+    device = FakeDevice()
+    device.encoder.capabilities = {}
+    work = works(planned(folder / "h264.mkv"))[0]
+    with pytest.raises(DeviceError, match="this GPU has no h264 encoder"):
+        work.run(WorkContext(device=device.gpu))
+
+
+def test_a_picture_that_no_surface_holds_is_an_error(folder: Path, tmp_path: Path) -> None:
+    """A source that turns out to be something else than its first picture is told, not squeezed."""
+    odd = make_clip(tmp_path / "odd.mkv", replace(EIGHT_BITS, width=95, height=63, pix_fmt="yuv444p"))
+    work = works(planned(folder / "h264.mkv"))[0]
+    strange = replace(work, decode=replace(work.decode, source=str(odd), entry=None, expected_packets=None))
+    device = FakeDevice()
+    device.decoder.supported = frozenset()
+    encoded = strange.run(WorkContext(device=device.gpu))
+    assert sum(encoded.resized.values()) == encoded.tally.frames > 0

@@ -1,0 +1,94 @@
+"""docs/nvenc.md against the model: every setting, every refusal, every preset and every surface."""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.encode.profiles import NVENC_PROFILES
+from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, settings_to_options
+from codecfleet.actors.settle.nvenc_surfaces import Chroma, NvencSurface
+from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
+
+GUIDE = {
+    *("codec", "bitrate", "fps", "initqp", "idrperiod", "constqp", "qmin", "gop", "tuning_info", "preset"),
+    *("maxbitrate", "vbvinit", "vbvbufsize", "rc", "multipass", "bf", "max_res", "temporalAQ", "lookahead", "aq"),
+    *("ldkfs", "colorspace", "timingInfo", "slice::mode", "slice::data", "repeatspspps"),
+}
+"""The names in table 1 of the PyNvVideoCodec programming guide."""
+_NEWER = "\N{EN DASH}"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page's text."""
+    return (Path(__file__).resolve().parents[4] / "docs" / "nvenc.md").read_text(encoding="utf-8")
+
+
+def section(page: str, heading: str) -> str:
+    """Return the text under a heading."""
+    return page.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str, columns: int) -> list[list[str]]:
+    """Return the tables' rows that have so many cells, heads left out."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return [row for row in cells if len(row) == columns and not set("".join(row)) <= set("-")]
+
+
+def test_every_setting_has_its_row(page: str) -> None:
+    """The table of settings has each of the model's once, and no others."""
+    shown = [row[1].strip("`") for row in rows(section(page, "Settings"), 4)[1:]]
+    assert sorted(shown) == sorted(SETTINGS)
+
+
+def test_every_name_of_the_guide_is_answered(page: str) -> None:
+    """Each name in the guide's table is a setting or is refused."""
+    kept = {row[0].strip("`") for row in rows(section(page, "Settings"), 4)[1:]} - {_NEWER}
+    refused = set(re.findall(r"`([^`]+)`", "".join(row[0] for row in rows(section(page, "Refused"), 3))))
+    assert kept <= GUIDE
+    assert GUIDE - kept <= refused
+
+
+def test_every_refusal_is_listed(page: str) -> None:
+    """What is refused by name is what the page says."""
+    shown = re.findall(r"`([^`]+)`", "".join(row[0] for row in rows(section(page, "Refused"), 3)))
+    assert sorted(shown) == sorted(REFUSED)
+
+
+@pytest.mark.parametrize("codec", NVENC_PROFILES)
+def test_every_preset_is_as_shown(page: str, codec: Codec) -> None:
+    """The table of presets is what a capable device gets."""
+    capabilities = NvencDevice(FakeNvenc()).capabilities(codec)
+    picture = VideoFormat(128, 96, "yuv420p", Fraction(25))
+    shown = rows(section(page, "From a request"), 6)[1:]
+    assert [row[0] for row in shown] == [str(preset) for preset in range(1, 8)]
+    for row in shown:
+        settled = settle(nvenc_request(codec, preset=int(row[0])), picture, Fraction(1, 25), capabilities).nvenc
+        assert settled is not None
+        options = dict(settings_to_options(settled))
+        keys = ("preset", "bf", "multipass", "lookahead", "aq")
+        assert row[1:] == [options.get(key, "none") for key in keys]
+        assert settled.codec is codec
+
+
+def test_default_qualities_are_as_shown(page: str) -> None:
+    """The defaults in the text are those of the profiles."""
+    for codec, profile in NVENC_PROFILES.items():
+        assert f"{profile.default_quality} ({codec})" in page
+
+
+def test_every_surface_is_as_shown(page: str) -> None:
+    """Names, sizes and bits of the surfaces are the code's."""
+    shown = {row[0].strip("`"): row for row in rows(section(page, "Surface formats"), 4)[1:]}
+    assert list(shown) == [surface.value for surface in NvencSurface]
+    ratio = {Chroma.YUV420: "4:2:0", Chroma.YUV422: "4:2:2", Chroma.YUV444: "4:4:4"}
+    for surface in NvencSurface:
+        _, coded, size, _ = shown[surface.value]
+        assert coded == f"{ratio[surface.chroma]}, {surface.bits} bits"
+        assert Fraction(size) == Fraction(surface.frame_bytes(64, 64), 64 * 64)

@@ -1,0 +1,201 @@
+"""A request's quality, rates and preset on NVENC: one answer for each, and closed groups of pictures always."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.encode.nvenc_settings import NvencSettings, Preset, Qp, RateMode, TimingInfo
+from codecfleet.actors.encode.profiles import NVENC_PROFILES, PRESETS, gop_frames
+from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.media.values import VideoFormat
+from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.settle.nvenc_capabilities import EncoderCapabilities
+from codecfleet.actors.settle.request import encoder_kind, nvenc_request
+from codecfleet.actors.settle.request import settle as settle_request
+from codecfleet.errors import EngineUnfit, Unsupported, UsageError
+from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
+
+CODECS = tuple(NVENC_PROFILES)
+PICTURE = VideoFormat(128, 96, "yuv420p", Fraction(30000, 1001))
+
+
+def settle(codec: Codec = Codec.H264, **changes: object) -> EncoderSettings:
+    """Settle an encoder on a capable GPU."""
+    picture = changes.pop("picture", PICTURE)
+    capable = NvencDevice(FakeNvenc()).capabilities(Codec.HEVC if codec is Codec.VP9 else codec)
+    capabilities = changes.pop("capabilities", capable)
+    request = nvenc_request(codec, **changes)  # type: ignore[arg-type]
+    return settle_request(request, picture, Fraction(1, 1000), capabilities)  # type: ignore[arg-type]
+
+
+def native(settings: EncoderSettings) -> NvencSettings:
+    """Return what a worker is given."""
+    assert settings.nvenc is not None
+    return settings.nvenc
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
+    """Our preset N is NVENC's PN; every group of pictures is as long as the last and begins with an IDR picture."""
+    settings = settle(codec, preset=preset)
+    found = native(settings)
+    assert found.preset is Preset(f"P{preset}")
+    assert found.gop == found.idrperiod == gop_frames(PICTURE.frame_rate)
+    assert found.repeatspspps is (None if codec is Codec.AV1 else False)
+    assert found.fps == PICTURE.frame_rate
+    assert found.cq == NVENC_PROFILES[codec].default_quality
+    assert settings == settle(codec, preset=preset)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_presets_differ(codec: Codec) -> None:
+    """Seven presets are seven encoder kinds."""
+    names = {"package": "2.2.4", "architecture": "ada", "driver_branch": "580"}
+    kinds = {encoder_kind(settle(codec, preset=preset), **names) for preset in PRESETS}
+    assert len(kinds) == len(PRESETS)
+    assert all("ada r580" in kind for kind in kinds)
+
+
+@given(st.integers(1000, 2**29), st.integers(1, 3), st.integers(1000, 2**30))
+def test_rates_arrive_as_they_were_asked_for(bitrate: int, factor: int, bufsize: int) -> None:
+    """Average, peak and buffer are the request's, in bits; the bucket starts nine tenths full."""
+    rate = RateControl(bitrate_bps=bitrate, maxrate_bps=factor * bitrate, bufsize_bits=bufsize)
+    found = native(settle(rate=rate))
+    assert (found.rc, found.cq) == (RateMode.VBR, None)
+    assert (found.bitrate, found.maxbitrate, found.vbvbufsize) == (bitrate, factor * bitrate, bufsize)
+    assert found.vbvinit == bufsize * 9 // 10
+
+
+def test_a_bitrate_alone_has_a_stated_peak_and_buffer() -> None:
+    """What the driver would choose by itself is written down, so that it is the same everywhere."""
+    found = native(settle(rate=RateControl(bitrate_bps=1_000_000)))
+    assert (found.maxbitrate, found.vbvbufsize, found.vbvinit) == (2_000_000, 4_000_000, 3_600_000)
+
+
+@pytest.mark.parametrize(
+    ("rate", "kind", "named"),
+    [
+        (RateControl(quality=0), UsageError, "quality 0"),
+        (RateControl(quality=52), UsageError, "quality 52"),
+        (RateControl(quality=20, bitrate_bps=5000), UsageError, "exclude"),
+        (RateControl(bitrate_bps=999), UsageError, "999"),
+        (RateControl(bitrate_bps=5000, maxrate_bps=9000), UsageError, "belong together"),
+        (RateControl(bitrate_bps=5000, maxrate_bps=4000, bufsize_bits=9000), UsageError, "4000"),
+        (RateControl(quality=20, maxrate_bps=5000, bufsize_bits=5000), Unsupported, "beside a quality"),
+    ],
+)
+def test_rates_that_cannot_be_kept_are_refused(rate: RateControl, kind: type[Exception], named: str) -> None:
+    """What contradicts itself, or what NVENC's package would erase, is refused by name."""
+    with pytest.raises(kind, match=named):
+        settle(rate=rate)
+
+
+def test_av1_has_a_longer_scale() -> None:
+    """AV1's target quality goes to 63."""
+    assert native(settle(Codec.AV1, rate=RateControl(quality=63))).cq == 63
+
+
+def test_a_device_without_b_pictures_gets_settings_without() -> None:
+    """What a device lacks is left out and so is part of the encoder kind; nothing is silently ignored later."""
+    capabilities = EncoderCapabilities(Codec.HEVC, {"num_max_bframes": 0, "width_max": 4096, "height_max": 4096})
+    found = native(settle(Codec.HEVC, capabilities=capabilities, preset=7))
+    assert (found.bf, found.lookahead) == (0, None)
+
+
+def test_what_the_device_cannot_do_is_said_when_planning() -> None:
+    """A plan is not made for an encoder that would not open."""
+    with pytest.raises(EngineUnfit, match="10-bit"):
+        settle(
+            picture=VideoFormat(128, 96, "yuv420p10le", Fraction(25)),
+            capabilities=NvencDevice(FakeNvenc(capabilities={"h264": {"support_10bit_encode": 0}})).capabilities(
+                Codec.H264
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [(("gop", "5"), "gop"), (("cq", "5"), "cq"), (("qmin", "5"), "qmin"), (("max_res", "1x1"), "max_res")],
+)
+def test_extra_options_may_not_break_what_every_output_promises(extra: tuple[str, str], named: str) -> None:
+    """Settings that a job settles, and those that never arrive, are refused by name."""
+    with pytest.raises(Unsupported, match=named):
+        settle(options=(extra,))
+
+
+@pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
+def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
+    """Segments could not be joined; one session can have it."""
+    with pytest.raises(Unsupported, match=f"{name} is not a job's to set") as caught:
+        settle(options=((name, "1"),))
+    assert "Fleet.encode" in caught.value.next_step
+
+
+MODES: list[tuple[tuple[tuple[str, str], ...], RateControl | None, dict[str, object]]] = [
+    ((("rc", "cbr"),), RateControl(bitrate_bps=9000), {"rc": RateMode.CBR, "bitrate": 9000, "maxbitrate": None}),
+    (
+        (("rc", "cbr"), ("bitrate", "9000"), ("vbvbufsize", "500")),
+        None,
+        {"bitrate": 9000, "vbvbufsize": 500, "cq": None},
+    ),
+    ((("constqp", "20,22,18"),), None, {"rc": RateMode.CONSTQP, "constqp": Qp(20, 22, 18), "multipass": None, "bf": 3}),
+    ((("tuning_info", "lossless"),), None, {"rc": RateMode.CONSTQP, "constqp": Qp.same(0), "bf": None, "aq": None}),
+    ((("gop", "30"),), None, {"gop": 30, "idrperiod": 30, "cq": 23}),
+    ((("idrperiod", "30"),), None, {"gop": 30, "idrperiod": 30}),
+    ((("gop", "30"), ("idrperiod", "90")), RateControl(quality=20), {"gop": 30, "idrperiod": 90, "cq": 20}),
+    ((("timinginfo", "1/50"),), None, {"timinginfo": TimingInfo(1, 50)}),
+    ((("bitrate", "9000"),), None, {"rc": RateMode.VBR, "bitrate": 9000, "maxbitrate": None, "cq": None}),
+    (
+        (("vbvbufsize", "500"),),
+        RateControl(bitrate_bps=9000),
+        {"vbvbufsize": 500, "vbvinit": None, "maxbitrate": 18000},
+    ),
+]
+
+
+@pytest.mark.parametrize(("extra", "rate", "expected"), MODES)
+def test_one_session_has_every_mode(
+    extra: tuple[tuple[str, str], ...], rate: RateControl | None, expected: dict[str, object]
+) -> None:
+    """What is asked for is set, and what of ours contradicts it is left out."""
+    found = native(settle(options=extra, rate=rate, single_session=True))
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "rate", "kind", "named"),
+    [
+        ((("rc", "cbr"),), None, Unsupported, "rc=cbr needs a bitrate"),
+        ((("rc", "cbr"),), RateControl(quality=20), UsageError, "says two things"),
+        ((("constqp", "20"),), RateControl(bitrate_bps=9000), UsageError, "says two things"),
+        ((("cq", "20"),), RateControl(quality=20), UsageError, "beside the encoder options cq=20 says two things"),
+        ((("rc", "CBR"), ("bitrate", "9000")), None, Unsupported, "rc=CBR"),
+        ((("codec", "hevc"),), None, Unsupported, "codec cannot be set"),
+        ((("fps", "25"),), None, Unsupported, "fps cannot be set"),
+        ((("gop", "30"), ("idrperiod", "40")), None, Unsupported, "no multiple of gop"),
+    ],
+)
+def test_modes_that_contradict_each_other_are_refused(
+    extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
+) -> None:
+    """By name, before an encoder is made."""
+    with pytest.raises(kind, match=named):
+        settle(options=extra, rate=rate, single_session=True)
+
+
+def test_extra_options_override_ours() -> None:
+    """A user's setting wins over the preset's."""
+    assert native(settle(options=(("aq", "9"), ("bf", "1")))).aq == 9
+
+
+def test_what_nvenc_does_not_encode_is_refused() -> None:
+    """VP9, other pixel formats and presets that are not there are refused with what is."""
+    with pytest.raises(Unsupported, match="vp9"):
+        settle(Codec.VP9)
+    with pytest.raises(Unsupported, match="gray"):
+        settle(picture=VideoFormat(128, 96, "gray", Fraction(25)))
+    with pytest.raises(UsageError, match="preset 8"):
+        settle(preset=8)

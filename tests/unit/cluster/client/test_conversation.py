@@ -1,0 +1,157 @@
+"""A client's conversation with its supervisor: what is handed on, what is said at once, and when it gives up."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+
+from codecfleet.cluster.client.lease_renewal import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, Conversation
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.cluster.supervisor.runner.client import Link
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
+
+AWAY = ActorUnavailableError("away", None)
+Answer = Grants | Exception | None
+"""What a supervisor does with a report; None is that it never answers."""
+
+
+class Leaping(selectors.SelectSelector):
+    """Never waits: its clock leaps to when somebody wanted to be woken."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Say what is there."""
+        assert timeout is not None, "nothing will ever happen again"
+        self.now_s += timeout
+        return super().select(0)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """An event loop on such a clock."""
+
+    def __init__(self) -> None:
+        self._leaping = Leaping()
+        super().__init__(self._leaping)
+
+    def time(self) -> float:
+        """Return the seconds that nobody has waited."""
+        return self._leaping.now_s
+
+
+class Scripted(Link):
+    """Answers the reports one after another as it is told, and those after the last with its last answer."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.turns: list[int] = []
+        self.opened = 0
+        self.under_way = self.most_under_way = 0
+        self._answers = answers
+
+    async def open(self) -> None:
+        """Note it."""
+        self.opened += 1
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Answer after as long as a supervisor without news takes."""
+        answer = self._answers[min(len(self.turns), len(self._answers) - 1)]
+        self.turns.append(report.turn)
+        self.under_way += 1
+        self.most_under_way = max(self.under_way, self.most_under_way)
+        try:
+            await (asyncio.Event().wait() if answer is None else asyncio.sleep(wait_s))
+        finally:
+            self.under_way -= 1
+        if isinstance(answer, Exception):
+            raise answer
+        assert answer is not None
+        return answer
+
+    async def depart(self, client: str) -> None:
+        """Do nothing."""
+
+    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - as the real one
+        """Return nothing."""
+
+    def send(self, content: bytes) -> Any:  # noqa: ANN401 - as the real one
+        """Return what was given."""
+        return content
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Know nothing."""
+        del demand
+        return Prospect()
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def heard(
+    link: Scripted, for_s: float, *, at: Mapping[float, Callable[[Conversation], None]] | None = None
+) -> list[Grants]:
+    """Return every grant that a conversation of so many seconds hands on."""
+    found: list[Grants] = []
+
+    async def talk() -> None:
+        turns = iter(range(1, 1_000_000))
+        talk = Conversation(link, lambda: ClientReport("c", "here", next(turns), ()), lambda: found.append(talk.grants))
+        loop = asyncio.get_running_loop()
+        for when_s, act in (at or {}).items():
+            loop.call_at(when_s, act, talk)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(talk.go_on(), for_s)
+        await asyncio.sleep(0)
+        assert link.under_way == 0, "a call was left behind"
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(talk())
+    return found
+
+
+def test_only_what_is_newer_is_handed_on() -> None:
+    """A supervisor repeats itself, and an answer may be overtaken: neither is news."""
+    first, second = Grants({"j": {"w": 1}}, 1), Grants({"j": {"w": 2}}, 2)
+    assert heard(Scripted(first, first, second, first), 10) == [first, second]
+
+
+def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
+    """It is reported at once, beside one call at the most."""
+    link = Scripted(None)
+    heard(link, 1, at={0.2: Conversation.report_soon, 0.4: Conversation.report_soon, 0.6: Conversation.report_soon})
+    assert (link.turns, link.most_under_way) == ([1, 2], CALLS_AT_ONCE)
+
+
+def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
+    """While it is out of reach nothing is handed on, and it is looked for after every failure."""
+    back = Grants({"j": {"w": 1}}, 5)
+    link = Scripted(*[AWAY] * 20, back)
+    assert heard(link, LOST_PATIENCE_S) == [back]
+    assert link.opened == 20
+
+
+def test_patience_ends() -> None:
+    """One that stays away is given up, and still looked for: when it comes back, what it grants counts."""
+    back = Grants({"j": {"w": 1}}, 5)
+    *lost, found = heard(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
+    assert lost
+    assert all(each.hopeless.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
+    assert found == back
+
+
+def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
+    """What raises thrice in a row will raise again."""
+    sound = Grants({}, 1)
+    assert heard(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
+    given_up = heard(Scripted(KeyError("x")), 5)
+    assert given_up[0].hopeless == "the supervisor fails: KeyError: 'x'"
+
+
+def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
+    """It may be restarting: three answers that do not come are no defect of its code."""
+    assert heard(Scripted(None), LOST_PATIENCE_S) == []
+    lost = heard(Scripted(None), 2 * LOST_PATIENCE_S)
+    assert lost[0].hopeless == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"

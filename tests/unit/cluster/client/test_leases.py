@@ -1,0 +1,188 @@
+"""Which piece of work goes to which leased worker."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from codecfleet.cluster.client.leases import Effect, Leases, Lose, Run, Stop
+from codecfleet.cluster.supervisor.state.messages import Grants
+
+WORKERS = ("a:1", "a:2", "b:3", "c:4")
+
+
+def granted(**slots: dict[str, int]) -> Grants:
+    """Return what a supervisor says: {job: {worker: slots}}."""
+    return Grants(slots=slots)
+
+
+def test_work_waits_for_slots_and_goes_in_order() -> None:
+    """Nothing runs before a slot is granted; then the oldest goes first, to the least loaded worker."""
+    leases = Leases()
+    for task in range(4):
+        assert leases.submitted(task, "j") == []
+    assert leases.granted(granted(j={"a": 1, "b": 2})) == [Run(0, "a"), Run(1, "b"), Run(2, "b")]
+    assert leases.finished(0) == [Run(3, "a")]
+
+
+def test_each_job_has_slots_of_its_own() -> None:
+    """One job's work never runs on another's slots."""
+    leases = Leases()
+    leases.submitted(1, "j")
+    assert leases.granted(granted(k={"a": 5})) == []
+    assert leases.submitted(2, "k") == [Run(2, "a")]
+    assert leases.held("k") == {"a": 1}
+
+
+def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
+    """A smaller grant stops nothing, and starts nothing until enough has ended."""
+    leases = Leases()
+    for task in range(4):
+        leases.submitted(task, "j")
+    leases.granted(granted(j={"a": 2}))
+    assert leases.granted(granted(j={"a": 1})) == []
+    assert leases.finished(0) == []
+    assert leases.finished(1) == [Run(2, "a")]
+
+
+def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
+    """What ran there is lost once; a supervisor that does not know yet may offer it in vain."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.submitted(1, "j")
+    leases.granted(granted(j={"a": 1}))
+    assert leases.died("a", "signal 9") == [Lose(0, "a", "signal 9")]
+    assert leases.died("a", "signal 9") == []
+    assert leases.granted(granted(j={"a": 1})) == []
+    assert leases.granted(granted(j={"b": 1})) == [Run(1, "b")]
+
+
+def test_withdrawn_work_is_stopped_where_it_runs() -> None:
+    """What waits is dropped; what runs keeps its slot until its worker says that it has stopped."""
+    leases = Leases()
+    leases.submitted(0, "j")
+    leases.submitted(1, "j")
+    leases.submitted(2, "j")
+    leases.granted(granted(j={"a": 1}))
+    assert leases.withdrawn(1) == []
+    assert leases.withdrawn(0) == [Stop(0, "a")]
+    assert leases.held("j") == {"a": 1}
+    assert leases.finished(0) == [Run(2, "a")]
+
+
+def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
+    """A process that ends itself loses all it ran; who was to blame goes elsewhere, if there is an elsewhere."""
+    leases = Leases()
+    leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
+    for task, label in enumerate(["one", "two", "three"]):
+        leases.submitted(task, "j", label)
+    assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
+    lost = leases.broke(0, "it hangs")
+    assert [effect for effect in lost if isinstance(effect, Lose)] == lost
+    assert {effect.task for effect in lost if isinstance(effect, Lose)} == {0, 2}
+    leases.submitted(3, "j", "one")
+    leases.submitted(4, "j", "three")
+    slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
+    assert leases.granted(granted(j=slots)) == [Run(4, "n/dla#0:3")], "the other seat is full, and this one shunned"
+    assert leases.finished(1) == [Run(3, "n/dla#1:2")]
+    assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
+    assert leases.submitted(5, "j", "one") == [Run(5, "n/dla#0:3")], "no seat is left but those that failed"
+
+
+def test_what_a_worker_could_not_do_is_tried_on_another_seat() -> None:
+    """A worker that goes on after an error of its device keeps its other work; who met it goes elsewhere."""
+    leases = Leases()
+    leases.granted(granted(j={"n/gpu#0:1": 2, "n/gpu#1:2": 2}))
+    leases.submitted(0, "j", "one")
+    leases.submitted(1, "j", "two")
+    assert leases.shun(0) == "n/gpu#0:1"
+    assert leases.finished(0) == []
+    assert leases.submitted(2, "j", "one") == [Run(2, "n/gpu#1:2")], "although the first is idle"
+    assert leases.held("j") == {"n/gpu#1:2": 2}
+    assert leases.shun(7) is None
+
+
+class Anything(RuleBasedStateMachine):
+    """Submissions, grants, ends and deaths in any order."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin with nothing."""
+        self.leases, self.next = Leases(), 0
+        self.running: dict[int, str] = {}
+        self.submitted: set[int] = set()
+        self.ended: set[int] = set()
+        self.slots: dict[str, dict[str, int]] = {}
+        self.dead: set[str] = set()
+
+    def take(self, effects: list[Effect]) -> None:
+        """Carry out what is decided."""
+        for effect in effects:
+            match effect:
+                case Run(task, worker):
+                    assert task not in self.running
+                    assert task not in self.ended
+                    assert worker not in self.dead
+                    self.running[task] = worker
+                case Lose(task, worker, _):
+                    assert self.running.pop(task) == worker
+                    self.ended.add(task)
+
+    @rule(job=st.sampled_from("jk"))
+    def submit(self, job: str) -> None:
+        """Work is submitted."""
+        self.next += 1
+        self.submitted.add(self.next)
+        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}"))
+
+    @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
+    def grant(self, slots: dict[str, dict[str, int]]) -> None:
+        """The supervisor says what may be used."""
+        self.take(self.leases.granted(Grants(slots=slots)))
+
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """Some work ends."""
+        if self.running:
+            task = data.draw(st.sampled_from(sorted(self.running)))
+            del self.running[task]
+            self.ended.add(task)
+            self.take(self.leases.finished(task))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def die(self, worker: str) -> None:
+        """A worker dies."""
+        self.dead.add(worker)
+        self.take(self.leases.died(worker, "killed"))
+
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        """Some work breaks its worker."""
+        if self.running:
+            task = data.draw(st.sampled_from(sorted(self.running)))
+            self.dead.add(self.running[task])
+            self.take(self.leases.broke(task, "it broke"))
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        """A submitter gives up."""
+        open_tasks = sorted(self.submitted - self.ended)
+        if open_tasks:
+            task = data.draw(st.sampled_from(open_tasks))
+            self.take(self.leases.withdrawn(task))
+            if task not in self.running:
+                self.ended.add(task)
+
+    @invariant()
+    def knows_what_runs(self) -> None:
+        """What it reports as held is what runs, and nothing is forgotten."""
+        held = dict.fromkeys(self.running.values(), 0)
+        for worker in self.running.values():
+            held[worker] += 1
+        told: dict[str, int] = {}
+        for job in "jk":
+            for worker, count in self.leases.held(job).items():
+                told[worker] = told.get(worker, 0) + count
+        assert told == held
+        assert sum(self.leases.outstanding().values()) == len(self.submitted - self.ended)
+
+
+test_in_any_order = Anything.TestCase

@@ -1,0 +1,224 @@
+"""Reports as people and programs read them: narrow, marked where simulated, and the same facts in both."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.doctor.fleet_lines import doctor_lines, node_lines
+from codecfleet.cluster.doctor.inventory_lines import (
+    device_lines,
+    devices_document,
+    doctor_document,
+    mig_lines,
+    nodes_document,
+    vgpu_lines,
+)
+from codecfleet.cluster.doctor.report_lines import machine_page
+from codecfleet.cluster.probes.gpus.devices import NvmlReport
+from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.text_lines import WIDTH, wrapped
+from codecfleet.testing.fleet.simulated_report import simulated_report
+
+FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
+PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
+PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
+
+
+def reports(name: str) -> list[NodeReport | SilentNode]:
+    """Return a fleet's machines, twelve at most."""
+    fleet = load_fleet(next(path for path in FLEETS if path.stem == name))
+    return [simulated_report(node, fleet.name) for node in fleet.nodes[:12]]
+
+
+def width(line: str) -> int:
+    """Return how wide a line is; one that is to be copied into a shell is one line, however wide."""
+    return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.__name__)
+@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+def test_every_page_is_narrow_and_marked(name: str, page: object) -> None:
+    """No line is wider than a terminal, and machines that do not exist are never shown without saying so."""
+    assert callable(page)
+    lines = list(page(reports(name)))
+    assert max(map(width, lines)) <= WIDTH
+    assert lines[0].startswith(f"SIMULATED ({name}): ")
+    assert lines[0].endswith(
+        "this machine does not exist" if len(reports(name)) == 1 else "these machines do not exist"
+    )
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+def test_every_page_of_each_machine_is_narrow_and_marked(name: str) -> None:
+    """With --all each machine is shown by itself, with its name, as narrow as the rest."""
+    found = reports(name)
+    for page in PAGES_OF_EACH:
+        lines = list(page(found, every=True))
+        assert max(map(width, lines)) <= WIDTH
+        assert all(line.isprintable() for line in lines)
+    named = [line.split()[0] for line in node_lines(found, every=True)]
+    assert [report.host.name for report in found if isinstance(report, NodeReport)] == [
+        word for word in named if word in {r.host.name for r in found if isinstance(r, NodeReport)}
+    ]
+    marks = sum(line.startswith("SIMULATED (") for line in doctor_lines(found, every=True))
+    assert marks == len(found)
+
+
+def test_two_hundred_machines_fit_on_a_few_pages() -> None:
+    """The whole fleet of nine kinds with eight equal faults is a hundred lines of doctor and thirty of nodes."""
+    fleet = load_fleet("mixed-200")
+    found: list[NodeReport | SilentNode] = [simulated_report(node, fleet.name) for node in fleet.nodes]
+    lines = list(doctor_lines(found))
+    assert len(lines) <= 105
+    start = lines.index("findings")
+    assert lines[start + 1 : start + 3] == [
+        "  1. broken: the GPU is lost",
+        "     8 nodes: a100-mig-1 ... a100-mig-8: GPU 3 (NVIDIA A100-SXM4-40GB)",
+    ]
+    assert sum("the GPU is lost" in line for line in lines) == 1
+    assert lines[-1] == "8 things to mend on 8 of 200 nodes"
+    rows = list(node_lines(found))
+    assert len(rows) <= 35
+    assert any(line.startswith("cpu-1 ... cpu-60 (60) ") for line in rows)
+    assert len(list(device_lines(found))) <= 50
+    assert rows[-1] == "200 nodes, 11584 cores, 424 devices"
+
+
+def test_equal_faults_of_one_machine_are_told_once() -> None:
+    """Eight GPUs with the same fault are one finding that numbers them; a reset is for each by its own number."""
+    (report, *_) = reports("h200-l40s")
+    assert isinstance(report, NodeReport)
+    assert isinstance(report.nvml, NvmlReport)
+    bad = tuple(replace(gpu, health=replace(gpu.health, ecc_uncorrected=1)) for gpu in report.nvml.devices)
+    lines = list(doctor_lines([replace(report, nvml=replace(report.nvml, devices=bad))]))
+    told = [line for line in lines if "memory is damaged" in line]
+    assert told == ["  1. broken: GPU 0-7 (NVIDIA H200): the GPU's memory is damaged"]
+    assert "(for each by its own number)" in " ".join(line.strip() for line in lines)
+    assert lines[-1] == "8 things to mend"
+
+
+def test_a_hypervisors_gpu_is_not_counted() -> None:
+    """Its engines belong to its guests: it is shown with that, and counted neither as a device nor in the sum."""
+    rows = list(node_lines(reports("vgpu")))
+    assert rows[-1] == "4 nodes, 104 cores, 3 devices"
+    assert "1 x NVIDIA L40S (hosts vGPUs)" in " ".join(" ".join(rows).split())
+    hypervisor = nodes_document(reports("vgpu"))["nodes"][0]
+    assert (hypervisor["node"], hypervisor["devices"]) == ("hypervisor", [])
+
+
+def test_a_real_machine_is_not_marked() -> None:
+    """The mark is for machines that do not exist."""
+    (report,) = reports("laptop")
+    assert isinstance(report, NodeReport)
+    assert not any("SIMULATED" in line for line in doctor_lines([replace(report, simulated="")]))
+
+
+def test_an_h200_shows_its_engines() -> None:
+    """Seven decoders, no encoder, whatever NVML's encoder capacity says."""
+    lines = list(doctor_lines(reports("h200-l40s")[:1]))
+    assert sum("engines: 7 NVDEC, no NVENC" in line for line in lines) == 8
+    assert lines[-1] == "healthy: nothing to mend"
+
+
+def test_a_node_that_is_silent_is_to_be_mended() -> None:
+    """A machine of a cluster that gives no report is named with the reason, on every page and in every document."""
+    silent = [SilentNode("worker-7", "no answer within 150 s")]
+    for page in PAGES:
+        assert any("worker-7" in line for line in page(silent))
+    assert not doctor_document(silent)["healthy"]
+    assert list(doctor_lines(silent))[-1] == "1 thing to mend"
+    three = [SilentNode(f"worker-{number}", "no answer within 150 s") for number in (7, 8, 9)]
+    assert "     3 nodes: worker-7 ... worker-9" in list(doctor_lines(three))
+    assert list(doctor_lines(three))[-1] == "3 things to mend on 3 of 3 nodes"
+    for document in (nodes_document(silent), devices_document(silent, "all")):
+        assert document["nodes"] == [{"node": "worker-7", "error": "no answer within 150 s"}]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+def test_documents_hold_the_whole_report(name: str) -> None:
+    """What doctor prints for programs holds the report itself, which comes back equal from JSON."""
+    found = reports(name)
+    document = json.loads(json.dumps(doctor_document(found)))
+    assert [from_json(node["report"]) for node in document["nodes"]] == found
+    assert document["healthy"] is all(node["healthy"] for node in document["nodes"])
+
+
+def test_nodes_and_devices_agree() -> None:
+    """Both documents name the same devices; MIG's has the slices in them."""
+    found = reports("a100-mig")
+    (node,) = nodes_document(found)["nodes"]
+    (devices,) = devices_document(found, "mig")["nodes"]
+    slices = {part["uuid"] for gpu in devices["devices"] for part in (gpu["mig"].get("slices") or ())}
+    assert slices < {device["device"] for device in node["devices"]}
+    assert len(node["devices"]) == len(slices) + 1
+    (everything,) = devices_document(found, "all")["nodes"]
+    assert set(everything["engines_tried"]) == {device["device"] for device in node["devices"]}
+    assert everything["cpu"] == {Engine.CPU.value: 96}
+    assert devices_document(reports("vgpu"), "vgpu")["nodes"][0]["hosts"]
+
+
+def test_long_words_stand_alone() -> None:
+    """A file name longer than a line is not cut, so that it can be copied."""
+    name = "x" * 150
+    assert name in [line.strip() for line in wrapped(f"cause: {name}", "  ")]
+
+
+def test_doctor_prints_what_to_start_ray_with() -> None:
+    """Where GPUs are cut, Ray would count each as one: the line names every slice and whole GPU, and is not wrapped."""
+    (node,) = load_fleet("a100-mig").nodes
+    report = simulated_report(node)
+    (line,) = [line for line in machine_page(report) if "ray start" in line]
+    assert not isinstance(report.nvml, NotApplicable)
+    names = []
+    for gpu in report.nvml.devices:
+        assert not isinstance(gpu.mig, NotApplicable)
+        names += [part.uuid for part in gpu.mig.slices] or [gpu.uuid]
+    assert line.strip() == f"CUDA_VISIBLE_DEVICES={','.join(map(str, names))} ray start --num-gpus={len(names)}"
+    (whole,) = load_fleet("rtx-4090").nodes
+    assert "ray start" not in "\n".join(machine_page(simulated_report(whole)))
+
+
+def test_nodes_say_how_each_gpu_is() -> None:
+    """What keeps work away from a GPU, and what its driver does not tell, are in the document with their reasons."""
+    (found,) = reports("h200-l40s")[:1]
+    assert isinstance(found, NodeReport)
+    assert isinstance(found.nvml, NvmlReport)
+    refused = NotApplicable(Absence.NO_PERMISSION, "the driver tells only privileged users")
+    gpu = found.nvml.devices[0]
+    sick = replace(gpu, health=replace(gpu.health, ecc_uncorrected=3), use=replace(gpu.use, decoder_percent=refused))
+    nvml = replace(found.nvml, devices=(sick, *found.nvml.devices[1:]))
+    devices = nodes_document([replace(found, nvml=nvml)])["nodes"][0]["devices"]
+    assert devices[0]["unplaceable"] == "its memory is damaged: 3 errors could not be corrected"
+    assert devices[0]["nvdec_percent"] is None
+    assert devices[0]["unknown"]["nvdec_percent"] == "the driver tells only privileged users"
+    assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
+
+
+def test_vgpus_are_shown_as_host_and_guest_see_them() -> None:
+    """A host's types stand together by whether and why they can be made; a guest shows its licence and its use."""
+    said = " ".join(line.strip() for line in vgpu_lines(reports("vgpu")))
+    assert "cannot be made now (vGPUs with another amount of frame buffer run on the GPU already): " in said
+    assert said.count("with the same frame buffer run)") == 1
+    assert "of VM guest-1, NVIDIA L40S-12Q, 0.0 GB of its frame buffer used, licensed" in said
+    assert "seen as a guest sees it: vgpu at 00000000:01:00.0; its UUID is random" in said
+    assert "licence: licensed for NVIDIA RTX Virtual Workstation" in said
+    assert "in use, of what it may take: graphics 0 %" in said
+    assert "licence: this device needs no vGPU licence" in said
+
+
+def test_doctor_prints_that_line_also_where_as_many_slices_are_as_gpus(tmp_path: Path) -> None:
+    """Two slices on one GPU and none on the other: Ray by itself would count one for each GPU."""
+    path = tmp_path / "cut.toml"
+    path.write_text(
+        'schema = 1\nname = "cut"\ndescription = "-"\nsource = "documents"\n[[nodes]]\nname = "n"\ncores = 8\n'
+        'memory_gib = 64\ndriver = "580.126.20"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]\n'
+        '[[nodes.devices]]\nmodel = "H100"\nmig = []\n'
+    )
+    (node,) = load_fleet(path).nodes
+    assert any(line.endswith("ray start --num-gpus=2") for line in machine_page(simulated_report(node)))

@@ -1,0 +1,126 @@
+"""Which DLAs jobs get that run networks, and that transcodes go where they went before."""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.assign.networks import SESSIONS_PER_DLA, place_networks
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory, Node, dlas_of
+from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
+from codecfleet.cluster.placement.nodes.assumed import plain_demand, processor_of
+from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.supervisor.runner.wiring import PlacingPlanner
+
+
+def orin(name: str, dlas: int, **changes: object) -> Node:
+    """Return a machine with DLAs."""
+    plain = processor_of(name, name, 8)
+    return replace(plain, dlas=dlas_of(name, dlas), **changes)  # type: ignore[arg-type]
+
+
+def wish(job: str, segments: int = 100, **changes: object) -> Demand:
+    """Return what an inference job wants."""
+    network = replace(plain_demand(job, segments), renditions=(), dlas=())
+    return replace(network, **changes)  # type: ignore[arg-type]
+
+
+def placed(demands: list[Demand], *nodes: Node, policy: Policy | None = None) -> Placement:
+    """Place them."""
+    return place_networks(demands, Inventory(nodes), policy or Policy())
+
+
+def sessions(placement: Placement) -> dict[str, dict[str, int]]:
+    """Return {job: {DLA: sessions}}."""
+    found: dict[str, dict[str, int]] = {}
+    for lane in placement.lanes:
+        found.setdefault(lane.job, {})[lane.device] = lane.sessions
+    return found
+
+
+def test_a_job_alone_gets_every_dla() -> None:
+    """Two segments at a time on each, of every machine."""
+    found = placed([wish("j")], orin("a", 2), orin("b", 1), orin("c", 0))
+    assert sessions(found) == {"j": {"a/dla#0": 2, "a/dla#1": 2, "b/dla#0": 2}}
+    assert {lane.route for lane in found.lanes} == {Route.DLA}
+    assert found.refusals == ()
+
+
+def test_few_segments_are_spread() -> None:
+    """A second one on the same DLA comes when each has one."""
+    assert sessions(placed([wish("j", 3)], orin("a", 2))) == {"j": {"a/dla#0": 2, "a/dla#1": 1}}
+    assert sessions(placed([wish("j", workers_max=1)], orin("a", 2))) == {"j": {"a/dla#0": 1}}
+
+
+def test_jobs_share_by_weight_and_priority_comes_first() -> None:
+    """What each gets follows its weight; a job of a higher priority is served before."""
+    two = placed([wish("j", weight=Fraction(3)), wish("k")], orin("a", 2))
+    assert {job: sum(given.values()) for job, given in sessions(two).items()} == {"j": 3, "k": 1}
+    first = placed([wish("j"), wish("k", priority=1)], orin("a", 2))
+    assert set(sessions(first)) == {"k"}
+    assert [refusal.reason for refusal in first.refusals] == ["every DLA is taken by other work just now"]
+
+
+def test_some_dlas_are_asked_for() -> None:
+    """Their numbers count on each machine; where there are none, that is said."""
+    numbered = placed([wish("j", dlas=(1,))], orin("a", 2), orin("b", 1))
+    assert sessions(numbered) == {"j": {"a/dla#1": 2}}
+    missing = placed([wish("j", dlas=(2, 3))], orin("a", 2))
+    assert [refusal.reason for refusal in missing.refusals] == ["no machine has DLA 2 or 3: they are counted from 0"]
+    assert [refusal.reason for refusal in placed([wish("j")]).refusals] == ["no machine has a DLA"]
+    assert [refusal.reason for refusal in placed([wish("j", 0)], orin("a", 1)).refusals] == ["nothing is left to do"]
+
+
+def test_machines_and_dlas_that_take_no_work_get_none() -> None:
+    """Drained machines and quarantined DLAs; nodes that may be taken away come last."""
+    broken = orin("a", 2)
+    sick = replace(broken.dlas[0], state=DeviceState.QUARANTINED, state_reason="it hangs")
+    machine = replace(broken, dlas=(sick, broken.dlas[1]))
+    assert sessions(placed([wish("j")], machine)) == {"j": {"a/dla#1": 2}}
+    alone = placed([wish("j", dlas=(0,))], machine)
+    assert alone.refusals[0].reason == "no DLA can do it: DLA 0 is quarantined because it hangs"
+    drained = orin("b", 1, state=DeviceState.DRAINING, state_reason="a user asked")
+    assert sessions(placed([wish("j")], drained)) == {}
+    spot = orin("a", 1, preemptible=True)
+    assert sessions(placed([wish("j", 2)], spot, orin("b", 1))) == {"j": {"b/dla#0": 2}}
+    assert sessions(placed([wish("j")], spot, policy=Policy(preemptible=PreemptibleUse.NEVER))) == {}
+
+
+@given(
+    nodes=st.lists(st.integers(0, 3), max_size=4),
+    jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 1)), max_size=5),
+)
+def test_no_dla_has_too_much_and_none_is_idle_while_somebody_waits(
+    nodes: list[int], jobs: list[tuple[int, int, int]]
+) -> None:
+    """Sessions never exceed a DLA's or a job's own; and what is free is given as long as anybody wants it."""
+    machines = [orin(f"n{number}", count) for number, count in enumerate(nodes)]
+    demands = [
+        wish(f"j{number}", pieces, weight=Fraction(weight), priority=priority)
+        for number, (pieces, weight, priority) in enumerate(jobs)
+    ]
+    found = placed(demands, *machines)
+    assert found == placed(demands[::-1], *machines[::-1])
+    by_dla = Counter[str]()
+    for lane in found.lanes:
+        by_dla[lane.device] += lane.sessions
+    room = SESSIONS_PER_DLA * sum(nodes)
+    assert all(count <= SESSIONS_PER_DLA for count in by_dla.values())
+    assert by_dla.total() == min(room, sum(pieces for pieces, _, _ in jobs))
+    assert {refusal.job for refusal in found.refusals} == {d.job for d in demands} - {lane.job for lane in found.lanes}
+
+
+def test_networks_never_move_a_transcode() -> None:
+    """Where transcodes go is the same with and without DLAs, and with and without jobs on them."""
+    bare, rich = Inventory((orin("a", 0),)), Inventory((orin("a", 2),))
+    transcodes = [plain_demand("t", 5), plain_demand("u", 3)]
+    alone = place(transcodes, bare, start_rates(), Policy())
+    together = PlacingPlanner(Policy()).place([*transcodes, wish("j"), wish("k")], rich)
+    assert [lane for lane in together.lanes if lane.route is not Route.DLA] == list(alone.lanes)
+    assert [refusal for refusal in together.refusals if refusal.job in "tu"] == list(alone.refusals)
+    assert {lane.job for lane in together.lanes if lane.route is Route.DLA} == {"j", "k"}

@@ -1,0 +1,61 @@
+"""Which segment goes where, and how long it takes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.assign.prediction import predict, schedule
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.inventory import Inventory
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.probes.report.engines import Engine
+
+from ..model.test_place_properties import WORLD
+from ..worlds import demand, inventory, node
+
+RATES = start_rates()
+SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(*WORLD)
+def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
+    """Each segment of a job that has lanes is on exactly one of them, and the last end is the wall time."""
+    placement = place(demands, machines, RATES, policy)
+    for wish in demands:
+        prediction = predict(wish, placement)
+        done = sorted(number for entry in prediction.lanes for number in entry.segments)
+        assert done == (list(range(len(wish.segments))) if prediction.lanes else [])
+        assert prediction.wall_s == max((entry.ends_s for entry in prediction.lanes), default=None)
+        assert sum(entry.frames for entry in prediction.lanes) in (0, sum(wish.segments))
+
+
+def test_the_longest_go_first() -> None:
+    """Two cores, one long segment and three short: the long one has a core for itself."""
+    wish = replace(demand(), segments=(100, 100, 300, 100))
+    placement = place([wish], inventory(node("n", cores=2)), RATES, SOFTWARE)
+    prediction = predict(wish, placement)
+    per_frame_s = 2 / placement.lanes[0].fps
+    assert prediction.wall_s == pytest.approx(300 * per_frame_s)
+    assert prediction.cpu_s == pytest.approx(600 * per_frame_s)
+    assert prediction.gpu_s == 0
+
+
+def test_gpu_sessions_open_one_after_the_other() -> None:
+    """The first takes 0.35 s, each further one 0.1 s, and the GPU is held until the last segment is done."""
+    wish = demand(segments=2, frames=5000)
+    placement = place([wish], inventory(node("n", "L40S")), RATES, Policy())
+    prediction = predict(wish, placement)
+    fps = placement.lanes[0].fps / 2
+    assert prediction.wall_s == pytest.approx(0.45 + 5000 / fps)
+    assert prediction.gpu_s == prediction.wall_s
+
+
+def test_nothing_placed_takes_no_known_time() -> None:
+    """Without lanes there is no schedule, and no time is promised."""
+    assert schedule(demand(), ()) == ()
+    assert predict(demand(), place([], inventory(), RATES, Policy())).wall_s is None

@@ -1,0 +1,94 @@
+"""Session caps learnt from errors, and policy files."""
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.placement.model.caps import (
+    KnownCaps,
+    SessionRefused,
+    SessionsOpen,
+    learn_cap,
+    learn_open,
+    with_caps,
+)
+from codecfleet.cluster.placement.model.policy import Policy, load_policy
+from codecfleet.errors import UsageError
+
+from ..worlds import inventory, node
+
+
+def _refused(*, on_device: int, on_node: int, system_wide: bool) -> SessionRefused:
+    return SessionRefused(
+        device="n/gpu0", node="n", open_on_device=on_device, open_on_node=on_node, system_wide=system_wide
+    )
+
+
+def test_a_refusal_teaches_the_number_that_was_open() -> None:
+    """A device that refused its fourth session takes three; a GeForce's refusal counts for the machine."""
+    assert learn_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=False)).devices == {"n/gpu0": 3}
+    assert learn_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=True)).nodes == {"n": 7}
+
+
+def test_a_refusal_with_nothing_open_is_no_cap() -> None:
+    """A device that refuses its first session has another trouble."""
+    for system_wide in (True, False):
+        assert learn_cap(KnownCaps(), _refused(on_device=0, on_node=0, system_wide=system_wide)) == KnownCaps()
+
+
+def test_a_cap_that_was_passed_is_gone() -> None:
+    """More sessions than the cap, open and at work, lift it; as many do not."""
+    caps = KnownCaps({"n/gpu0": 3}, {"n": 8})
+    assert learn_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
+    passed = learn_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
+    assert passed == KnownCaps()
+
+
+def test_learnt_caps_take_the_place_of_documented_ones() -> None:
+    """The inventory has what was learnt, and is otherwise as it was."""
+    machines = inventory(node("n", "RTX 4090", system_encoder_sessions_max=12), node("m", "L4"))
+    capped = with_caps(machines, KnownCaps({"m/gpu0": 2}, {"n": 8}))
+    assert capped.nodes[0].system_encoder_sessions_max == 8
+    assert capped.nodes[1].devices[0].encoder_sessions_max == 2
+    assert with_caps(machines, KnownCaps()) is machines
+
+
+def test_the_annotated_policy_file_holds_all_defaults() -> None:
+    """``configs/policy.toml`` names every key with its default."""
+    path = Path(str(files("codecfleet.configs").joinpath("policy.toml")))
+    assert load_policy(path) == Policy()
+    assert set(tomllib.loads(path.read_text(encoding="utf-8"))) == set(Policy.model_fields)
+
+
+def test_every_policy_key_is_documented() -> None:
+    """docs/placement.md has a row for each key."""
+    page = (Path(__file__).parents[5] / "docs" / "placement.md").read_text(encoding="utf-8")
+    assert all(f"| `{key}` |" in page for key in Policy.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("warm = 1", "warm: extra inputs"),
+        ("gpu_share = 2", "gpu_share: input should be less"),
+        ("preemptible = 'maybe'", "preemptible: input should be"),
+        ("engines = ['gpu']", "engines.0: input should be"),
+        ("gpu_share = ", "is no TOML"),
+    ],
+)
+def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    """The file, the key and what is wrong with it, and where the keys are explained."""
+    path = tmp_path / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_policy(path)
+    assert said in caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A missing file is a usage error that names it."""
+    with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
+        load_policy(tmp_path / "none.toml")

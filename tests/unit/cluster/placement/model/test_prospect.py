@@ -1,0 +1,106 @@
+"""Where a demand would be placed: what can never be, who would encode, and why no GPU would help."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
+from codecfleet.cluster.placement.model.placement import Placement
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.model.preview import Prospect, prospect_of
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.rates.rates import start_rates
+from codecfleet.cluster.probes.report.engines import Codec
+
+from ..worlds import demand, gpu, inventory, node, rendition
+
+T4 = EncoderKind("nvenc", "turing", "580")
+BUSY = Inventory((node("n", "T4", cores=0),))
+"""A machine of which nothing of the processor is free."""
+
+
+class Placer:
+    """Places as a supervisor does, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, demands: Sequence[Demand], machines: Inventory) -> Placement:
+        """Place."""
+        self.times += 1
+        return place(demands, machines, start_rates(), Policy())
+
+
+def ask(wish: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1) -> Prospect:
+    """Return the prospect of a wish, which is placed so many times for it."""
+    placer = Placer()
+    prospect = prospect_of(wish, others, machines, placer, idle=idle)
+    assert placer.times == times
+    return prospect
+
+
+def software(job: str = "job", **changes: object) -> Demand:
+    """Return a job whose tracks software encodes."""
+    return demand(job, encoder=EncoderChoice.SOFTWARE, **changes)
+
+
+def test_a_gpu_that_finishes_soonest_would_encode() -> None:
+    """The kind is that of its NVENC, and nothing speaks against the GPU."""
+    machines = inventory(node("n", "T4", cores=4))
+    assert ask(demand(), machines, idle=machines) == Prospect(encoder_kind=T4)
+
+
+def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
+    """One small NVENC that others wait for is left to them, where there are cores."""
+    machines = inventory(node("n", "T4", cores=64))
+    asked = demand(segments=200)
+    assert ask(asked, machines).encoder_kind == T4
+    others = [demand(f"a{number}", segments=200, encoder=EncoderChoice.NVENC) for number in range(8)]
+    assert ask(asked, machines, *others).encoder_kind is None
+
+
+def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
+    """Whether a GPU is of use to software's tracks has nothing to do with who has it just now."""
+    machines = inventory(node("n", "T4", cores=4))
+    wish, other = software(needs_gpu=True), software("a", segments=100, priority=1)
+    assert place([wish, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
+    assert ask(wish, machines, other) == ask(wish, machines) == Prospect()
+    bound = demand(renditions=(rendition(kind=T4),), encoder=EncoderChoice.NVENC)
+    assert ask(bound, inventory(node("n", "T4")), demand("a")) == Prospect(encoder_kind=T4)
+
+
+def test_a_gpu_that_is_of_no_use_says_why() -> None:
+    """The reason is the GPU's own, whatever is said of processors; where there is no GPU, nothing is said."""
+    wish = software(software_decode="the pictures are interlaced")
+    assert ask(wish, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
+    assert ask(wish, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == Prospect()
+    open_still = demand(renditions=(rendition(Codec.AV1),), software_decode="the captions")
+    assert ask(open_still, inventory(node("n", "T4")), replace(wish, job="a")).gpu_refusal == "the captions"
+    broken = gpu("T4", "n", state=DeviceState.QUARANTINED, state_reason="it fell off the bus")
+    machine = node("n")
+    machines = inventory(replace(machine, devices=(*machine.devices, broken)))
+    assert ask(software(), machines).gpu_refusal == "it is quarantined because it fell off the bus"
+
+
+def test_what_idle_machines_cannot_do_will_never_be_done() -> None:
+    """Only where nothing takes it now is it placed once more, on the machines that there are with nothing to do."""
+    wish, machines = software(needs_gpu=True), inventory(node("n"))
+    refused = ask(wish, machines, idle=machines, times=2)
+    assert refused == Prospect(never="no device can do it: the job asks for a GPU")
+
+
+def test_what_is_taken_just_now_may_be_done_later() -> None:
+    """A job that has to wait is not refused."""
+    assert ask(software(), BUSY, idle=inventory(node("n", "T4")), times=2).never == ""
+
+
+def test_nothing_is_impossible_where_machines_may_join() -> None:
+    """Of machines that nobody knows, nobody asks."""
+    assert ask(software(needs_gpu=True), inventory(node("n")), idle=None).never == ""
+
+
+def test_there_may_be_no_machine_at_all() -> None:
+    """That is said, and nothing else."""
+    nothing = inventory()
+    assert ask(plain_demand("j", 1), nothing, idle=nothing, times=2) == Prospect(never="there is no device at all")

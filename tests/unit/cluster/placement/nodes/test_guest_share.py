@@ -1,0 +1,64 @@
+"""Which part of its GPU a vGPU has."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.doctor.findings import findings
+from codecfleet.cluster.placement.model.inventory import Device
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.nodes.build import node_of_report
+from codecfleet.cluster.placement.nodes.guest_share import guest_share, with_policy
+from codecfleet.cluster.probes.gpus.hardware import load_hardware
+from codecfleet.cluster.probes.node.report import NodeReport
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.testing.fleet.simulated_report import simulated_report
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("NVIDIA L40S-48Q", 1),
+        ("NVIDIA L40S-24Q", 1 / 2),
+        ("NVIDIA L40S-12Q", 1 / 4),
+        ("NVIDIA L40S-12C", 1 / 4),
+        ("GRID T4-4Q", 1 / 4),
+        ("NVIDIA A40-8Q", 1 / 6),
+        ("GRID A100-10C", 1 / 4),
+        ("NVIDIA A100-10C", 1 / 4),
+        ("NVIDIA A100-1-5C", 1),
+        ("NVIDIA Unheard-12Q", None),
+        ("NVIDIA L40S-0Q", None),
+        ("NVIDIA L40S", None),
+    ],
+)
+def test_a_type_says_its_share(name: str, share: float | None) -> None:
+    """As many run as fit into the GPU's memory; a GPU instance's type has all of it; other names say nothing."""
+    assert guest_share(name, load_hardware()) == share
+
+
+def _guest(name: str) -> tuple[NodeReport, Device]:
+    node = next(node for node in load_fleet("vgpu").nodes if node.name == "guest-1")
+    report = simulated_report(replace(node, devices=(replace(node.devices[0], name=name), *node.devices[1:])))
+    device = next(device for device in node_of_report(report).devices if device.kind is DeviceKind.VGPU)
+    return report, device
+
+
+def test_a_known_type_is_counted_with_its_part() -> None:
+    """A quarter of an L40S is a quarter of its engines; nothing is amiss."""
+    report, device = _guest("NVIDIA L40S-12Q")
+    assert (device.share, device.share_unknown) == (1 / 4, "")
+    assert not [each for each in findings(report) if "which part of its GPU" in each.title]
+
+
+def test_an_unknown_share_is_said_and_can_be_set() -> None:
+    """It is counted as a whole GPU, which doctor tells, until the policy says better."""
+    report, device = _guest("NVIDIA Unheard-12Q")
+    assert device.share == 1
+    assert "not known" in device.share_unknown
+    (found,) = [each for each in findings(report) if "which part of its GPU" in each.title]
+    assert "vgpu_share" in found.mend
+    node = with_policy(node_of_report(report), Policy(vgpu_share=0.25))
+    assert {(each.share, each.share_unknown) for each in node.devices if each.kind is DeviceKind.VGPU} == {(0.25, "")}
+    assert {each.share for each in node.devices if each.kind is not DeviceKind.VGPU} == {1.0}

@@ -1,0 +1,159 @@
+"""What the speed of a GPU's sessions teaches, and what placement makes of it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.placement.assign.assignment import place
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.inventory import Device
+from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.rates.device_rates import beside, core_fps_beside, device_measurement
+from codecfleet.cluster.placement.rates.rates import (
+    Rates,
+    Stage,
+    curve_of,
+    learn,
+    read_curve,
+    software_fps,
+    start_rates,
+)
+from codecfleet.cluster.placement.rates.software_rates import software_measurement
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+
+from ..worlds import demand, gpu, inventory, node, rendition
+
+START = start_rates()
+MACHINE = node("n", "H200", cores=16)
+H200, PROCESSOR = MACHINE.devices
+SOFTWARE = demand(segments=100, encoder=EncoderChoice.SOFTWARE)
+X265 = (EncoderKind("libx265"),)
+NVENC = (EncoderKind("nvenc", "ada", "580"),)
+ENCODE = Stage(SOFTWARE.renditions[0].case, 1920, 1080, Engine.CPU, "libx265")
+DECODE = Stage(CodecCase(Codec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
+
+
+def placed(rates: Rates, wish: Demand = SOFTWARE) -> Placement:
+    """Place a job on a machine with an H200 and 16 cores."""
+    return place([wish], inventory(MACHINE), rates, Policy())
+
+
+def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
+    """Return the rates after sessions that the H200 decoded for gave so much."""
+    found = device_measurement(rates, SOFTWARE, H200, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
+    return rates if found is None else learn(rates, found)
+
+
+def software(rates: Rates, sessions: int, fps: float) -> Rates:
+    """Return the rates after sessions that the processor decoded for gave so much."""
+    found = software_measurement(rates, SOFTWARE, PROCESSOR, sessions, fps)
+    return rates if found is None else learn(rates, found)
+
+
+def all_in_software_fps(rates: Rates, sessions: int) -> float:
+    """Return what sessions give that decode and encode on cores."""
+    decode = Stage(SOFTWARE.decode, 1920, 1080, Engine.CPU)
+    each = (software_fps(rates, PROCESSOR.name, 1.0, stage) for stage in (decode, ENCODE))
+    return sessions / sum(1 / fps for fps in each)
+
+
+def test_a_hybrid_is_chosen_until_it_is_measured() -> None:
+    """By documented rates, cores that do not decode give more."""
+    assert {lane.route for lane in placed(START).lanes} == {Route.HYBRID}
+
+
+@given(part=st.floats(0.05, 0.99), sessions=st.integers(1, 16))
+def test_a_hybrid_that_is_slower_than_software_is_not_chosen(part: float, sessions: int) -> None:
+    """Measured below what the same cores give without the GPU, it is left alone, and the reason is there."""
+    rates = hybrid(START, sessions, part * all_in_software_fps(START, sessions))
+    placement = placed(rates)
+    assert {lane.route for lane in placement.lanes} == {Route.CPU}
+    (reason,) = [refusal.reason for refusal in placement.refusals if refusal.devices == ("n/gpu0",)]
+    assert reason == "with its NVDEC a session would be 0% faster, which is not worth a GPU"
+
+
+@given(measured=st.floats(2.0, 200.0), gain=st.floats(1.05, 2.0))
+def test_both_measured_the_faster_one_is_chosen(measured: float, gain: float) -> None:
+    """Whatever documents say, where 16 sessions of both were measured, the better figure decides."""
+    for hybrid_fps, software_fps_, route in (
+        (measured * gain, measured, Route.HYBRID),
+        (measured, measured * gain, Route.CPU),
+    ):
+        rates = hybrid(software(START, 16, software_fps_), 16, hybrid_fps)
+        assert {lane.route for lane in placed(rates).lanes} == {route}
+
+
+@given(fps=st.floats(1.0, 60.0), sessions=st.integers(1, 16))
+def test_a_measured_hybrid_gives_what_it_gave(fps: float, sessions: int) -> None:
+    """A job that insists on the GPU is expected to run as fast as such sessions did, each of a core's."""
+    rates = hybrid(START, sessions, fps)
+    assert core_fps_beside(rates, PROCESSOR.name, 1.0, H200.name, ENCODE) == pytest.approx(fps / sessions)
+    (lane,) = placed(rates, replace(SOFTWARE, needs_gpu=True)).lanes
+    assert lane.fps == pytest.approx(lane.sessions * fps / sessions, rel=0.05)
+    assert software_fps(rates, PROCESSOR.name, 1.0, ENCODE) == software_fps(START, PROCESSOR.name, 1.0, ENCODE)
+
+
+def test_other_machines_learn_nothing_from_it() -> None:
+    """Cores beside another GPU, or without one, keep their rates."""
+    rates = hybrid(START, 16, 16.0)
+    for model in ("NVIDIA L40S", "NVIDIA H100"):
+        found = core_fps_beside(rates, PROCESSOR.name, 1.0, model, ENCODE)
+        assert found == software_fps(START, PROCESSOR.name, 1.0, ENCODE)
+    other = core_fps_beside(rates, "another processor", 1.0, H200.name, ENCODE)
+    assert other == software_fps(START, "another processor", 1.0, ENCODE)
+
+
+def test_a_slow_decoder_is_known_by_many_cores() -> None:
+    """Where cores would encode more than NVDEC decodes, the figure is NVDEC's."""
+    fast = demand(renditions=(rendition(Codec.H264, height=180, preset="1"),), encoder=EncoderChoice.SOFTWARE)
+    found = device_measurement(
+        START, fast, gpu("T4", "n"), PROCESSOR, kinds=(EncoderKind("libx264"),), sessions=60, fps=300.0
+    )
+    assert found is not None
+    assert (found.stage.engine, found.device.name) == (Engine.NVDEC, gpu("T4", "n").name)
+
+
+@given(
+    sessions=st.integers(1, 64),
+    fps=st.floats(0.1, 20_000),
+    model=st.sampled_from(["L40S", "L4", "RTX 4090"]),
+    preset=st.sampled_from("1234567"),
+)
+def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, model: str, preset: str) -> None:
+    """Decoded and encoded by a GPU, the figure is that of the engine that is slower by what is known."""
+    device = gpu(model, "n")
+    wish = demand(renditions=(rendition(preset=preset),))
+    found = device_measurement(START, wish, device, PROCESSOR, kinds=NVENC, sessions=sessions, fps=fps)
+    encode = Stage(wish.renditions[0].case, 1920, 1080, Engine.NVENC, "nvenc", int(preset))
+    slower = min((encode, DECODE), key=lambda stage: read_curve(curve_of(START, device, stage), sessions))
+    assert found is not None
+    assert (found.device, found.stage, found.sessions, found.fps) == (device, slower, sessions, fps)
+    curve = curve_of(learn(START, found), device, slower)
+    assert read_curve(curve, sessions) <= max(fps, curve[0][1]) * 1.001
+
+
+@pytest.mark.parametrize(
+    ("wish", "device", "kinds", "sessions", "fps"),
+    [
+        (SOFTWARE, PROCESSOR, X265, 2, 10.0),
+        (SOFTWARE, H200, (), 2, 10.0),
+        (SOFTWARE, H200, X265, 0, 10.0),
+        (SOFTWARE, H200, X265, 2, 0.0),
+        (demand(renditions=(rendition(), rendition(Codec.H264))), H200, X265 * 2, 2, 10.0),
+        (SOFTWARE, H200, NVENC, 2, 10.0),
+        (SOFTWARE, H200, (EncoderKind("nothing"),), 2, 10.0),
+    ],
+)
+def test_what_says_nothing_is_not_learnt(
+    wish: Demand, device: Device, kinds: tuple[EncoderKind, ...], sessions: int, fps: float
+) -> None:
+    """Several tracks, no GPU, no frames, or an engine that is not there say nothing about a rate."""
+    assert device_measurement(START, wish, device, PROCESSOR, kinds=kinds, sessions=sessions, fps=fps) is None
+
+
+def test_the_name_tells_both() -> None:
+    """Rates beside a GPU are kept by processor and model."""
+    assert beside("x86_64", "NVIDIA H200") == "x86_64 beside NVIDIA H200"

@@ -1,0 +1,147 @@
+"""How fast engines are taken to be, and what measurements change."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.placement.model.inventory import Device
+from codecfleet.cluster.placement.rates.rates import (
+    Measurement,
+    Rates,
+    SizeClass,
+    Stage,
+    curve_of,
+    learn,
+    software_fps,
+    start_rates,
+)
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+
+from ..worlds import gpu, node
+
+START = start_rates()
+DECODE = Stage(CodecCase(Codec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
+ENCODE = Stage(CodecCase(Codec.HEVC, Direction.ENCODE), 1920, 1080, Engine.NVENC, "nvenc")
+SOFTWARE = Stage(CodecCase(Codec.HEVC, Direction.ENCODE), 1920, 1080, Engine.CPU, "libx265")
+
+
+def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates:
+    for sessions, fps in points:
+        rates = learn(rates, Measurement(device=device, stage=DECODE, sessions=sessions, fps=fps))
+    return rates
+
+
+def test_an_h200_starts_with_what_was_measured_on_one() -> None:
+    """One session 679 fps, 18 sessions 4,634: a worker's threads fill the 7 NVDEC with more than two for each."""
+    assert curve_of(START, gpu("H200", "n"), DECODE) == ((1, 679.0), (7, 4337.0), (14, 4551.0), (18, 4634.0))
+
+
+def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
+    """Two sessions on one Ada NVDEC give the documented 903 fps; twice the clock twice that; 4K a quarter."""
+    ada = gpu("RTX 4090", "n")
+    assert curve_of(START, ada, DECODE)[-1] == (2, pytest.approx(903))
+    fast = gpu("RTX 4090", "n", max_video_clock_mhz=2 * 2160)
+    assert curve_of(START, fast, DECODE)[-1][1] == pytest.approx(2 * 903)
+    large = Stage(DECODE.case, 3840, 2160, Engine.NVDEC, "nvdec")
+    assert curve_of(START, ada, large)[-1][1] == pytest.approx(903 / 4)
+    assert curve_of(START, gpu("L40S", "n"), DECODE)[-1] == (6, pytest.approx(3 * 903))
+
+
+def test_one_session_is_never_faster_than_one_engine() -> None:
+    """Three engines do not make one session faster."""
+    assert curve_of(START, gpu("L40S", "n"), ENCODE)[0][1] <= 538.7
+
+
+def test_what_a_device_does_not_have_has_no_curve() -> None:
+    """No engine, no sessions."""
+    assert curve_of(START, gpu("H200", "n"), ENCODE) == ()
+
+
+@pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
+def test_what_others_use_ends_the_curve_earlier(busy: float) -> None:
+    """The curve begins as it does alone, and ends with the rest; a tenth is always left, for one session at least."""
+    alone = curve_of(START, gpu("H200", "n"), DECODE)
+    beside = curve_of(START, gpu("H200", "n", busy={Engine.NVDEC: busy}), DECODE)
+    assert beside[-1][1] == pytest.approx(alone[-1][1] * max(1 - busy, 0.1))
+    assert 1 <= beside[-1][0] <= alone[-1][0]
+    assert all(point in alone for point in beside[:-1])
+    assert curve_of(START, gpu("H200", "n", busy={Engine.NVENC: busy}), DECODE) == alone
+
+
+def test_a_limit_of_the_driver_ends_the_curve() -> None:
+    """A vGPU without a licence gives 3 frames a second, by one session, however many engines it has."""
+    assert curve_of(START, gpu("H200", "n", fps_max=3.0), DECODE) == ((1, 3.0),)
+
+
+def test_a_measurement_replaces_the_start_value() -> None:
+    """What workers measured counts, for that many sessions and, scaled, for more."""
+    device = gpu("L40S", "n")
+    rates = _measured(START, device, (1, 500.0), (3, 1500.0))
+    curve = curve_of(rates, device, DECODE)
+    assert curve[:2] == ((1, 500.0), (3, 1500.0))
+    assert curve[-1][0] == 6
+    assert curve_of(rates, gpu("L4", "n"), DECODE) == curve_of(START, gpu("L4", "n"), DECODE)
+
+
+def test_a_later_measurement_counts_by_a_third() -> None:
+    """One disturbed moment does not turn the rates over."""
+    device = gpu("L40S", "n")
+    rates = _measured(START, device, (1, 500.0), (1, 400.0))
+    assert curve_of(rates, device, DECODE)[0][1] == pytest.approx(470)
+
+
+def test_a_curve_ends_where_it_was_measured_flat() -> None:
+    """Eight sessions that give what four gave are four too many."""
+    device = gpu("L40S", "n")
+    rates = _measured(START, device, (1, 330.0), (4, 330.5), (8, 330.0))
+    assert curve_of(rates, device, DECODE) == ((1, 330.0),)
+
+
+def test_software_rates_are_those_of_a_core() -> None:
+    """A core of half the speed gives half, 10 bits less than 8, and what was measured on a processor counts."""
+    fps = software_fps(START, "processor", 1.0, SOFTWARE)
+    assert software_fps(START, "processor", 0.5, SOFTWARE) == pytest.approx(fps / 2)
+    deep = Stage(CodecCase(Codec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
+    assert software_fps(START, "processor", 1.0, deep) < fps
+    processor = node("n", cores=8).devices[-1]
+    rates = learn(START, Measurement(device=processor, stage=SOFTWARE, sessions=8, fps=80.0))
+    assert software_fps(rates, "processor", 1.0, SOFTWARE) == pytest.approx(10)
+
+
+def test_presets_lie_between_their_neighbours() -> None:
+    """Preset 4 of NVENC has no figure: it lies between those of 3 and 5."""
+    fps = [
+        curve_of(START, gpu("L40S", "n"), Stage(ENCODE.case, 1920, 1080, Engine.NVENC, "nvenc", preset))[0][1]
+        for preset in range(1, 8)
+    ]
+    assert fps == sorted(fps, reverse=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.just(0.0) | st.floats(0.1, 1e5)), max_size=12),
+    st.sampled_from(["H200", "L40S", "L4", "T4"]),
+    st.sampled_from([1.0, 0.5, 0.1]),
+)
+def test_a_curve_always_rises(points: list[tuple[int, float]], model: str, share: float) -> None:
+    """Whatever was measured, a curve begins with one session, and each point has more sessions and more speed."""
+    device = gpu(model, "n", share=share)
+    curve = curve_of(_measured(START, device, *points), device, DECODE)
+    assert curve[0][0] == 1
+    assert all(fps > 0 for _, fps in curve)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(curve))
+
+
+@given(st.integers(1, 20_000), st.integers(1, 20_000))
+def test_every_picture_has_a_size_class(width: int, height: int) -> None:
+    """The class of a size is the least that holds it."""
+    size = SizeClass.of(width, height)
+    assert width * height <= size.value
+    assert not any(width * height <= other.value < size.value for other in SizeClass)
+
+
+@pytest.mark.parametrize(("sessions", "fps"), [(0, 100.0), (1, 0.0), (1, -1.0)])
+def test_a_measurement_of_nothing_changes_nothing(sessions: int, fps: float) -> None:
+    """No session and no frame say nothing about speed."""
+    assert _measured(START, gpu("L4", "n"), (sessions, fps)) == START

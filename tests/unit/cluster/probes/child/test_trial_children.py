@@ -1,0 +1,92 @@
+"""Cases tried in children that die: every case gets its own answer, and time and patience end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.child.trials import CHILDREN_MAX, CasesOutcome, try_cases
+
+CASES = tuple("abcdefghijkl")
+
+
+class Script:
+    """A child that ends at the cases it is told, as it is told; each child takes ``child_s`` of the clock's time."""
+
+    def __init__(self, ends: Mapping[str, ChildEnd], child_s: float = 1.0) -> None:
+        self.ends = ends
+        self.child_s = child_s
+        self.now_s = 0.0
+        self.limits_s: list[float] = []
+
+    def __call__(
+        self,
+        probe: str,
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildOutcome:
+        """Run it."""
+        assert (probe, environment) == ("probe", None)
+        self.limits_s.append(limit_s)
+        self.now_s += self.child_s
+        values: list[dict[str, Any]] = []
+        for case in arguments["cases"]:
+            values.append({"case": case})
+            end = self.ends.get(case)
+            if end is not None:
+                return ChildOutcome(end, tuple(values), f"ended by {end.value}")
+            values.append({"case": case, "works": True})
+        return ChildOutcome(ChildEnd.RETURNED, tuple(values))
+
+    def run(self, cases: tuple[str, ...] = CASES, limit_s: float = 100) -> CasesOutcome:
+        """Try the cases."""
+        return try_cases(
+            "probe", cases, lambda left, _: {"cases": list(left)}, limit_s, run=self, clock=lambda: self.now_s
+        )
+
+
+def test_one_child_is_enough_when_nothing_dies() -> None:
+    """All answers come from the first child, in order."""
+    script = Script({})
+    outcome = script.run()
+    assert [result.case for result in outcome.results] == list(CASES)
+    assert (outcome.untried, outcome.problem, len(script.limits_s)) == ((), "", 1)
+
+
+@given(st.sets(st.sampled_from(CASES), max_size=CHILDREN_MAX - 1))
+def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
+    """Cases that kill their child are named with its end; all others are tried, each once."""
+    outcome = Script(dict.fromkeys(deadly, ChildEnd.KILLED)).run()
+    assert sorted(result.case for result in outcome.results) == sorted(CASES)
+    assert {result.case for result in outcome.results if result.death is not None} == deadly
+    assert outcome.untried == ()
+
+
+def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
+    """After so many children the rest is untried, with the last child's end as the reason."""
+    script = Script(dict.fromkeys(CASES, ChildEnd.EXITED))
+    outcome = script.run()
+    assert len(script.limits_s) == CHILDREN_MAX
+    assert outcome.untried == CASES[CHILDREN_MAX:]
+    assert outcome.problem == "ended by exited"
+
+
+def test_the_time_is_for_all_children_together() -> None:
+    """Each child gets what its forerunners left; when nothing is left, the rest is untried."""
+    script = Script(dict.fromkeys(CASES, ChildEnd.KILLED), child_s=2)
+    outcome = script.run(limit_s=5)
+    assert script.limits_s == [5, 3, 1]
+    assert len(outcome.untried) == len(CASES) - 3
+
+
+@pytest.mark.parametrize(("hung", "blamed"), [("a", ["a"]), ("c", [])])
+def test_only_a_first_case_is_blamed_for_a_timeout(hung: str, blamed: list[str]) -> None:
+    """A child that hangs at once hangs because of that case; one that ran out of time later was just late."""
+    outcome = Script({hung: ChildEnd.TIMED_OUT}, child_s=10).run(limit_s=10)
+    assert [result.case for result in outcome.results if result.death] == blamed
+    assert outcome.untried
+    assert outcome.problem

@@ -1,0 +1,303 @@
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.cuda.compat import CompatFacts, State, judge
+from codecfleet.cluster.probes.cuda.deployment import deployment
+from codecfleet.cluster.probes.cuda.driver import (
+    compat_libraries,
+    find_runtimes,
+    kernel_module,
+    linker_folders,
+    probe_cuda,
+    report_of,
+)
+from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
+from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+
+LIMIT_S = 60
+CLOSED = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Apr  7 18:17:10 UTC 2026
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
+"""
+OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (builder@host)  Thu Jan 23
+GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)
+"""
+TEGRA = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build  (builder@host)\n"
+
+FAKE_LIBCUDA = r"""
+#include <stdlib.h>
+#include <string.h>
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuInit(unsigned flags) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (INIT < 0) abort();
+  return visible && !*visible ? 100 : INIT;  /* as measured with driver 580.159.04 */
+}
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetName(char *name, int bytes, int device) { strncpy(name, "NVIDIA H200", bytes); return 0; }
+int cuDeviceGetPCIBusId(char *name, int bytes, int device) { strncpy(name, "0000:19:00.0", bytes); return 0; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { memset(uuid, 0xab + device, 16); return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  if (attribute == 103) return 1;
+  *value = attribute == 75 ? 9 : attribute == 76 || attribute == 18 ? 0 : 1;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &fake; return device == 1 ? CONTEXT : 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 1000; *total = 2000; return 0; }
+"""
+FAKE_ENCODE = "int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *version = 13 << 4; return 0; }"
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDriver:
+    """Folders with a driver's libraries in them, made by the C compiler."""
+
+    folder: Path
+
+    def build(self, name: str, source: str) -> None:
+        """Compile a library under its versioned name, and link the name that programs load to it."""
+        versioned = f"{name}.so.580.82.07"
+        command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(self.folder / versioned)]
+        subprocess.run([*command, f"-Wl,-soname,{name}.so.1"], input=source.encode(), check=True)
+        (self.folder / f"{name}.so.1").symlink_to(versioned)
+
+    def probe(self, **variables: str) -> CudaReport:
+        """Return what the probe reports of it."""
+        root = self.folder.parent
+        (root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+        (root / "proc/driver/nvidia/version").write_text(CLOSED.replace("580.159.04", "580.82.07"))
+        return probe_cuda(LIMIT_S, root=root, environ={"LD_LIBRARY_PATH": str(self.folder), **variables})
+
+
+def fake_driver(folder: Path, *, init: int = 0, context: int = 0) -> FakeDriver:
+    """Return a driver whose cuInit answers ``init`` (below 0: it crashes), its second device's context ``context``."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    folder.mkdir(parents=True, exist_ok=True)
+    driver = FakeDriver(folder)
+    constants = f"static int fake; enum {{ INIT = {init}, CONTEXT = {context} }};"
+    driver.build("libcuda", constants + FAKE_LIBCUDA)
+    driver.build("libnvidia-encode", FAKE_ENCODE)
+    driver.build("libnvcuvid", "int cuvidCreateDecoder;")
+    return driver
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    """A driver where all is well, but for one codec library that is missing."""
+    return fake_driver(tmp_path_factory.mktemp("healthy") / "lib")
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        (CLOSED, KernelModule("580.159.04", is_open=False)),
+        (OPEN, KernelModule("570.86.15", is_open=True)),
+        (TEGRA, KernelModule("540.4.0", is_open=True)),
+    ],
+)
+def test_the_kernel_driver_is_read(text: str, module: KernelModule, tmp_path: Path) -> None:
+    """Version and kind come from the kernel's file, whichever of NVIDIA's modules wrote it."""
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(text)
+    assert kernel_module(tmp_path) == module
+
+
+@pytest.mark.parametrize(
+    ("text", "absence"), [(None, Absence.NOT_FOUND), ("", Absence.FAILED), ("NVRM version: ?", Absence.FAILED)]
+)
+def test_a_kernel_driver_that_is_not_there_is_an_absence(text: str | None, absence: Absence, tmp_path: Path) -> None:
+    """No file and a file that names no version are absences of different kinds."""
+    if text is not None:
+        (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+        (tmp_path / "proc/driver/nvidia/version").write_text(text)
+    found = kernel_module(tmp_path)
+    assert isinstance(found, NotApplicable)
+    assert found.absence is absence
+
+
+def test_compat_packages_on_the_disk_are_found_once(tmp_path: Path) -> None:
+    """A toolkit folder and its alias are one package, and its library's name tells the driver version."""
+    folder = tmp_path / "usr/local/cuda-13.0/compat"
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.580.65.06").write_bytes(b"")
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
+    (tmp_path / "usr/local/cuda").symlink_to("cuda-13.0")
+    (found,) = compat_libraries(tmp_path)
+    assert (found.version, found.in_compat_folder) == ("580.65.06", True)
+
+
+def test_the_linkers_folders_are_read(tmp_path: Path) -> None:
+    """Folders of ld.so.conf and of its parts are found; includes and comments are none."""
+    (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n# /not\n")
+    (tmp_path / "etc/ld.so.conf.d/00-compat.conf").write_text("/usr/local/cuda/compat\n")
+    assert linker_folders(tmp_path) == ("/usr/local/cuda/compat",)
+
+
+def loaded(path: str, *, in_compat_folder: bool, version: str | None = "590.44.01") -> CudaLibrary:
+    """Return a library that has a note."""
+    absent = NotApplicable(Absence.NOT_FOUND, "")
+    note = ForwardNote("13.1", (580,))
+    return CudaLibrary(path=path, version=version or absent, in_compat_folder=in_compat_folder, note=note)
+
+
+COMPAT = loaded("/opt/cuda/compat/libcuda.so.590.44.01", in_compat_folder=True)
+ELSEWHERE = loaded("/home/me/lib/libcuda.so.590.44.01", in_compat_folder=False)
+
+
+@pytest.mark.parametrize(
+    ("library", "environ", "folders", "how"),
+    [
+        (COMPAT, {"LD_LIBRARY_PATH": "/x:/opt/cuda/compat/"}, (), Deployment.SEARCH_PATH),
+        (COMPAT, {"LD_LIBRARY_PATH": "/opt/cuda/compat", "LOADEDMODULES": "gcc/13:cuda/13.1"}, (), Deployment.MODULES),
+        (COMPAT, {"LD_LIBRARY_PATH": "/opt/cuda/compat", "LOADEDMODULES": "gcc/13"}, (), Deployment.SEARCH_PATH),
+        (COMPAT, {"LOADEDMODULES": "cuda/13.1"}, ("/opt/cuda/compat",), Deployment.LINKER),
+        (COMPAT, {}, (), Deployment.RUN_PATH),
+        (ELSEWHERE, {"LD_LIBRARY_PATH": "/home/me/lib"}, (), Deployment.SEARCH_PATH),
+        (
+            loaded("/usr/lib/libcuda.so.580.82.07", in_compat_folder=False, version="580.82.07"),
+            {},
+            (),
+            Deployment.DRIVER,
+        ),
+        (loaded("/usr/lib/libcuda.so.1.1", in_compat_folder=False, version=None), {}, (), Deployment.DRIVER),
+    ],
+)
+def test_the_deployment_of_a_library_is_recognised(
+    library: CudaLibrary, environ: dict[str, str], folders: tuple[str, ...], how: Deployment
+) -> None:
+    """Each deployment model of compat packages is told from the others and from the driver's own library."""
+    assert deployment(library, KernelModule("580.82.07", is_open=False), environ, folders) is how
+
+
+def test_a_crash_leaves_what_was_said_before_it() -> None:
+    """The report of a child that died names the step, and keeps what came before."""
+    values = (
+        ["library", "/usr/lib/libcuda.so.580.82.07"],
+        ["cuda version", 0, 13000],
+        ["step", "cuInit"],
+    )
+    report = report_of(ChildOutcome(ChildEnd.KILLED, values, "the process was ended by SIGSEGV"))
+    assert report.cuda_version == "13.0"
+    assert report.ended == "the process was ended by SIGSEGV while cuInit"
+    assert isinstance(report.init_code, NotApplicable)
+    assert report.devices == ()
+
+
+@pytest.mark.parametrize(("number", "text"), [(13040, "13.4"), (13000, "13.0"), (12080, "12.8"), (11010, "11.1")])
+def test_the_drivers_number_is_a_version(number: int, text: str) -> None:
+    """The driver counts thousands and tens."""
+    assert report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", 0, number],))).cuda_version == text
+
+
+def test_a_function_that_the_driver_lacks_is_an_absence() -> None:
+    """A call that the library does not have, and one that fails, are absences with their reasons."""
+    report = report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", None, 0], ["init", 0], ["count", 100, 0])))
+    assert isinstance(report.cuda_version, NotApplicable)
+    assert report.cuda_version.absence is Absence.FUNCTION_NOT_FOUND
+    assert isinstance(report.device_count, NotApplicable)
+    assert "CUDA_ERROR_NO_DEVICE (100)" in report.device_count.reason
+
+
+def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
+    """Versions, files, devices, attributes, contexts and memory of a working driver are in its report."""
+    report = healthy.probe()
+    library = report.library
+    assert isinstance(library, CudaLibrary)
+    assert (library.path, library.version) == (str(healthy.folder / "libcuda.so.580.82.07"), "580.82.07")
+    assert (report.cuda_version, report.init_code, report.device_count, report.nvenc_api) == ("13.0", 0, 2, "13.0")
+    assert report.codec_libraries["libnvcuvid.so.1"] == str(healthy.folder / "libnvcuvid.so.580.82.07")
+    assert report.deployment is Deployment.DRIVER
+    first, second = report.devices
+    assert (first.name, first.compute_capability, first.is_integrated) == ("NVIDIA H200", "9.0", False)
+    assert second.uuid == "acacacac-acac-acac-acac-acacacacacac"
+    assert first.pci_bus_id == "0000:19:00.0"
+    assert first.attributes["host_register_supported"] == 1
+    assert isinstance(first.attributes["handle_type_posix_file_descriptor_supported"], NotApplicable)
+    assert (first.context_code, first.free_bytes, first.total_bytes) == (0, 1000, 2000)
+    assert report.ended == ""
+
+
+def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
+    """An empty CUDA_VISIBLE_DEVICES hides all devices, unless every device is asked for."""
+    environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
+    hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
+    assert (hidden.init_code, hidden.visible_devices) == (100, "")
+    assert isinstance(hidden.device_count, NotApplicable)
+    assert "cuInit" in hidden.device_count.reason
+    assert probe_cuda(LIMIT_S, every_device=True, environ=environ).device_count == 2
+
+
+def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
+    """What retaining a context returns is kept for each device, and the rest of its report is there."""
+    report = fake_driver(tmp_path / "lib", context=2).probe()
+    assert [device.context_code for device in report.devices] == [0, 2]
+    free = report.devices[1].free_bytes
+    assert isinstance(free, NotApplicable)
+    assert "no memory left" in free.reason
+
+
+@pytest.mark.parametrize("code", [802, 803, 804, 805])
+def test_the_code_of_initialising_is_kept(code: int, tmp_path: Path) -> None:
+    """A driver that does not initialise tells why, and what was known before is kept."""
+    report = fake_driver(tmp_path / "lib", init=code).probe()
+    assert (report.init_code, report.cuda_version, report.devices, report.ended) == (code, "13.0", (), "")
+
+
+def test_a_driver_that_crashes_does_not_crash_us(tmp_path: Path) -> None:
+    """A crash in cuInit is a report that says so."""
+    report = fake_driver(tmp_path / "lib", init=-1).probe()
+    assert report.ended == "the process was ended by SIGABRT while cuInit"
+    assert report.nvenc_api == "13.0"
+
+
+def test_the_runtimes_in_use_have_versions() -> None:
+    """Each runtime that is installed is named with the CUDA version it is for."""
+    assert all(runtime.name and runtime.cuda_version.count(".") == 1 for runtime in find_runtimes())
+
+
+def test_this_machine_is_reported_either_way() -> None:
+    """With a driver its parts are values, without one they are absences that say so; neither is judged a crash."""
+    report = probe_cuda(LIMIT_S)
+    assert report.ended == ""
+    verdicts = judge(CompatFacts(report))
+    if isinstance(report.library, NotApplicable):
+        assert report.library.absence is Absence.NO_LIBRARY
+        assert report.devices == ()
+        if isinstance(report.kernel_module, NotApplicable):
+            assert [verdict.state for verdict in verdicts] == [State.UNKNOWN]
+    else:
+        assert isinstance(report.init_code, int)
+        assert isinstance(report.cuda_version, str)
+        assert verdicts
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        (("nvrtc", 0, "13.5"), "13.5"),
+        (
+            ("no nvrtc", 'Failure finding "libnvrtc.so"'),
+            NotApplicable(Absence.NO_LIBRARY, 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'),
+        ),
+    ],
+)
+def test_nvrtc_is_looked_for(item: tuple[object, ...], found: Maybe[str]) -> None:
+    """The compiler of kernels is there with its version, or missing with the loader's reason."""
+    outcome = ChildOutcome(ChildEnd.RETURNED, (["library", "/x/libcuda.so.580.1"], list(item)))
+    assert report_of(outcome).nvrtc == found
+
+
+def test_a_working_driver_is_asked_with_nvrtc(healthy: FakeDriver) -> None:
+    """Beside a driver NVRTC is loaded as cuda.core would load it: it has a version, or there is none."""
+    found = healthy.probe().nvrtc
+    assert isinstance(found, str) or found.absence is Absence.NO_LIBRARY

@@ -1,0 +1,176 @@
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.cuda.elf_note import ForwardNote, forward_note_of, read_forward_note
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+
+SECTION = ".note.cuda.fwd_compatibility"
+SAID = {"format": 1, "CUDA version": "13.1", "driver": [535, 580], "device": [1, 2]}
+REAL = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "fwd_compat_elf"
+
+
+def note(owner: bytes, description: bytes, *, order: str = "<", claimed_more: int = 0) -> bytes:
+    """Return one ELF note; ``claimed_more`` is by how much its length lies."""
+    padded = owner + b"\0" * (-len(owner) % 4)
+    body = description + b"\0" * (-len(description) % 4)
+    return struct.pack(order + "3I", len(owner), len(description) + claimed_more, 0) + padded + body
+
+
+def elf(sections: dict[str, bytes], *, order: str = "<", is_64: bool = True) -> bytes:
+    """Return a file with an ELF header, these sections, and the table of their names."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
+    header_bytes, entry_bytes = (64, 64) if is_64 else (52, 40)
+    blobs = [*sections.values(), names]
+    table_at = header_bytes + sum(map(len, blobs))
+    mark = b"\x7fELF" + bytes([2 if is_64 else 1, 1 if order == "<" else 2, 1]) + bytes(9)
+    word = "Q" if is_64 else "I"
+    rest = struct.pack(
+        f"{order}2HI3{word}I6H",
+        3,
+        62,
+        1,
+        0,
+        0,
+        table_at,
+        0,
+        header_bytes,
+        0,
+        0,
+        entry_bytes,
+        len(blobs) + 1,
+        len(blobs),
+    )
+    table, at = bytes(entry_bytes), header_bytes
+    for name, blob in zip((*sections, ".shstrtab"), blobs, strict=True):
+        table += struct.pack(
+            f"{order}2I4{word}2I2{word}", names.index(name.encode() + b"\0"), 7, 0, 0, at, len(blob), 0, 0, 4, 0
+        )
+        at += len(blob)
+    return mark + rest + b"".join(blobs) + table
+
+
+def library(said: object = SAID, **layout: bool | str) -> bytes:
+    """Return a library with NVIDIA's note, after a note of somebody else's."""
+    order = str(layout.get("order", "<"))
+    mine = note(b"NVIDIA Corporation\0", json.dumps(said).encode() + b"\0", order=order)
+    return elf(
+        {".note.gnu.build-id": note(b"GNU\0", b"1234", order=order), SECTION: note(b"GNU\0", b"5", order=order) + mine},
+        order=order,
+        is_64=bool(layout.get("is_64", True)),
+    )
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("is_64", [True, False])
+def test_the_note_is_read_in_every_layout(order: str, *, is_64: bool) -> None:
+    """Class and byte order of the file do not matter."""
+    assert read_forward_note(library(order=order, is_64=is_64)) == ForwardNote("13.1", (535, 580), (1, 2))
+
+
+def test_a_note_with_a_version_alone_has_no_branches() -> None:
+    """Orin's library names its CUDA version and nothing else."""
+    assert read_forward_note(library({"format": 1, "CUDA version": "13.2"})) == ForwardNote("13.2")
+
+
+def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
+    """Orin's note is said to be two bytes longer than its section."""
+    body = json.dumps({"CUDA version": "13.2"}).encode() + b"\0"
+    assert read_forward_note(elf({SECTION: note(b"NVIDIA Corporation\0", body, claimed_more=6)})) == ForwardNote("13.2")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no library",
+        elf({".text": b"code"}),
+        elf({SECTION: note(b"Someone Else\0", json.dumps(SAID).encode())}),
+        elf({SECTION: b""}),
+    ],
+)
+def test_a_file_without_the_note_has_none(data: bytes) -> None:
+    """What is no ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
+    found = read_forward_note(data)
+    assert isinstance(found, NotApplicable)
+    assert found.absence is Absence.NOT_FOUND
+
+
+@pytest.mark.parametrize("said", [[], {}, {"CUDA version": 13.1}, {"CUDA version": "latest"}, "13.1", None])
+def test_a_note_without_a_version_is_damaged(said: object) -> None:
+    """A note that names no CUDA version decides nothing."""
+    found = read_forward_note(library(said))
+    assert isinstance(found, NotApplicable)
+    assert found.absence is Absence.FAILED
+
+
+def test_what_is_no_number_in_a_list_is_left_out() -> None:
+    """Only whole numbers are branches."""
+    said = {**SAID, "driver": [535, True, "570", -1, 1 << 40, None, 5.5], "device": "all"}
+    assert read_forward_note(library(said)) == ForwardNote("13.1", (535,), ())
+
+
+def test_json_nested_beyond_reason_is_an_absence() -> None:
+    """A hostile description does not end the reader."""
+    data = elf({SECTION: note(b"NVIDIA Corporation\0", b"[" * 60000)})
+    assert isinstance(read_forward_note(data), NotApplicable)
+
+
+@given(st.integers(0, len(library())))
+def test_a_truncated_library_never_raises(kept: int) -> None:
+    """A file cut anywhere gives its note or an absence."""
+    assert isinstance(read_forward_note(library()[:kept]), ForwardNote | NotApplicable)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(library()) - 1), st.integers(0, 255)), max_size=12), st.booleans())
+def test_a_damaged_library_never_raises(changes: list[tuple[int, int]], is_64: bool) -> None:  # noqa: FBT001
+    """Bytes changed anywhere, the headers' offsets and counts among them, give a note or an absence."""
+    data = bytearray(library(is_64=is_64))
+    for at, value in changes:
+        data[at % len(data)] = value
+    assert isinstance(read_forward_note(bytes(data)), ForwardNote | NotApplicable)
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"\x7fELF\1\1", b"\x7fELF\2\1", b"\x7fELF\2\2"]))
+def test_garbage_never_raises(garbage: bytes, beginning: bytes) -> None:
+    """What only begins like an ELF file gives an absence."""
+    assert isinstance(read_forward_note(beginning + garbage), NotApplicable)
+
+
+@given(st.binary(max_size=200))
+def test_a_damaged_description_never_raises(description: bytes) -> None:
+    """Whatever stands where JSON should is an absence, or a note that names a version."""
+    data = elf({SECTION: note(b"NVIDIA Corporation\0", description)})
+    assert isinstance(read_forward_note(data), ForwardNote | NotApplicable)
+
+
+def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
+    """The note of a file is that of its bytes; a file that is missing or empty is an absence."""
+    path = tmp_path / "libcuda.so.590.44.01"
+    path.write_bytes(library())
+    assert forward_note_of(path) == ForwardNote("13.1", (535, 580), (1, 2))
+    path.write_bytes(b"")
+    for unreadable in (path, tmp_path / "nothing", tmp_path):
+        found = forward_note_of(unreadable)
+        assert isinstance(found, NotApplicable)
+        assert found.absence is Absence.FAILED
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"there are no real libraries in {REAL}")
+@pytest.mark.parametrize(
+    ("name", "cuda_version", "drivers"),
+    [
+        ("libcuda.so.575.57.08", "12.9", (535, 550, 560, 565, 570, 575)),
+        ("libcuda.so.590.44.01", "13.1", (535, 550, 570, 575, 580, 590)),
+        ("libcuda.orin.13.2.1.so.1.1", "13.2", ()),
+    ],
+)
+def test_real_libraries_are_read(name: str, cuda_version: str, drivers: tuple[int, ...]) -> None:
+    """NVIDIA's own libraries say what is known of them."""
+    found = forward_note_of(REAL / name)
+    assert isinstance(found, ForwardNote)
+    assert (found.cuda_version, found.drivers) == (cuda_version, drivers)

@@ -1,0 +1,157 @@
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
+from codecfleet.cluster.probes.cuda.pynvvideocodec_needs import build_for, judge_pynvvideocodec
+from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaReport, Deployment, KernelModule
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.verdict import State, Verdict
+
+NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
+PACKAGE = PyNvVideoCodecReport(
+    version="2.2.4",
+    builds=("_121", "_130"),
+    picked="_130",
+    cuda_version="",
+    sdk_version="",
+    runtime_version="12.3.101",
+    python_version="3.12",
+    glibc_version="2.36",
+    machine="x86_64",
+)
+MACHINE = CudaReport(
+    kernel_module=KernelModule("595.45.04", is_open=False),
+    library=NO,
+    deployment=Deployment.DRIVER,
+    compat_libraries=(),
+    cuda_version="13.2",
+    init_code=0,
+    device_count=0,
+    devices=(),
+    codec_libraries={"libnvidia-encode.so.1": "/usr/lib/libnvidia-encode.so.595.45.04"},
+    nvenc_api="13.0",
+    runtimes=(),
+)
+
+
+def device(capability: str) -> CudaDevice:
+    """Return a device of that compute capability."""
+    return CudaDevice(
+        ordinal=0,
+        uuid=NO,
+        pci_bus_id=NO,
+        name="a GPU",
+        compute_capability=capability,
+        is_integrated=False,
+        attributes={},
+        context_code=0,
+        free_bytes=NO,
+        total_bytes=NO,
+    )
+
+
+def judged(package: PyNvVideoCodecReport = PACKAGE, machine: CudaReport = MACHINE) -> Verdict:
+    """Return the one verdict on the package."""
+    (verdict,) = judge_pynvvideocodec(package, machine)
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("api", "build"),
+    [("13.1", "_130"), ("13.0", "_130"), ("12.2", "_121"), ("12.1", "_121"), ("12.0", None), ("11.1", None)],
+)
+def test_the_build_follows_the_drivers_interface(api: str, build: str | None) -> None:
+    """The newest build that the driver's NVENC interface carries, and none below 12.1."""
+    assert build_for(api) == build
+
+
+def test_a_package_that_imports_is_all_right() -> None:
+    """What was tried and worked has nothing to mend."""
+    assert judged() == Verdict(
+        "PyNvVideoCodec",
+        State.OK,
+        "its import, tried in a process of its own",
+        "version 2.2.4 imports and picked its build _130 for NVENC 13.0",
+    )
+
+
+FAILED = replace(PACKAGE, picked=NO)
+
+
+@pytest.mark.parametrize(
+    ("package", "machine", "state", "words"),
+    [
+        (replace(PACKAGE, version=NO), MACHINE, State.LIMITED, "not here"),
+        (replace(FAILED, python_version="3.9"), MACHINE, State.BROKEN, "Python 3.10 to 3.14"),
+        (replace(FAILED, python_version="3.15"), MACHINE, State.BROKEN, "this is 3.15"),
+        (replace(FAILED, glibc_version="2.27"), MACHINE, State.BROKEN, "glibc 2.28"),
+        (replace(FAILED, glibc_version=NO), MACHINE, State.BROKEN, "glibc 2.28"),
+        (
+            replace(FAILED, machine="aarch64", python_version="3.13", glibc_version="2.31"),
+            MACHINE,
+            State.BROKEN,
+            "2.34",
+        ),
+        (replace(PACKAGE, machine="aarch64", glibc_version="2.31"), MACHINE, State.OK, "imports"),
+        (FAILED, replace(MACHINE, codec_libraries={"libnvidia-encode.so.1": NO}), State.BROKEN, "to decode only too"),
+        (FAILED, replace(MACHINE, nvenc_api="12.0"), State.BROKEN, "oldest build needs 12.1"),
+        (
+            PACKAGE,
+            replace(MACHINE, kernel_module=KernelModule("570.86.15", is_open=True), devices=(device("12.0"),)),
+            State.BROKEN,
+            "570.153.02",
+        ),
+        (PACKAGE, replace(MACHINE, devices=(device("12.0"),)), State.OK, "imports"),
+        (PACKAGE, replace(MACHINE, is_tegra=True, devices=(device("8.7"),)), State.LIMITED, "Orin"),
+        (FAILED, MACHINE, State.BROKEN, "not here"),
+    ],
+)
+def test_each_need_that_is_not_met_is_named(
+    package: PyNvVideoCodecReport, machine: CudaReport, state: State, words: str
+) -> None:
+    """Python, C library, encode library, interface, driver and platform each give their own reason."""
+    verdict = judged(package, machine)
+    assert verdict.state is state
+    assert words in verdict.because
+    assert verdict.mend or state is not State.BROKEN
+
+
+@pytest.mark.parametrize(
+    "package", [replace(PACKAGE, glibc_version=NO), replace(PACKAGE, python_version="3.15"), PACKAGE]
+)
+def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport) -> None:
+    """What the installation page says of Python, C library and driver explains failures; it does not make any."""
+    machine = replace(
+        MACHINE,
+        kernel_module=KernelModule("570.86.15", is_open=True),
+        devices=(device("12.0"),),
+        codec_libraries={"libnvidia-encode.so.1": NO},
+        nvenc_api="12.0",
+    )
+    (verdict,) = judge_pynvvideocodec(package, machine, codecs_work=True)
+    assert (verdict.state, verdict.mend) == (State.OK, "")
+
+
+def test_an_older_driver_lacks_decode_statistics() -> None:
+    """Before R590 the package works without statistics."""
+    verdict = judged(machine=replace(MACHINE, kernel_module=KernelModule("580.159.04", is_open=False)))
+    assert verdict.state is State.OK
+    assert "R590" in verdict.limits[0]
+
+
+def test_this_python_is_reported_either_way() -> None:
+    """Installed or not, importable or not, the package is reported and this process has not imported it."""
+    found = probe_pynvvideocodec(60)
+    if importlib.util.find_spec("PyNvVideoCodec") is None:
+        assert isinstance(found.version, NotApplicable)
+        assert found.version == found.picked
+    else:
+        assert isinstance(found.version, str)
+        assert found.builds
+        if isinstance(found.picked, NotApplicable):
+            assert found.picked.reason.startswith("importing PyNvVideoCodec failed: ")
+            assert "\n" not in found.picked.reason
+        else:
+            assert found.picked in found.builds

@@ -1,0 +1,81 @@
+"""Which GPU a worker process sees."""
+
+import pytest
+
+from codecfleet.cluster.probes.gpus.hardware import load_hardware
+from codecfleet.cluster.probes.gpus.visible_device import narrow, show_the_gpu
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
+from codecfleet.errors import FleetUnavailable
+from codecfleet.testing import FakeNvml
+
+
+def nvml_with(*uuids: str) -> FakeNvml:
+    """Return a driver with these GPUs, in NVML's order."""
+    model = load_hardware().gpus["L4"]
+    devices = tuple(
+        SimulatedDevice(
+            kind=DeviceKind.GPU,
+            uuid=uuid,
+            name="NVIDIA L4",
+            architecture="ada",
+            compute_capability="8.9",
+            pci_bus_id=f"00000000:{number + 1:02X}:00.0",
+            memory_bytes=24 << 30,
+            max_video_clock_mhz=None,
+            engines=dict(model.engines),
+        )
+        for number, uuid in enumerate(uuids)
+    )
+    node = SimulatedNode(name="n", cores=8, memory_bytes=1 << 36, driver="580.95.05", devices=devices)
+    fake = FakeNvml(node)
+    fake.nvmlInit()
+    return fake
+
+
+def test_an_index_becomes_a_uuid() -> None:
+    """Ray's index is NVML's, and the process sees that GPU alone, by a name that means the same to CUDA."""
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == "GPU-b"
+    assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize("uuid", ["GPU-0f1e", "MIG-7a2b"])
+def test_a_uuid_stays_what_it_is(uuid: str) -> None:
+    """A node that was started with UUIDs needs nobody to ask: also a MIG slice, which Ray knows no index of."""
+    environment: dict[str, str] = {}
+    assert narrow([uuid], environment, None) == uuid == environment["CUDA_VISIBLE_DEVICES"]
+
+
+@pytest.mark.parametrize("given", [[], ["0", "1"]])
+def test_one_gpu_is_needed(given: list[str]) -> None:
+    """A worker that Ray gave no GPU, or several, says so rather than taking one that is not its own."""
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    with pytest.raises(FleetUnavailable, match=f"{len(given)} GPUs instead of one"):
+        narrow(given, environment, nvml_with("GPU-a", "GPU-b"))
+    assert environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_gpu_that_is_lost_is_no_device() -> None:
+    """A worker whose GPU NVML cannot reach any more does not start, and says why."""
+    nvml = nvml_with("GPU-a", "GPU-b")
+    nvml.lose_gpu("GPU-b")
+    with pytest.raises(FleetUnavailable, match=r"Ray gave GPU 1, and nvmlDeviceGet\w+ answered GPU_IS_LOST"):
+        narrow(["1"], {}, nvml)
+    assert narrow(["0"], {}, nvml) == "GPU-a"
+
+
+def test_an_index_that_nobody_knows() -> None:
+    """An index without a driver, or beyond its GPUs, cannot be mapped."""
+    with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
+        narrow(["0"], {}, None)
+    with pytest.raises(FleetUnavailable, match="does not know"):
+        narrow(["5"], {}, nvml_with("GPU-a"))
+
+
+def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:
+    """What Ray blanks is shown again; what somebody chose is left, and nothing is invented."""
+    blank, chosen, free = {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1"}, dict[str, str]()
+    for environment in (blank, chosen, free):
+        show_the_gpu(environment)
+    assert (blank, chosen, free) == ({}, {"CUDA_VISIBLE_DEVICES": "1"}, {})

@@ -1,0 +1,140 @@
+"""Which devices get the whole matrix, which one frame, and what is kept."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.engines import Codec, Direction, Engine
+from codecfleet.cluster.probes.trials.cases import SAMPLES
+from codecfleet.cluster.probes.trials.software import TrialStream
+
+STREAMS: Mapping[str, TrialStream] = {sample.name: TrialStream(sample, (b"x",), b"") for sample in SAMPLES}
+EIGHT = [Subject(f"GPU-{number}", "NVIDIA H200") for number in range(8)]
+
+
+class Children:
+    """Devices that decode everything but those in ``dead``, and encode nothing."""
+
+    def __init__(self, *dead: str) -> None:
+        self.dead = dead
+        self.asked: list[tuple[str, int]] = []
+
+    def __call__(
+        self,
+        probe: str,
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildOutcome:
+        """Answer for the device that CUDA would see."""
+        assert limit_s > 0
+        visible = (environment or {})["CUDA_VISIBLE_DEVICES"]
+        names = arguments["names"] if probe.endswith("nvenc") else [case["case"] for case in arguments["cases"]]
+        if probe.endswith("nvdec"):
+            self.asked.append((visible, len(names)))
+        no_encoder = "returned error 2" if probe.endswith("nvenc") else ""
+        fault = "Error code : 999" if visible in self.dead else no_encoder
+        answer = {"tried": True, "supported": not fault, "fault": fault, "wrong": "", "engines": 7, "took_s": 0.0}
+        answer |= {"width_max": 8192, "height_max": 8192}
+        return ChildOutcome(ChildEnd.RETURNED, tuple({"case": name, **answer} for name in names))
+
+
+def plan(folder: Path | None = None, *, fresh: bool = False, driver: str = "580.1") -> TrialPlan:
+    """Return a plan that ends at second 100."""
+    return TrialPlan(driver=driver, packages=("av 18.1.0",), folder=folder, fresh=fresh, ends_s=100.0)
+
+
+def test_one_of_a_kind_is_tried_with_everything_and_the_others_with_one_frame() -> None:
+    """Eight equal GPUs: one matrix, seven smoke decodes; all have the matrix."""
+    run = Children()
+    devices, problems = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
+    assert problems == ()
+    assert [count for _, count in run.asked][1:] == [1] * 7
+    assert run.asked[0][1] > 15
+    assert [device.smoke is None for device in devices] == [True] + [False] * 7
+    assert len({device.trials for device in devices}) == 1
+
+
+def test_a_device_that_fails_its_smoke_decode_decodes_nothing() -> None:
+    """Its kind's matrix does not count for its decoders; others keep theirs."""
+    devices, _ = try_devices(EIGHT, STREAMS, plan(), run=Children("GPU-3"), clock=lambda: 0.0)
+    works = {device.device: any(t.works for t in device.trials if t.engine is Engine.NVDEC) for device in devices}
+    assert works == {subject.visible: subject.visible != "GPU-3" for subject in EIGHT}
+    assert devices[3].smoke is not None
+    assert "999" in devices[3].smoke.reason
+
+
+def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
+    """When the time is up a device is taken to be like its kind, and that is told; nothing is tried in a hurry."""
+    run, now_s = Children("GPU-1"), iter((0.0, 99.0))
+    devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
+    assert "GPU-1" not in [visible for visible, _ in run.asked]
+    assert devices[1].trials == devices[0].trials
+    assert devices[1].smoke is None
+    assert problems == ("GPU-1: the time for trials was up, so it is taken to be like its kind",)
+
+
+def test_slices_of_two_profiles_are_two_kinds() -> None:
+    """Each MIG profile has engines of its own, so each is tried."""
+    found = [
+        Subject("MIG-1", "A100 MIG 1g.5gb"),
+        Subject("MIG-2", "A100 MIG 3g.20gb"),
+        Subject("MIG-3", "A100 MIG 1g.5gb"),
+    ]
+    run = Children()
+    try_devices(found, STREAMS, plan(), run=run, clock=lambda: 0.0)
+    assert [visible for visible, count in run.asked if count > 1] == ["MIG-1", "MIG-2"]
+
+
+def test_a_kept_matrix_is_believed_but_every_device_still_decodes_a_frame(tmp_path: Path) -> None:
+    """A second run tries one frame per device, unless it is asked to try anew or the driver is another."""
+    try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=Children(), clock=lambda: 0.0)
+    again = Children()
+    devices, _ = try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=again, clock=lambda: 0.0)
+    assert again.asked == [("GPU-0", 1), ("GPU-1", 1)]
+    assert all(device.from_cache for device in devices)
+    for other in (plan(tmp_path, fresh=True), plan(tmp_path, driver="590.1")):
+        run = Children()
+        try_devices(EIGHT[:2], STREAMS, other, run=run, clock=lambda: 0.0)
+        assert run.asked[0][1] > 1
+
+
+def test_what_can_be_mended_is_not_kept(tmp_path: Path) -> None:
+    """A GPU that gave up today may work tomorrow."""
+    try_devices(EIGHT[:1], STREAMS, plan(tmp_path), run=Children("GPU-0"), clock=lambda: 0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_time_left_is_said_and_nothing_is_started() -> None:
+    """A plan that is over tries nothing."""
+    run = Children()
+    devices, problems = try_devices(EIGHT[:1], STREAMS, plan(), run=run, clock=lambda: 100.0)
+    assert (devices[0].trials, run.asked) == ((), [])
+    assert problems == ("NVIDIA H200: the time for trials was up",)
+
+
+def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
+    """A machine that nobody could ask has no subjects."""
+    absent = NotApplicable(Absence.NO_LIBRARY, "there is none")
+    assert subjects(absent, absent) == ()
+
+
+def test_streams_are_what_the_child_gets() -> None:
+    """A case without a bitstream is still asked for: the child gets an empty list for it."""
+    without = {name: stream for name, stream in STREAMS.items() if stream.sample.codec is not Codec.H264}
+    seen: list[Mapping[str, Any]] = []
+    run = Children()
+
+    def watch(
+        probe: str, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
+    ) -> ChildOutcome:
+        seen.extend(arguments.get("cases", ()))
+        return run(probe, arguments, limit_s, environment)
+
+    devices, _ = try_devices(EIGHT[:1], without, replace(plan(), folder=None), run=watch, clock=lambda: 0.0)
+    assert {bool(case["packets"]) for case in seen if case["case"].startswith("h264")} == {False}
+    assert devices[0].trials[0].case.direction is Direction.DECODE

@@ -1,0 +1,124 @@
+"""Node reports travel: whatever a probe can say comes back equal, and what is no report is refused in one line."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport
+from codecfleet.cluster.probes.cuda.report import CudaReport
+from codecfleet.cluster.probes.gpus.devices import NvmlReport
+from codecfleet.cluster.probes.node.container import ContainerReport
+from codecfleet.cluster.probes.node.report import (
+    SCHEMA_VERSION,
+    DeviceTrials,
+    NodeReport,
+    ProbeProblem,
+    from_json,
+    pack,
+    to_json,
+    unpack,
+)
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.tegra.module import TegraReport
+from codecfleet.cluster.probes.vgpu.guest import VgpuGuestReport
+from codecfleet.cluster.probes.vgpu.host import VgpuHostReport
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.errors import InputUnreadable
+from codecfleet.testing.fleet.simulated_report import simulated_report
+
+FLEETS = sorted((Path(__file__).parents[5] / "configs" / "fleets").glob("*.toml"))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.integers(-(2**62), 2**62)
+
+
+def reports(fleet: Path) -> list[NodeReport]:
+    """Return the reports of a fleet's machines, one of each shape."""
+    loaded = load_fleet(fleet)
+    shapes = {tuple((device.name, device.mig_enabled) for device in node.devices): node for node in loaded.nodes}
+    return [simulated_report(node, loaded.name) for node in shapes.values()]
+
+
+def any_value(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - a type, or a generic of one
+    """Return values of a type, as wild as its annotations allow: numbers that JSON and msgpack both have."""
+    with_numbers = {float: FINITE, int: NUMBERS, str: st.text(max_size=8)}
+    for number, strategy in with_numbers.items():
+        st.register_type_strategy(number, strategy)
+    return st.from_type(kind)
+
+
+@pytest.mark.parametrize("fleet", FLEETS, ids=lambda path: path.stem)
+def test_every_simulated_machine_comes_back_equal(fleet: Path) -> None:
+    """MIG, vGPU hosts and guests, Tegra, GPUs and none: msgpack and JSON give the same report back."""
+    for report in reports(fleet):
+        assert unpack(pack(report)) == report
+        assert from_json(json.loads(json.dumps(to_json(report)))) == report
+
+
+PARTS = {
+    "nvml": NvmlReport,
+    "cuda": CudaReport,
+    "container": ContainerReport,
+    "pynvvideocodec": PyNvVideoCodecReport,
+    "tegra": TegraReport,
+    "vgpu_hosts": dict[str, VgpuHostReport],
+    "vgpu_guests": dict[str, VgpuGuestReport],
+    "devices": tuple[DeviceTrials, ...],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.DataObject) -> None:
+    """Not only what was seen: every combination of values and absences that the types allow."""
+    value = data.draw(any_value(PARTS[part]))
+    report = replace(LAPTOP, **{part: value})
+    assert unpack(pack(report)) == report
+
+
+LAPTOP = reports(next(path for path in FLEETS if path.stem == "laptop"))[0]
+
+
+@given(st.sampled_from(Absence), st.text())
+def test_what_is_absent_stays_absent(absence: Absence, reason: str) -> None:
+    """A reason is never taken for a map of texts, wherever a map of texts could stand."""
+    missing = NotApplicable(absence, reason)
+    report = replace(LAPTOP, nvml=missing, cuda=missing, container=missing, pynvvideocodec=missing, tegra=missing)
+    assert unpack(pack(report)) == report
+
+
+@given(st.lists(st.builds(ProbeProblem, st.text(), st.text()), max_size=3))
+def test_problems_are_told_as_they_are(problems: list[ProbeProblem]) -> None:
+    """Any text of a driver's survives the way."""
+    report = replace(LAPTOP, probe_problems=tuple(problems))
+    assert unpack(pack(report)).probe_problems == tuple(problems)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA_VERSION + 1, 0, None, "1"])
+def test_another_schema_is_refused_in_one_line(schema: object) -> None:
+    """A report of another version is not guessed at."""
+    with pytest.raises(InputUnreadable, match="schema") as caught:
+        unpack(msgpack.packb(to_json(LAPTOP) | {"schema": schema}))
+    assert "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_report_is_refused_in_one_line(content: bytes) -> None:
+    """Any bytes at all give one error, and never another."""
+    with pytest.raises(InputUnreadable) as caught:
+        unpack(content)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_report_names_where() -> None:
+    """A field of the wrong kind is named."""
+    document = to_json(LAPTOP)
+    document["host"]["cores"] = "many"
+    with pytest.raises(InputUnreadable, match=r"host\.cores"):
+        from_json(document)

@@ -1,0 +1,147 @@
+"""What becomes of NVML's answers and errors at the one place where it is called."""
+
+import pynvml
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.nvml.calls import (
+    RETURN_CODES,
+    CodeAnswered,
+    DeviceQuestions,
+    absence_of,
+    ask_named,
+    code_name,
+    read_text,
+)
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+
+
+class Library:
+    """One function that answers a value or raises."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def nvmlDeviceGetName(self, _handle: object) -> object:  # noqa: N802 - NVML's own name
+        """Answer what was given."""
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(name)
+
+
+def asked(answer: object) -> object:
+    """Ask the one function."""
+    return ask_named(Library(answer), "nvmlDeviceGetName", "handle")
+
+
+@pytest.mark.parametrize(
+    ("code", "absence"),
+    [
+        (0, Absence.NOT_FOUND),
+        (2, Absence.NOT_SUPPORTED),
+        (3, Absence.NOT_SUPPORTED),
+        (4, Absence.NO_PERMISSION),
+        (6, Absence.NOT_FOUND),
+        (9, Absence.NO_LIBRARY),
+        (10, Absence.TIMED_OUT),
+        (12, Absence.NO_LIBRARY),
+        (13, Absence.FUNCTION_NOT_FOUND),
+        (15, Absence.FAILED),
+        (16, Absence.FAILED),
+        (18, Absence.FAILED),
+        (999, Absence.FAILED),
+    ],
+)
+def test_each_code_is_one_kind_of_absence(code: int, absence: Absence) -> None:
+    """An NVML error is an absence of a known kind, whose reason names the function, the code and its number."""
+    answer = asked(pynvml.NVMLError(code))
+    assert isinstance(answer, NotApplicable)
+    assert answer.absence is absence
+    assert f"nvmlDeviceGetName answered {RETURN_CODES[code]} ({code})" in answer.reason
+
+
+def test_codes_have_the_bindings_names() -> None:
+    """The table of return codes is the binding's own."""
+    theirs = {
+        value: name.removeprefix("NVML_ERROR_")
+        for name, value in vars(pynvml).items()
+        if name.startswith("NVML_ERROR_")
+    }
+    assert {0: "SUCCESS", **theirs} == RETURN_CODES
+
+
+@given(st.integers())
+def test_any_code_has_a_reason(code: int) -> None:
+    """A code that no manual names is still told, as a failure."""
+    absence = absence_of("nvmlInit", code)
+    assert str(code) in absence.reason
+    assert code in RETURN_CODES or absence.absence is Absence.FAILED
+    assert not absence.reason.endswith(".")
+    assert code_name(code)
+
+
+def test_an_unversioned_function_of_a_newer_binding_is_not_found() -> None:
+    """The binding hides FUNCTION_NOT_FOUND in an error without a code; it is the same absence."""
+    answer = asked(pynvml.NVMLLibraryMismatchError("use _v2"))
+    assert isinstance(answer, NotApplicable)
+    assert answer.absence is Absence.FUNCTION_NOT_FOUND
+
+
+def test_a_defect_of_the_binding_is_a_failure_and_not_an_exception() -> None:
+    """Whatever else the binding raises, undecodable text or a name that it forgot to set, ends as an absence."""
+    answer = asked(UnboundLocalError("c_pidArray"))
+    assert isinstance(answer, NotApplicable)
+    assert answer.absence is Absence.FAILED
+    assert "UnboundLocalError" in answer.reason
+
+
+def test_a_value_is_passed_on_as_it_is() -> None:
+    """A zero that was answered stays a zero."""
+    assert asked(0) == 0
+
+
+@pytest.mark.parametrize("code", [15, 16, 18, 28])
+def test_trouble_is_remembered(code: int) -> None:
+    """A device that answers with trouble is known as lost; the first function that met it is named."""
+    questions = DeviceQuestions(Library(pynvml.NVMLError(code)), "handle")
+    assert questions.lost == ""
+    questions.ask("nvmlDeviceGetName", read=str)
+    assert questions.lost.startswith(f"nvmlDeviceGetName answered {RETURN_CODES[code]}")
+
+
+@pytest.mark.parametrize("code", [0, 3, 4, 6, 13, 999])
+def test_an_ordinary_no_is_no_trouble(code: int) -> None:
+    """What a device does not have does not make it a lost one."""
+    questions = DeviceQuestions(Library(pynvml.NVMLError(code)), "handle")
+    questions.ask("nvmlDeviceGetName", read=str)
+    assert questions.trouble == []
+
+
+def test_what_cannot_apply_is_not_asked() -> None:
+    """A question that is known to be meaningless has its reason without a call."""
+    reason = NotApplicable(Absence.DOES_NOT_APPLY, "a vGPU has no name")
+    questions = DeviceQuestions(Library(AssertionError("asked")), "handle", lambda _: reason)
+    assert questions.ask("nvmlDeviceGetName", read=str) is reason
+
+
+def test_an_answer_that_cannot_be_read_is_an_absence() -> None:
+    """A reader may raise: a code that the answer itself holds, or whatever an odd answer makes it raise."""
+
+    def refused(_: object) -> int:
+        raise CodeAnswered(3)
+
+    questions = DeviceQuestions(Library("H200"), "handle")
+    inner, odd = questions.ask("nvmlDeviceGetName", read=refused), questions.ask("nvmlDeviceGetName", read=int)
+    assert isinstance(inner, NotApplicable)
+    assert isinstance(odd, NotApplicable)
+    assert (inner.absence, odd.absence) == (Absence.NOT_SUPPORTED, Absence.FAILED)
+
+
+@pytest.mark.parametrize("value", ["580.159", b"580.159"])
+def test_text_is_text(value: str | bytes) -> None:
+    """Strings come decoded or as bytes, and are the same."""
+    assert read_text(value) == "580.159"

@@ -1,0 +1,139 @@
+"""The pure parts of the NVML probes: what is read from answers, and what is made of it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from codecfleet.cluster.probes.nvml.calls import CodeAnswered, DeviceQuestions
+from codecfleet.cluster.probes.nvml.facts import FACTS, probe_facts
+from codecfleet.cluster.probes.nvml.gpm import METRICS
+from codecfleet.cluster.probes.nvml.health import read_field
+from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
+from codecfleet.cluster.probes.nvml.use import latest_samples, probe_use
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.device_report import DeviceProcess, MigProfile
+from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
+
+NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "not asked")
+
+
+class Library:
+    """Functions by name, each with what it answers to anything."""
+
+    def __init__(self, **answers: object) -> None:
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - NVML's own shapes
+        if name not in self._answers:
+            raise AttributeError(name)
+        return lambda *_: self._answers[name]
+
+
+def questions(**answers: object) -> DeviceQuestions:
+    """Return a device that answers these."""
+    return DeviceQuestions(Library(**answers), "handle")
+
+
+def profile(name: str, memory_gib: int, decoders: int) -> MigProfile:
+    """Return a GPU instance profile."""
+    return MigProfile(
+        profile_id=0,
+        name=name,
+        memory_bytes=memory_gib * 1024**3,
+        engines=(EngineCount(Engine.NVDEC, decoders, How.ASKED),),
+        instances_max=1,
+        instances_free=NOT_ASKED,
+    )
+
+
+def test_the_largest_profile_is_the_whole_gpu() -> None:
+    """Of all profiles the one with the most memory has the GPU's engines, and of equals the one with the most."""
+    profiles = (profile("7g.40gb", 40, 5), profile("1g.5gb+me", 5, 9), profile("4g.40gb", 40, 2))
+    assert whole_gpu_engines(profiles) == (EngineCount(Engine.NVDEC, 5, How.ASKED),)
+
+
+def test_a_gpu_without_profiles_has_no_counts() -> None:
+    """Where nothing was counted, nothing is claimed, not even zero."""
+    assert whole_gpu_engines(()) == ()
+
+
+def test_an_old_driver_tells_profiles_without_names() -> None:
+    """Version 1 of a profile has no name; it is made of its slices and memory, as NVIDIA makes it."""
+    counts = {"decoderCount": 2, "encoderCount": 0, "jpegCount": 0, "ofaCount": 0}
+    info = SimpleNamespace(id=9, sliceCount=3, instanceCount=2, memorySizeMB=20096, **counts)
+    found = probe_profiles(questions(nvmlDeviceGetGpuInstanceProfileInfo=info))
+    assert {each.name for each in found} == {"3g.20gb"}
+    assert isinstance(found[0].instances_free, NotApplicable)
+
+
+def test_the_last_sample_of_a_process_counts() -> None:
+    """A process that was sampled several times has its newest figures; a sample without a time has none."""
+    samples = [DeviceProcess(1, sm_percent=5), None, DeviceProcess(2, sm_percent=7), DeviceProcess(1, sm_percent=9)]
+    assert latest_samples(samples) == {1: DeviceProcess(1, sm_percent=9), 2: DeviceProcess(2, sm_percent=7)}
+
+
+def test_samples_are_read_in_the_order_of_time() -> None:
+    """Samples come in any order; figures over 100 are how the driver says that it has none."""
+    shares = {"smUtil": 10, "encUtil": 4_000_000_000}
+    samples = [
+        SimpleNamespace(pid=7, timeStamp=20, decUtil=80, **shares),
+        SimpleNamespace(pid=7, timeStamp=10, decUtil=20, **shares),
+        SimpleNamespace(pid=0, timeStamp=0, decUtil=0, **shares),
+    ]
+    device = questions(
+        nvmlDeviceGetProcessUtilization=samples,
+        nvmlDeviceGetComputeRunningProcesses_v2=[SimpleNamespace(pid=7, usedGpuMemory=None)],
+    )
+    assert probe_use(device, NOT_ASKED).processes == (DeviceProcess(7, None, 10, None, 80),)
+
+
+def test_a_device_that_lists_no_processes_is_not_idle() -> None:
+    """Where neither processes nor samples can be had, there is no empty list of them."""
+    assert isinstance(probe_use(questions(), NOT_ASKED).processes, NotApplicable)
+
+
+@pytest.mark.parametrize(("kind", "member"), [(0, "dVal"), (1, "uiVal"), (3, "ullVal"), (5, "siVal")])
+def test_a_field_is_read_by_its_type(kind: int, member: str) -> None:
+    """NVML's union holds the value under the name of its type."""
+    value = SimpleNamespace(**dict.fromkeys(("dVal", "uiVal", "ullVal", "siVal"), 0) | {member: 42})
+    assert read_field([SimpleNamespace(nvmlReturn=0, valueType=kind, value=value)]) == 42
+
+
+def test_a_field_that_is_refused_has_no_value() -> None:
+    """A field has a return code of its own beside that of the call."""
+    with pytest.raises(CodeAnswered):
+        read_field([SimpleNamespace(nvmlReturn=3, valueType=1, value=SimpleNamespace(uiVal=0))])
+
+
+def test_facts_have_names_of_their_own() -> None:
+    """No fact hides another."""
+    names = [fact.name for fact in FACTS]
+    assert len(names) == len(set(names))
+
+
+def test_facts_carry_their_units() -> None:
+    """Milliwatts are told in watts, masks and modes in words, and a board without a bridge has no bridge."""
+    facts = probe_facts(
+        questions(
+            nvmlDeviceGetPowerUsage=75_500,
+            nvmlDeviceGetPowerManagementLimitConstraints=[200_000, 700_000],
+            nvmlDeviceGetComputeMode=3,
+            nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x8 | 0x1000,
+            nvmlDeviceGetSupportedClocksEventReasons=0,
+            nvmlDeviceGetBridgeChipInfo=SimpleNamespace(bridgeCount=0, bridgeChipInfo=[]),
+            nvmlDeviceGetAutoBoostedClocksEnabled=[1, 0],
+        )
+    )
+    assert (facts["power_w"], facts["power_limit_min_w"], facts["power_limit_max_w"]) == (75.5, 200.0, 700.0)
+    assert facts["compute_mode"] == "exclusive process"
+    assert facts["clocks_event_reasons"] == "software power cap, hardware slowdown, 0x1000"
+    assert facts["clocks_event_reasons_supported"] == "none"
+    assert isinstance(facts["bridge_chip_type"], NotApplicable)
+    assert (facts["auto_boost"], facts["auto_boost_default"]) == (True, False)
+
+
+def test_metrics_are_one_per_engine() -> None:
+    """Each metric number stands for one engine of one kind: eight decoders, four encoders, eight JPEG, two OFA."""
+    assert len(set(METRICS.values())) == len(METRICS) == 22
+    assert (METRICS[30], METRICS[37], METRICS[166]) == ((Engine.NVDEC, 0), (Engine.NVDEC, 7), (Engine.NVENC, 0))

@@ -1,0 +1,141 @@
+"""What GPUs and slices are called, and what CUDA_VISIBLE_DEVICES shows of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, on_node, unit_given
+
+CUT = NamedGpu(
+    index=1,
+    uuid="GPU-bbbb-1",
+    bus_id="00000000:02:00.0",
+    is_cut=True,
+    slices=(NamedSlice("MIG-1111", 1, 0), NamedSlice("MIG-1122", 1, 1), NamedSlice("MIG-2222", 5, 0)),
+)
+GPUS = (
+    NamedGpu(index=0, uuid="GPU-aaaa-0", bus_id="00000000:01:00.0"),
+    CUT,
+    NamedGpu(index=2, uuid="GPU-cccc-2", bus_id="00000000:03:00.0"),
+)
+SLICES = ("MIG-1111", "MIG-1122", "MIG-2222")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "identity"),
+    [
+        (NamedGpu(index=0, uuid="GPU-a", bus_id="0:1"), "GPU-a"),
+        (NamedGpu(index=0, uuid="GPU-a", bus_id="0:1", is_guest=True), "n/0:1"),
+        (NamedGpu(index=3, bus_id="0:1"), "n/0:1"),
+        (NamedGpu(index=3), "n/3"),
+    ],
+)
+def test_an_identity_lasts(gpu: NamedGpu, identity: str) -> None:
+    """A UUID where it lasts; a guest's is random, so its machine and PCI bus id stand in."""
+    assert on_node("n", gpu.identity) == identity == on_node("n", identity)
+
+
+def test_a_guest_is_still_shown_by_its_uuid() -> None:
+    """CUDA takes the UUID that it has today."""
+    (part,) = NamedGpu(index=0, uuid="GPU-today", bus_id="0:1", is_guest=True).parts
+    assert (part.identity, part.visible) == ("0:1", "GPU-today")
+
+
+@pytest.mark.parametrize(
+    ("visible", "units"),
+    [
+        ("0", [("GPU-aaaa-0",)]),
+        (" 2 , 0", [("GPU-cccc-2",), ("GPU-aaaa-0",)]),
+        ("1", [SLICES]),
+        ("GPU-bbbb-1", [SLICES]),
+        ("GPU-a", [("GPU-aaaa-0",)]),
+        ("GPU-", []),
+        ("MIG-2222,MIG-1111", [("MIG-2222",), ("MIG-1111",)]),
+        ("MIG-22", [("MIG-2222",)]),
+        ("MIG-11", []),
+        ("MIG-GPU-bbbb-1/1/1", [("MIG-1122",)]),
+        ("MIG-GPU-bbbb-1/7/0", []),
+        ("", []),
+        ("NoDevFiles", []),
+        ("-1", []),
+        ("0,-1,2", [("GPU-aaaa-0",)]),
+        ("0,,2", [("GPU-aaaa-0",)]),
+        ("0,9,2", [("GPU-aaaa-0",)]),
+        ("0,none", [("GPU-aaaa-0",)]),
+        ("0,GPU-aaaa-0,2", [("GPU-aaaa-0",)]),
+        ("1,MIG-1111", [SLICES]),
+    ],
+)
+def test_the_list_is_cut_where_cuda_cuts_it(visible: str, units: list[tuple[str, ...]]) -> None:
+    """Everything behind an entry that stands for nothing, or for what is there already, is hidden."""
+    found = ShownGpus(GPUS, visible).units(8)
+    assert list(found.units) == units
+    offered = {name for unit in units for name in unit}
+    assert found.hidden.keys() == {"GPU-aaaa-0", *SLICES, "GPU-cccc-2"} - offered
+    assert all(f'which is "{visible}"' in reason for reason in found.hidden.values())
+
+
+def test_a_number_beyond_the_gpus_counts_slices() -> None:
+    """Three GPUs with five devices: Ray's five are the devices in order, its three the GPUs."""
+    few, many = ShownGpus(GPUS).units(3), ShownGpus(GPUS).units(5)
+    assert few.units == (("GPU-aaaa-0",), SLICES, ("GPU-cccc-2",))
+    assert many.units == tuple((name,) for name in ("GPU-aaaa-0", *SLICES, "GPU-cccc-2"))
+    assert (few.counts_slices, few.parts_max) == (False, 3)
+    assert (many.counts_slices, many.parts_max) == (True, 1)
+    assert few.hidden == many.hidden == {}
+
+
+def test_no_gpu_is_no_trouble() -> None:
+    """A machine of which nothing is known has no units, whatever Ray counts there."""
+    units = ShownGpus(()).units(2)
+    assert (units.units, units.hidden, units.counts_slices, units.parts_max) == ((), {}, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "for_ray"),
+    [
+        (None, "GPU-aaaa-0,MIG-1111,MIG-1122,MIG-2222,GPU-cccc-2"),
+        ("1,2", "MIG-1111,MIG-1122,MIG-2222,GPU-cccc-2"),
+        ("MIG-2222", "MIG-2222"),
+        ("0,2", None),
+        ("", None),
+    ],
+)
+def test_what_ray_is_to_be_started_with(visible: str | None, for_ray: str | None) -> None:
+    """Every visible slice by name; nothing where no slice is visible, for then Ray counts right by itself."""
+    shown = ShownGpus(GPUS, visible)
+    assert shown.for_ray == for_ray
+    if for_ray is not None:
+        started = ShownGpus(GPUS, for_ray).units(for_ray.count(",") + 1)
+        assert started.units == tuple((name,) for name in for_ray.split(","))
+
+
+def test_a_container_is_given_slices_by_name() -> None:
+    """Only what NVIDIA_VISIBLE_DEVICES names by UUID counts; numbers and words are for the host."""
+    assert ShownGpus(GPUS, container="MIG-2222,GPU-cccc-2").units(2).units == (("MIG-2222",), ("GPU-cccc-2",))
+    assert ShownGpus(GPUS, container="MIG-GPU-bbbb-1/1/0").units(1).units == (("MIG-1111",),)
+    for words in ("all", "0", "void", "none", "", "GPU-of-elsewhere"):
+        assert ShownGpus(GPUS, container=words).given == GPUS
+
+
+@given(
+    entries=st.lists(st.sampled_from(["0", "1", "2", "3", "-1", "", "GPU-a", "GPU-c", "MIG-11", "MIG-22", "x"])),
+    count=st.integers(0, 6),
+)
+def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) -> None:
+    """Whatever is written there, no device is in two units, and each is in a unit or has a reason."""
+    found = ShownGpus(GPUS, ",".join(entries)).units(count)
+    offered = [name for unit in found.units for name in unit]
+    assert len(offered) == len(set(offered))
+    assert {*offered, *found.hidden} == {"GPU-aaaa-0", *SLICES, "GPU-cccc-2"}
+    assert set(offered).isdisjoint(found.hidden)
+    assert len(found.units) <= count
+
+
+def test_what_ray_gave_is_found_by_number_or_name() -> None:
+    """Ray's number is NVML's, unless it counts slices there, or NVML has no such number."""
+    assert [part.identity for part in unit_given("1", GPUS)] == list(SLICES)
+    assert [part.identity for part in unit_given("1", GPUS, counts_slices=True)] == ["MIG-1111"]
+    assert [part.identity for part in unit_given("4", GPUS)] == ["GPU-cccc-2"]
+    assert unit_given("5", GPUS) is None
+    assert unit_given("GPU-zzz", GPUS) is None

@@ -1,0 +1,188 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, node_of_report
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
+from codecfleet.cluster.probes.tegra.memory import Allocatable, MemorySource
+from codecfleet.cluster.probes.tegra.module import (
+    CodecInterface,
+    CudaSaid,
+    L4tRelease,
+    Monitor,
+    Soc,
+    TegraIdentity,
+    TegraReport,
+    detect_tegra,
+    monitor_for,
+    probe_tegra,
+)
+from codecfleet.cluster.probes.tegra.tegrastats import TegraStats, parse_tegrastats
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.testing.fleet.simulated_report import simulated_report
+
+NONE = NotApplicable(Absence.NO_LIBRARY, "not here")
+RELEASE_36 = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 2025\n"
+RELEASE_38 = "# R38 (release), REVISION: 4.0, GCID: 1, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 2026\n"
+
+
+def _machine(root: Path, compatible: str = "", model: str = "", release: str = "") -> Path:
+    for name, text in (
+        ("proc/device-tree/compatible", compatible),
+        ("proc/device-tree/model", model),
+        ("etc/nv_tegra_release", release),
+    ):
+        if text:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return root
+
+
+def _orin(root: Path) -> Path:
+    return _machine(
+        root,
+        "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0",
+        "NVIDIA Jetson AGX Orin\0",
+        RELEASE_36,
+    )
+
+
+def _thor(root: Path) -> Path:
+    return _machine(root, "nvidia,p3971-0089\0nvidia,tegra264\0", "NVIDIA Jetson AGX Thor\0", RELEASE_38)
+
+
+def _report(
+    root: Path, cuda: CudaSaid | None = None, stats: Maybe[TegraStats] = NONE, dla: Maybe[DlaReport] = NONE
+) -> TegraReport:
+    report = probe_tegra(root, cuda or CudaSaid(), ask_stats=lambda _: stats, ask_dla=lambda _: dla)
+    assert isinstance(report, TegraReport)
+    return report
+
+
+def test_orin_and_thor_are_known_by_their_device_tree(tmp_path: Path) -> None:
+    """The device tree names the SoC, the release file the Jetson Linux."""
+    orin = detect_tegra(_orin(tmp_path / "orin"))
+    thor = detect_tegra(_thor(tmp_path / "thor"))
+    assert orin == TegraIdentity(Soc.ORIN, "NVIDIA Jetson AGX Orin", L4tRelease(36, "4.3"))
+    assert isinstance(thor, TegraIdentity)
+    assert (thor.soc, thor.l4t) == (Soc.THOR, L4tRelease(38, "4.0"))
+
+
+def test_container_without_a_device_tree_is_still_a_tegra(tmp_path: Path) -> None:
+    """A board's name, or the release file alone, tell that it is a Tegra."""
+    by_model = detect_tegra(_machine(tmp_path / "a", model="NVIDIA Jetson Xavier NX Developer Kit\0"))
+    by_release = detect_tegra(_machine(tmp_path / "b", release=RELEASE_36))
+    assert isinstance(by_model, TegraIdentity)
+    assert (by_model.soc, isinstance(by_model.l4t, NotApplicable)) == (Soc.XAVIER, True)
+    assert isinstance(by_release, TegraIdentity)
+    assert by_release.soc is Soc.OTHER
+
+
+@pytest.mark.parametrize(
+    ("compatible", "model"),
+    [("", ""), ("raspberrypi,4-model-b\0brcm,bcm2711\0", "Raspberry Pi 4"), ("", "NVIDIA DGX Spark")],
+)
+def test_other_machines_are_no_tegra(tmp_path: Path, compatible: str, model: str) -> None:
+    """A server, another board, and a DGX Spark, whose GPU is integrated too, are none, and nothing is run there."""
+
+    def never(*_: object) -> NotApplicable:
+        pytest.fail("a machine that is no Tegra was asked")
+
+    found = probe_tegra(_machine(tmp_path, compatible, model), ask_stats=never, ask_dla=never)
+    assert isinstance(found, NotApplicable)
+    assert found.absence is Absence.DOES_NOT_APPLY
+
+
+def test_unknown_tegra_is_a_tegra(tmp_path: Path) -> None:
+    """A SoC that is newer than our table is a Tegra with reasons instead of rules."""
+    report = _report(_machine(tmp_path, "nvidia,tegra999\0"))
+    assert report.identity.soc is Soc.OTHER
+    assert isinstance(report.capability, NotApplicable)
+    assert isinstance(report.io_coherent, NotApplicable)
+    assert isinstance(report.unsupported, NotApplicable)
+    assert isinstance(report.codecs, NotApplicable)
+
+
+def test_nvml_only_on_thor_under_jetson_linux() -> None:
+    """NVML watches Thor under L4T; Orin, and Thor without L4T, have tegrastats."""
+    release = L4tRelease(38, "4.0")
+    assert monitor_for(TegraIdentity(Soc.THOR, "", release)) is Monitor.NVML
+    assert monitor_for(TegraIdentity(Soc.THOR, "", NONE)) is Monitor.TEGRASTATS
+    assert monitor_for(TegraIdentity(Soc.ORIN, "", release)) is Monitor.TEGRASTATS
+
+
+def test_report_of_an_orin(tmp_path: Path) -> None:
+    """An Orin's report has the documented capability, what follows from it, its memory and its engines."""
+    root = _orin(tmp_path)
+    (root / "proc/meminfo").write_text("MemTotal: 100 kB\nMemFree: 70 kB\nSwapFree: 50 kB\nNvMapMemUsed: 10 kB\n")
+    stats = parse_tegrastats("RAM 1/2MB NVDEC0_FREQ off NVENC0_FREQ off NVDLA0_FREQ off NVDLA1_FREQ off")
+    report = _report(root, stats=stats)
+    assert report.capability == (8, 7)
+    assert not isinstance(report.io_coherent, NotApplicable)
+    assert report.io_coherent.holds
+    assert report.codecs is CodecInterface.V4L2
+    assert report.allocatable == Allocatable(90 * 1024, MemorySource.MEMINFO)
+    assert [count.count for count in report.engines] == [1, 1, 2]
+    assert not isinstance(report.unsupported, NotApplicable)
+    assert "NVML" in report.unsupported
+
+
+def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> None:
+    """A probed machine's inventory has each of them; one where cuDLA said nothing, or that is no Tegra, has none."""
+    counted = DlaReport(1_002_001, (DlaDevice(0, NONE, NONE), DlaDevice(1, NONE, NONE)))
+    report = simulated_report(load_fleet("orin").nodes[0])
+    orin = node_of_report(replace(report, tegra=_report(_orin(tmp_path), dla=counted)), node="n")
+    assert [(dla.device, dla.number) for dla in orin.dlas] == [("n/dla#0", 0), ("n/dla#1", 1)]
+    assert node_of_report(replace(report, tegra=_report(_orin(tmp_path)))).dlas == ()
+    assert node_of_report(replace(report, tegra=NONE)).dlas == ()
+
+
+def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> None:
+    """The inventory has the allocatable memory of the integrated GPU, not what its driver calls free."""
+    (thor,) = load_fleet("thor").nodes
+    report = simulated_report(thor, "thor")
+    probed = _report(_thor(tmp_path), CudaSaid(free_bytes=7 << 30))
+    node = node_of_report(replace(report, tegra=probed))
+    (gpu,) = (device for device in node.devices if device.kind is DeviceKind.IGPU)
+    assert gpu.free_memory_bytes == 7 << 30
+    engines = [device.engines.get(Engine.DLA, 0) for device in load_fleet("orin").nodes[0].devices]
+    assert len(inventory_of_fleet(load_fleet("orin")).nodes[0].dlas) == sum(engines)
+
+
+def test_what_cuda_says_goes_before_what_is_documented(tmp_path: Path) -> None:
+    """Capability, free memory and attributes that CUDA was asked for decide over the tables."""
+    said = CudaSaid(
+        capability=(11, 0),
+        version=(13, 0),
+        free_bytes=12345,
+        host_register_supported=False,
+        concurrent_managed_access=True,
+    )
+    report = _report(_thor(tmp_path), said)
+    assert report.allocatable == Allocatable(12345, MemorySource.CUDA)
+    assert report.codecs is CodecInterface.VIDEO_CODEC_SDK
+    assert not isinstance(report.host_register, NotApplicable)
+    assert not report.host_register.holds
+    assert not isinstance(report.unsupported, NotApplicable)
+    assert "NVML" not in report.unsupported
+    assert "memory prefetch" not in report.unsupported
+    assert "host register" in report.unsupported
+
+
+def test_report_survives_json(tmp_path: Path) -> None:
+    """A Tegra's report read back from JSON is the same value."""
+    adapter = TypeAdapter(TegraReport)
+    stats = parse_tegrastats("RAM 1/2MB CPU [1%@2,off] GR3D_FREQ @[1,2] tj@40.5C VIN 5mW/6mW odd")
+    report = probe_tegra(
+        _orin(tmp_path),
+        ask_stats=lambda _: stats,
+        ask_dla=lambda _: DlaReport(1, ()),
+    )
+    assert isinstance(report, TegraReport)
+    assert adapter.validate_python(adapter.dump_python(report, mode="json")) == report

@@ -1,0 +1,120 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.tegra.memory import (
+    Allocatable,
+    MemorySource,
+    SystemMemory,
+    allocatable_bytes,
+    allocatable_memory,
+    device_allocated_from_clients,
+    read_meminfo,
+)
+
+MIB = 1 << 20
+NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "nobody has asked CUDA")
+ORIN_MEMINFO = """MemTotal:        8192 kB
+MemFree:         2048 kB
+Active(anon):    1024 kB
+SwapTotal:       4096 kB
+SwapFree:        3072 kB
+HugePages_Total:       0
+NvMapMemUsed:    4096 kB
+"""
+
+
+def _memory(total: int, free: int, swap_free: int, device: int) -> SystemMemory:
+    return SystemMemory(total_bytes=total, free_bytes=free, swap_free_bytes=swap_free, device_allocated_bytes=device)
+
+
+def _machine(root: Path, meminfo: str, clients: str | None = None) -> Path:
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text(meminfo)
+    if clients is not None:
+        folder = root / "sys/kernel/debug/nvmap/iovmm"
+        folder.mkdir(parents=True)
+        (folder / "clients").write_text(clients)
+    return root
+
+
+def test_when_the_processors_pages_fit_into_swap_only_the_gpus_are_taken_off() -> None:
+    """First case of the formula: 100 in all, 30 used, 10 of it by the GPU, 50 swap free: 90 are allocatable."""
+    assert allocatable_bytes(_memory(100, 70, 50, 10)) == 90
+
+
+def test_when_they_do_not_fit_the_letter_takes_off_only_what_stays() -> None:
+    """Second case, to the letter: 100 in all, 80 used, 10 by the GPU, 20 swap free: 100 - (70 - 20) = 50, not 40."""
+    assert allocatable_bytes(_memory(100, 20, 20, 10)) == 50
+
+
+def test_equal_host_memory_and_swap_is_the_second_case() -> None:
+    """Where the processor's pages just fit, which the document leaves open, all memory counts as allocatable."""
+    assert allocatable_bytes(_memory(100, 70, 20, 10)) == 100
+    assert allocatable_bytes(_memory(100, 70, 21, 10)) == 90
+
+
+SIZE = st.integers(0, 1 << 48)
+
+
+@given(SIZE, SIZE, SIZE, SIZE)
+def test_formula_never_leaves_the_machines_memory(total: int, free: int, swap_free: int, device: int) -> None:
+    """Whatever the counters say, also when they contradict one another, the result is between 0 and all memory."""
+    assert 0 <= allocatable_bytes(_memory(total, free, swap_free, device)) <= total
+
+
+@given(SIZE, SIZE, SIZE, st.integers(0, 1 << 40))
+def test_formula_is_the_documents_for_counters_that_agree(host: int, device: int, free: int, swap_free: int) -> None:
+    """For consistent counters each case is the document's expression, written out once more."""
+    total = host + device + free
+    expected = host + free if host < swap_free else device + free + swap_free
+    assert allocatable_bytes(_memory(total, free, swap_free, device)) == expected
+
+
+def test_meminfo_is_read_in_bytes() -> None:
+    """Kilobytes become bytes, counts stay counts, and lines that are no fields are left out."""
+    found = read_meminfo(ORIN_MEMINFO + "\nnonsense\nBroken: x kB\n")
+    assert found["NvMapMemUsed"] == 4096 * 1024
+    assert found["HugePages_Total"] == 0
+    assert "Broken" not in found
+
+
+@given(st.text())
+def test_meminfo_and_clients_of_any_text_raise_nothing(text: str) -> None:
+    """Files that hold something else altogether are read as holding nothing."""
+    assert all(value >= 0 for value in read_meminfo(text).values())
+    assert (device_allocated_from_clients(text) or 1) > 0
+
+
+def test_meminfo_with_nvmap_decides(tmp_path: Path) -> None:
+    """On Orin the formula runs on /proc/meminfo alone: 8192 - 2048 - 4096 = 2048 fits into swap, so 4096 kB."""
+    found = allocatable_memory(_machine(tmp_path, ORIN_MEMINFO), NOT_ASKED)
+    assert found == Allocatable(4096 * 1024, MemorySource.MEMINFO)
+
+
+def test_nvmap_clients_stand_in_for_meminfo(tmp_path: Path) -> None:
+    """Without NvMapMemUsed the clients' total is what the GPU holds."""
+    meminfo = "".join(line for line in ORIN_MEMINFO.splitlines(keepends=True) if "NvMap" not in line)
+    clients = "CLIENT  PROCESS  PID  SIZE\nuser  gst  1234  1024K\ntotal      2048K\n"
+    assert device_allocated_from_clients(clients) == 2 * MIB
+    found = allocatable_memory(_machine(tmp_path, meminfo, clients), NOT_ASKED)
+    # 8192 - 2048 - 2048 = 4096 does not fit into 3072 of swap.
+    assert found == Allocatable((8192 - 1024) * 1024, MemorySource.NVMAP)
+
+
+def test_thors_empty_counter_is_no_answer(tmp_path: Path) -> None:
+    """Thor has no NvMapMemUsed and its clients say 0K: what CUDA calls free is taken, or there is a reason."""
+    root = _machine(tmp_path, "MemTotal: 100 kB\nMemFree: 50 kB\n", "total 0K\n")
+    assert allocatable_memory(root, 7 * MIB) == Allocatable(7 * MIB, MemorySource.CUDA)
+    nothing = allocatable_memory(root, NOT_ASKED)
+    assert isinstance(nothing, NotApplicable)
+    assert "nobody has asked CUDA" in nothing.reason
+
+
+def test_qnx_counts_on_cuda_alone(tmp_path: Path) -> None:
+    """QNX has no swap space, so CUDA's own number is taken whatever the files say."""
+    assert allocatable_memory(_machine(tmp_path, ORIN_MEMINFO), 5 * MIB, qnx=True) == Allocatable(
+        5 * MIB, MemorySource.CUDA
+    )

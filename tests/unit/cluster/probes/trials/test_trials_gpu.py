@@ -1,0 +1,180 @@
+"""NVDEC and NVENC tried through a fake PyNvVideoCodec: what is believed, and what each failure becomes."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Trial
+from codecfleet.cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES
+from codecfleet.cluster.probes.trials.gpu import nvdec_answers, nvenc_answers, smoke_decode, trials_of_device
+from codecfleet.cluster.probes.trials.software import TrialStream, probe_software
+from codecfleet.testing.nvidia.fake_nvcodec import FakeNvCodec
+
+ADA = frozenset(case.sample.name for case in NVENC_CASES if not case.sample.chroma.startswith("4:2:2")) - {
+    "h264 10-bit 4:2:0"
+}
+
+
+@functools.cache
+def streams() -> Mapping[str, TrialStream]:
+    """Return software's bitstreams, made once."""
+    return probe_software().streams
+
+
+class FakeChildren:
+    """Runs the trials against fake devices by what CUDA_VISIBLE_DEVICES names; a case may end the "process"."""
+
+    def __init__(self, devices: Mapping[str, FakeNvCodec], deadly: Mapping[str, ChildOutcome] | None = None) -> None:
+        self.devices = devices
+        self.deadly = dict(deadly or {})
+        self.children: list[str] = []
+        self.clock: Callable[[], float] = lambda: 0.0
+
+    def __call__(
+        self,
+        probe: str,
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildOutcome:
+        """Run it."""
+        assert limit_s > 0
+        visible = (environment or {})["CUDA_VISIBLE_DEVICES"]
+        self.children.append(visible)
+        nvc = self.devices[visible]
+        answers: Iterator[dict[str, Any]] = (
+            nvdec_answers(nvc, **arguments, clock=self.clock)
+            if probe.endswith("nvdec")
+            else nvenc_answers(nvc, **arguments, clock=self.clock)
+        )
+        values = []
+        for value in answers:
+            values.append(value)
+            if value["case"] in self.deadly:
+                death = self.deadly[value["case"]]
+                return ChildOutcome(death.end, tuple(values), death.detail, death.said)
+        return ChildOutcome(ChildEnd.RETURNED, tuple(values))
+
+
+def tried(nvc: FakeNvCodec, deadly: Mapping[str, ChildOutcome] | None = None) -> dict[str, Trial]:
+    """Return the trials of one device by the case's name."""
+    trials, problems = trials_of_device("GPU-1", streams(), 10, run=FakeChildren({"GPU-1": nvc}, deadly))
+    assert problems == ()
+    return {trial.case.name: trial for trial in trials}
+
+
+def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
+    """The real one's answers (driver 580) become: H.264, HEVC, VP9, VP8, MPEG-2 yes; AV1 no; no NVENC, with reasons."""
+    trials = tried(FakeNvCodec.h200())
+    works = {name for name, trial in trials.items() if trial.works}
+    assert {"h264 8-bit 4:2:0 decode", "hevc 10-bit 4:2:0 decode", "mpeg2 8-bit 4:2:0 decode"} <= works
+    assert {"vp8 8-bit 4:2:0 decode", "vp9 8-bit 4:2:0 decode", "vp9 10-bit 4:2:0 decode"} <= works
+    assert trials["h264 8-bit 4:2:0 decode"].engines == 7
+    assert trials["h264 8-bit 4:2:0 decode"].how is How.TRIED
+    assert not trials["av1 8-bit 4:2:0 decode"].works
+    encoders = [trial for trial in trials.values() if trial.engine is Engine.NVENC]
+    assert len(encoders) == len(NVENC_CASES)
+    assert {trial.reason for trial in encoders} == {"this GPU has no encoder (error 2)"}
+    assert {trial.mend for trial in encoders} == {""}
+
+
+def test_a_codec_without_a_bitstream_is_believed_but_not_called_tried() -> None:
+    """Nothing makes VC-1, so the driver's word stands, and is marked as that."""
+    trial = tried(FakeNvCodec.h200())["vc1 8-bit 4:2:0 decode"]
+    assert (trial.works, trial.how) == (True, How.ASKED)
+
+
+def test_what_the_driver_promises_and_refuses_is_refused() -> None:
+    """A decoder that the caps promise and that raises 801 does not work."""
+    nvc = FakeNvCodec.h200()
+    nvc.decode_faults["hevc 10-bit 4:2:0"] = 801
+    trial = tried(nvc)["hevc 10-bit 4:2:0 decode"]
+    assert (trial.works, trial.how, trial.reason) == (
+        False,
+        How.TRIED,
+        "this GPU has no decoder for it (error 801)",
+    )
+
+
+def test_a_wrong_picture_does_not_count() -> None:
+    """One step off in one sample is not software's picture: the job's promise of equal frames would break."""
+    nvc = FakeNvCodec.h200()
+    nvc.spoiled = frozenset({"h264 8-bit 4:2:0", "mpeg2 8-bit 4:2:0"})
+    trials = tried(nvc)
+    assert not trials["h264 8-bit 4:2:0 decode"].works
+    assert "differ by up to 1" in trials["h264 8-bit 4:2:0 decode"].reason
+    assert trials["mpeg2 8-bit 4:2:0 decode"].works, "MPEG-2 leaves the rounding open"
+
+
+def test_a_decoder_that_exits_costs_its_own_case_alone() -> None:
+    """CreateDecoder ends the process when CUDA does not start: the other cases are tried in a new one."""
+    death = ChildOutcome(ChildEnd.EXITED, detail="the process exited with code 1", said="FATAL: cuInit error 803 here")
+    trials = tried(FakeNvCodec.h200(), {"hevc 8-bit 4:2:0": death})
+    assert not trials["hevc 8-bit 4:2:0 decode"].works
+    assert "error 803" in trials["hevc 8-bit 4:2:0 decode"].reason
+    assert "LD_LIBRARY_PATH" in trials["hevc 8-bit 4:2:0 decode"].mend
+    assert trials["h264 8-bit 4:2:0 decode"].works
+    assert trials["vp9 8-bit 4:2:0 decode"].works
+
+
+def test_encoders_are_tried_with_a_real_picture() -> None:
+    """A GPU with NVENC works for what it takes, and is asked, not tried, for what its caps deny."""
+    nvc = FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encodes=ADA, encoder_engines=3)
+    nvc.streams = dict(streams())
+    trials = tried(nvc)
+    for name in ADA:
+        trial = trials[f"{name} encode"]
+        assert (trial.works, trial.how, trial.engines) == (True, How.TRIED, 3), name
+    denied = trials["h264 8-bit 4:2:2 encode"]
+    assert (denied.works, denied.how) == (False, How.ASKED)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(10, "sessions"), (15, "older"), (21, "client key"), (1, "no encoder"), (77, "error 77")]
+)
+def test_each_refusal_of_an_encoder_is_named(code: int, said: str) -> None:
+    """Codes become reasons; those that a user can mend carry how."""
+    trial = tried(FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encoder_code=code))["h264 8-bit 4:2:0 encode"]
+    assert not trial.works
+    assert said in trial.reason
+    assert bool(trial.mend) is (code in (10, 15, 21))
+
+
+def test_late_cases_are_asked_instead_of_tried() -> None:
+    """Towards the end of its time the child only asks, and no decoder is made any more."""
+    nvc = FakeNvCodec.h200()
+    children = FakeChildren({"GPU-1": nvc})
+    ticks = iter(range(10_000))
+    children.clock = lambda: float(next(ticks))
+    trials, _ = trials_of_device("GPU-1", streams(), 10, run=children)
+    decodes = [trial for trial in trials if trial.engine is Engine.NVDEC]
+    assert decodes[0].how is How.TRIED
+    assert {trial.how for trial in decodes[8:]} == {How.ASKED}
+    assert nvc.decoders_made < 8
+    assert len(decodes) == len(NVDEC_CASES)
+
+
+def test_a_package_that_is_missing_is_one_problem() -> None:
+    """An import that fails stops decoders and encoders alike, and is told once with its mend's cause."""
+
+    def run(*_: object, **__: object) -> ChildOutcome:
+        return ChildOutcome(ChildEnd.RAISED, (), "ModuleNotFoundError: No module named 'PyNvVideoCodec'")
+
+    trials, problems = trials_of_device("GPU-1", streams(), 10, run=run)
+    assert trials == ()
+    assert problems == (f"{len(NVDEC_CASES)} cases of NVDEC were not tried: PyNvVideoCodec is not installed",)
+
+
+def test_the_smoke_decode_takes_the_first_case_that_the_kind_does() -> None:
+    """One frame on one device; a kind that decodes nothing is not tried again."""
+    nvc = FakeNvCodec.h200()
+    trials = tuple(tried(nvc).values())
+    smoke = smoke_decode("GPU-1", trials, streams(), 5, run=FakeChildren({"GPU-1": nvc}))
+    assert smoke is not None
+    assert smoke.works
+    assert smoke.case.name == "h264 8-bit 4:2:0 decode"
+    encoders_only = [trial for trial in trials if trial.case.direction is Direction.ENCODE]
+    assert smoke_decode("GPU-1", encoders_only, streams(), 5, run=FakeChildren({})) is None

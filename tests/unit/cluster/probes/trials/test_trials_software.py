@@ -1,0 +1,158 @@
+"""Software codecs, tried for real, and what becomes of cases that fail or kill their process."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from codecfleet.actors.encode.profiles import PROFILES
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.report.engines import Codec, Direction, How
+from codecfleet.cluster.probes.trials.cases import (
+    NVDEC_CASES,
+    NVENC_CASES,
+    SAMPLES,
+    SOFTWARE_DECODERS,
+    SOFTWARE_ENCODERS,
+    offered_by_software,
+)
+from codecfleet.cluster.probes.trials.software import (
+    TrialStream,
+    decode_luma,
+    mean_difference,
+    probe_software,
+    trial_luma,
+    try_software,
+)
+from codecfleet.cluster.probes.trials.streams import READY_STREAMS
+
+
+class InProcess:
+    """Stands in for ``run_in_child``: runs the probe here, and ends the "process" at the cases it is told."""
+
+    def __init__(self, deadly: Mapping[str, ChildOutcome] | None = None) -> None:
+        self.deadly = dict(deadly or {})
+        self.children = 0
+
+    def __call__(
+        self,
+        probe: str,
+        arguments: Mapping[str, Any],
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildOutcome:
+        """Run it."""
+        assert probe.endswith(":try_software")
+        assert environment is not None
+        self.children += 1
+        values: list[Any] = []
+        for value in try_software(arguments["names"], limit_s):
+            values.append(value)
+            death = self.deadly.get(value["case"])
+            if death is not None:
+                return ChildOutcome(death.end, tuple(values), death.detail, death.said)
+        return ChildOutcome(ChildEnd.RETURNED, tuple(values))
+
+
+def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
+    """Here, with PyAV's own wheel, everything that can be tried works, and nothing is left out but VC-1."""
+    found = probe_software()
+    assert [trial.case.name for trial in found.trials if not trial.works] == []
+    assert found.problems == ()
+    assert {trial.how for trial in found.trials} == {How.TRIED}
+    assert set(found.streams) == {sample.name for sample in SAMPLES if sample.codec is not Codec.VC1}
+
+
+def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
+    """The trials cover the encoder tables: each pixel format but planar RGB and 4:4:0, which no case asks for."""
+    found = probe_software(run=InProcess())
+    tried = {(t.implementation, t.case.chroma, t.case.bit_depth) for t in found.trials if _encodes(t.case.direction)}
+    offered = {
+        (profile.implementation, pix_fmt)
+        for profile in PROFILES.values()
+        for pix_fmt in profile.pix_fmts
+        if not pix_fmt.startswith(("gbr", "yuv440"))
+    }
+    assert len(tried) == len(offered)
+    assert {implementation for implementation, _, _ in tried} == set(SOFTWARE_ENCODERS.values())
+
+
+def _encodes(direction: Direction) -> bool:
+    return direction is Direction.ENCODE
+
+
+def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
+    """The others are tried in a new child; the trial says what became of the first."""
+    run = InProcess({"hevc 8-bit 4:2:0": ChildOutcome(ChildEnd.KILLED, detail="the process was ended by SIGSEGV")})
+    found = probe_software(run=run)
+    failed = [trial for trial in found.trials if not trial.works]
+    assert {trial.case.name for trial in failed} == {"hevc 8-bit 4:2:0 decode", "hevc 8-bit 4:2:0 encode"}
+    assert all("SIGSEGV" in trial.reason and trial.mend for trial in failed)
+    assert run.children == 2
+    assert len(found.streams) == len(SAMPLES) - 2
+
+
+def test_a_child_that_never_begins_is_one_problem() -> None:
+    """A PyAV that cannot be imported is told once, and not retried for every case."""
+
+    def run(*_: object, **__: object) -> ChildOutcome:
+        return ChildOutcome(ChildEnd.RAISED, (), "ImportError: no av")
+
+    found = probe_software(run=run)
+    assert found.trials == ()
+    assert found.problems == (f"{len(SAMPLES)} software cases were not tried: ImportError: no av",)
+
+
+@pytest.mark.parametrize("name", sorted(READY_STREAMS))
+def test_a_ready_stream_is_the_trial_picture(name: str) -> None:
+    """Each constant decodes to the ramp, in the sample format that its name says."""
+    sample = next(sample for sample in SAMPLES if sample.name == name)
+    luma = decode_luma(sample, [READY_STREAMS[name]])
+    assert mean_difference(luma, trial_luma(sample.bit_depth), sample) < 1.0
+
+
+def test_a_stream_has_the_profile_that_its_sample_names() -> None:
+    """What is said to have been tried was tried: decoders read the same profile, or HEVC's range extensions."""
+    for sample in SAMPLES:
+        if sample.name not in found_streams():
+            continue
+        decoder = av.CodecContext.create(SOFTWARE_DECODERS[sample.codec], "r")
+        for data in found_streams()[sample.name].packets:
+            packet = av.Packet(len(data))
+            packet.update(data)
+            decoder.decode(packet)  # type: ignore[attr-defined]
+        decoder.decode(None)  # type: ignore[attr-defined]
+        said = (decoder.profile or "").lower().removesuffix(" profile")
+        assert said in (sample.profile, "rext"), sample.name
+        assert said != "rext" or sample.codec is Codec.HEVC
+
+
+@functools.cache
+def found_streams() -> Mapping[str, TrialStream]:
+    """Return software's bitstreams, made once."""
+    return probe_software().streams
+
+
+def test_a_wrong_picture_is_far_from_the_ramp() -> None:
+    """A grey picture and a ramp turned upside down are not taken for it."""
+    sample = SAMPLES[0]
+    ramp = trial_luma(8)
+    assert mean_difference(np.full_like(ramp, 128), ramp, sample) > 10
+    assert mean_difference(ramp[::-1], ramp, sample) > 10
+
+
+def test_the_matrix_names_each_case_once() -> None:
+    """No sample format is there twice, in no table."""
+    assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
+    assert {sample.name for sample in NVDEC_CASES} < {sample.name for sample in SAMPLES}
+    assert len({case.sample.name for case in NVENC_CASES}) == len(NVENC_CASES)
+    assert all(sample.encoder or sample.name in READY_STREAMS or sample.codec is Codec.VC1 for sample in SAMPLES)
+
+
+def test_only_what_codecfleet_offers_counts_as_an_encoder() -> None:
+    """MPEG-2 is encoded to try its decoder; nobody can ask for it."""
+    offered = {sample.codec for sample in SAMPLES if offered_by_software(sample)}
+    assert offered == set(SOFTWARE_ENCODERS)

@@ -1,0 +1,333 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pynvml
+import pytest
+from pydantic import TypeAdapter
+
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, can_host_vgpus, probe_vgpu_host
+from codecfleet.cluster.probes.vgpu.values import (
+    EncoderStats,
+    FbcStats,
+    Scheduler,
+    VgpuCompatibility,
+    VgpuDeviceId,
+    VgpuUse,
+    Virtualization,
+    VmId,
+)
+from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from codecfleet.testing.nvml.fake_nvml import FakeNvml
+from codecfleet.testing.nvml.fake_nvml_state import FakeFbcSession
+
+GIB = 1 << 30
+VM_UUID = "12345678-1234-1234-1234-123456789abc"
+VGPU = SimulatedVgpu(
+    instance=3251634213,
+    type_id=562,
+    type_name="NVIDIA A40-8Q",
+    uuid="aaaaaaaa-0000-0000-0000-000000000001",
+    vm_id=VM_UUID,
+    framebuffer_bytes=8 * GIB,
+    licensed=False,
+    frame_rate_limit=30,
+)
+HOST = SimulatedDevice(
+    kind=DeviceKind.GPU,
+    uuid="GPU-host",
+    name="NVIDIA A40",
+    architecture="ampere",
+    compute_capability="8.6",
+    pci_bus_id="00000000:41:00.0",
+    memory_bytes=48 * GIB,
+    max_video_clock_mhz=1650,
+    engines={Engine.NVDEC: 2, Engine.NVENC: 1},
+    virtualization=3,
+    vgpus=(VGPU,),
+    vgpu_scheduler="fixed share",
+)
+
+
+HOST_FUNCTIONS = {
+    "nvmlDeviceGetVirtualizationMode",
+    "nvmlDeviceGetSupportedVgpus",
+    "nvmlDeviceGetCreatableVgpus",
+    "nvmlDeviceGetActiveVgpus",
+    "nvmlDeviceGetVgpuMetadata",
+    "nvmlVgpuTypeGetClass",
+    "nvmlVgpuTypeGetName",
+    "nvmlVgpuTypeGetDeviceID",
+    "nvmlVgpuTypeGetFramebufferSize",
+    "nvmlVgpuTypeGetNumDisplayHeads",
+    "nvmlVgpuTypeGetResolution",
+    "nvmlVgpuTypeGetLicense",
+    "nvmlVgpuTypeGetFrameRateLimit",
+    "nvmlVgpuTypeGetMaxInstances",
+    "nvmlVgpuTypeGetGpuInstanceProfileId",
+    "nvmlVgpuTypeGetCapabilities",
+    "nvmlVgpuInstanceGetVmID",
+    "nvmlVgpuInstanceGetUUID",
+    "nvmlVgpuInstanceGetMdevUUID",
+    "nvmlVgpuInstanceGetVmDriverVersion",
+    "nvmlVgpuInstanceGetFbUsage",
+    "nvmlVgpuInstanceGetFBCStats",
+    "nvmlVgpuInstanceGetFBCSessions",
+    "nvmlVgpuInstanceGetLicenseStatus",
+    "nvmlVgpuInstanceGetType",
+    "nvmlVgpuInstanceGetFrameRateLimit",
+    "nvmlVgpuInstanceGetEncoderStats",
+    "nvmlVgpuInstanceGetEncoderSessions",
+    "nvmlDeviceGetVgpuUtilization",
+    "nvmlDeviceGetVgpuProcessUtilization",
+    "nvmlDeviceGetGridLicensableFeatures",
+    "nvmlVgpuInstanceGetAccountingMode",
+    "nvmlVgpuInstanceGetAccountingPids",
+    "nvmlVgpuInstanceGetAccountingStats",
+    "nvmlGetVgpuCompatibility",
+    "nvmlVgpuInstanceGetMetadata",
+}
+
+
+class Recorder:
+    """Hands calls on to a library, and notes the name of every function that is looked up."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self.nvml = nvml
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> object:
+        self.names.add(name)
+        return getattr(self.nvml, name)
+
+
+def _nvml(device: SimulatedDevice) -> tuple[FakeNvml, object]:
+    node = SimulatedNode(name="host", cores=64, memory_bytes=512 * GIB, driver="580.95.02", devices=(device,))
+    nvml = FakeNvml(node)
+    nvml.nvmlInit()
+    return nvml, nvml.nvmlDeviceGetHandleByIndex(0)
+
+
+def _report(nvml: FakeNvml, handle: object) -> VgpuHostReport:
+    report = probe_vgpu_host(nvml, handle)
+    assert isinstance(report, VgpuHostReport)
+    return report
+
+
+def _busy_host() -> tuple[FakeNvml, object]:
+    nvml, handle = _nvml(HOST)
+    vgpu = nvml.device("GPU-host").vgpus[0]
+    vgpu.used_bytes, vgpu.sm_percent, vgpu.encoder_percent, vgpu.decoder_percent = 5 * GIB, 40, 30, 20
+    vgpu.accounting = True
+    vgpu.processes = [DeviceProcess(4711, 2 * GIB, 35, 25, 15)]
+    vgpu.sessions = [CodecSession(1, 4711, "hevc", 1920, 1080, 60, 8000)]
+    vgpu.captures = [FakeFbcSession(7, 4711)]
+    return nvml, handle
+
+
+def test_every_property_of_a_running_vgpu_is_read() -> None:
+    """What NVML tells of a vGPU instance is in the report, each value under its name."""
+    report = _report(*_busy_host())
+    assert not isinstance(report.active, NotApplicable)
+    (found,) = report.active
+    assert found.type_id == 562
+    assert found.vm_id == VmId(VM_UUID, "uuid")
+    assert found.uuid == found.mdev_uuid == VGPU.uuid
+    assert found.vm_driver_version == "580.95.02"
+    assert found.framebuffer_used_bytes == 5 * GIB
+    assert found.licensed is False
+    assert found.frame_rate_limit_fps == 30
+    assert found.fbc_stats == FbcStats(1, 60, 900)
+    assert not isinstance(found.fbc_sessions, NotApplicable)
+    assert (found.fbc_sessions[0].session, found.fbc_sessions[0].width_max) == (7, 1920)
+    assert found.encoder_stats == EncoderStats(1, 60, 8000)
+    assert found.encoder_sessions == (CodecSession(1, 4711, "hevc", 1920, 1080, 60, 8000),)
+    assert found.use == VgpuUse(40, 0, 30, 20)
+    assert not isinstance(found.processes, NotApplicable)
+    assert (found.processes[0].pid, found.processes[0].use) == (4711, VgpuUse(35, 0, 25, 15))
+    assert found.accounting_enabled is True
+    assert not isinstance(found.accounting, NotApplicable)
+    assert found.accounting.pids == (4711,)
+    stats = found.accounting.stats["4711"]
+    assert not isinstance(stats, NotApplicable)
+    assert (stats.gpu_percent, stats.memory_max_bytes, stats.is_running) == (35, 2 * GIB, True)
+    assert not isinstance(found.metadata, NotApplicable)
+    assert found.metadata.guest_driver_version == "580.95.02"
+    assert found.compatibility == VgpuCompatibility(("cold", "hibernate", "sleep", "live"), ())
+
+
+def test_every_property_of_a_vgpu_type_is_read() -> None:
+    """What NVML tells of a vGPU type is in the report, its PCI numbers taken apart."""
+    report = _report(*_busy_host())
+    found = next(each for each in report.types if each.type_id == 562)
+    assert found.vgpu_class == "Quadro"
+    assert found.name == "NVIDIA A40-8Q"
+    assert found.device_id == VgpuDeviceId(vendor=0x10DE, device=0x2235, subvendor=0x10DE, subsystem=0x14A0)
+    assert found.framebuffer_bytes == 8 * GIB
+    assert found.display_heads == 4
+    assert found.resolution_max == (7680, 4320)
+    assert found.licence == "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0;GRID-Virtual-WS-Ext,2.0"
+    assert found.frame_rate_limit_fps == 60
+    assert found.instances_max == 6
+    assert (found.nvlink_peer_to_peer, found.gpudirect) == (False, True)
+    assert isinstance(found.gpu_instance_profile, NotApplicable)
+    assert found.gpu_instance_profile.absence is Absence.DOES_NOT_APPLY
+
+
+def test_host_report_tells_what_its_guests_cannot() -> None:
+    """Scheduler, licensable products and the host's metadata are the GPU's, and are read once."""
+    report = _report(*_busy_host())
+    assert report.scheduler is Scheduler.FIXED_SHARE
+    assert not isinstance(report.licences, NotApplicable)
+    assert report.licences.features[0].product == "NVIDIA RTX Virtual Workstation"
+    assert isinstance(report.licences.features[0].expires_utc, NotApplicable)
+    assert not isinstance(report.metadata, NotApplicable)
+    assert report.metadata.vgpu_version_max == 0x160001
+
+
+def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
+    """Beside a running vGPU only types of its frame buffer are creatable, and each type says why."""
+    report = _report(*_busy_host())
+    assert report.creatable == tuple(
+        each.type_id for each in report.types if report.why_creatable[str(each.type_id)].creatable
+    )
+    assert all("driver" not in each.reason for each in report.why_creatable.values())
+    assert {each.creatable for each in report.why_creatable.values()} == {True, False}
+
+
+def test_drivers_list_wins_over_the_rules() -> None:
+    """Where the driver lists a type that the rules deny, it is creatable, and the reason names both."""
+    nvml, handle = _busy_host()
+
+    class Mixing(Recorder):
+        def nvmlDeviceGetCreatableVgpus(self, asked: object) -> list[int]:  # noqa: N802 - NVML's name
+            return self.nvml.nvmlDeviceGetSupportedVgpus(asked)  # type: ignore[no-any-return]
+
+    report = probe_vgpu_host(Mixing(nvml), handle)
+    assert isinstance(report, VgpuHostReport)
+    denied = [each for each in report.why_creatable.values() if "but the driver" in each.reason]
+    assert denied
+    assert all(each.creatable for each in report.why_creatable.values())
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """In MIG mode a type takes a free GPU instance of its profile; also where an old driver lists no instances."""
+    pieces = tuple(
+        SimulatedSlice(uuid=f"MIG-{number}", gpu_instance=number, profile="1g.5gb", memory_bytes=5 * GIB, engines={})
+        for number in (7, 8)
+    )
+    running = replace(VGPU, type_name="GRID A100-1-5C", type_id=90650)
+    device = replace(
+        HOST,
+        name="NVIDIA A100-PCIE-40GB",
+        memory_bytes=40 * GIB,
+        mig_capable=True,
+        mig_enabled=True,
+        slices=pieces,
+        vgpus=(running,),
+    )
+    nvml, handle = _nvml(device)
+    if not listed:
+        nvml.faults["nvmlDeviceGetGpuInstances"] = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    report = _report(nvml, handle)
+    assert not isinstance(report.active, NotApplicable)
+    assert report.active[0].gpu_instance == 7
+    assert report.creatable == (running.type_id,)
+    reasons = {number: each.reason for number, each in report.why_creatable.items()}
+    if listed:
+        assert reasons.pop(str(running.type_id)) == "GPU instance 8 has its profile and is free"
+        assert set(reasons.values()) == {"no free GPU instance has the profile that the type takes"}
+    else:
+        assert all("its GPU instances cannot be listed" in reason for reason in reasons.values())
+
+
+def test_every_function_of_the_guides_host_tables_is_called() -> None:
+    """On a host, each NVML function that chapter 2 of the guide tabulates is called."""
+    nvml, handle = _busy_host()
+    recorder = Recorder(nvml)
+    probe_vgpu_host(recorder, handle)
+    assert HOST_FUNCTIONS - recorder.names == set()
+    assert HOST_FUNCTIONS - set(nvml.calls) == set()
+
+
+def test_list_of_host_functions_is_the_guides() -> None:
+    """The functions that must be called are those of the guide's chapter 2, where it lies beside the checkout."""
+    guide = Path(__file__).parents[6] / "shared" / "seeds" / "vgpu_management_sdk_guide.txt"
+    if not guide.exists():
+        pytest.skip("the guide is not beside this checkout")
+    _, _, after = guide.read_text(encoding="utf-8").partition("nvml_grid.h header file")
+    tables = after[after.index("2.1.") : after.index("2.5.")]
+    assert set(re.findall(r"\bnvml\w+(?=\(\))", tables)) == HOST_FUNCTIONS
+
+
+def test_refused_questions_become_reasons_and_hide_no_others() -> None:
+    """A function that the driver refuses or lacks leaves one absence; what can be read is still read."""
+    nvml, handle = _busy_host()
+    nvml.faults = {
+        "nvmlVgpuInstanceGetMdevUUID": 3,
+        "nvmlDeviceGetVgpuUtilization": 4,
+        "nvmlDeviceGetVgpuMetadata": 13,
+        "nvmlVgpuTypeGetLicense": 2,
+        "nvmlVgpuInstanceGetAccountingPids": 3,
+    }
+    report = _report(nvml, handle)
+    assert not isinstance(report.active, NotApplicable)
+    (found,) = report.active
+    absences = (
+        found.mdev_uuid,
+        found.use,
+        found.compatibility,
+        found.accounting,
+        report.metadata,
+        report.types[0].licence,
+    )
+    assert [each.absence for each in absences if isinstance(each, NotApplicable)] == [
+        Absence.NOT_SUPPORTED,
+        Absence.NO_PERMISSION,
+        Absence.FUNCTION_NOT_FOUND,
+        Absence.NOT_SUPPORTED,
+        Absence.FUNCTION_NOT_FOUND,
+        Absence.NOT_SUPPORTED,
+    ]
+    assert found.uuid == VGPU.uuid
+
+
+def test_guest_without_a_driver_has_no_version() -> None:
+    """A guest that has not loaded its driver has a reason where its version would be, not a phrase."""
+    nvml, handle = _busy_host()
+    nvml.device("GPU-host").vgpus[0].guest_driver = ""
+    report = _report(nvml, handle)
+    assert not isinstance(report.active, NotApplicable)
+    assert isinstance(report.active[0].vm_driver_version, NotApplicable)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Virtualization if mode is not Virtualization.HOST_VGPU])
+def test_only_a_host_hosts(mode: Virtualization) -> None:
+    """In every mode but HOST_VGPU there is no host's report, the reason names the mode, and nothing else is asked."""
+    nvml, handle = _nvml(replace(HOST, virtualization=mode.value, vgpus=()))
+    found = probe_vgpu_host(nvml, handle)
+    assert isinstance(found, NotApplicable)
+    assert found == can_host_vgpus(mode)
+    assert mode.text in found.reason
+    assert not any("Vgpu" in name for name in nvml.calls)
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT])
+def test_both_refusals_of_platforms_without_vgpu_are_understood(code: int) -> None:
+    """NOT_SUPPORTED and INVALID_ARGUMENT both mean that there are no vGPUs here (guide 2.1)."""
+    nvml, handle = _nvml(HOST)
+    nvml.faults = {"nvmlDeviceGetSupportedVgpus": code}
+    found = probe_vgpu_host(nvml, handle)
+    assert isinstance(found, NotApplicable)
+    assert found.absence is Absence.NOT_SUPPORTED
+
+
+def test_host_report_survives_json() -> None:
+    """A host's report read back from JSON is the same value."""
+    adapter = TypeAdapter(VgpuHostReport)
+    report = _report(*_busy_host())
+    assert adapter.validate_python(adapter.dump_python(report, mode="json")) == report

@@ -1,0 +1,156 @@
+"""What is private to Ray: used in one module alone, and only where it is as expected."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from codecfleet.cluster.ray import ray_internals
+
+ROOT = Path(__file__).parents[4]
+PRIVATE = ("_raylet", "internal_kv", "core")
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """Yield every import, attribute and module name in Python source that is private to Ray."""
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value]
+        for name in names:
+            first, *rest = name.split(".")
+            if first == "ray" and any(part in PRIVATE or part.startswith("_") for part in rest if part[:2] != "__"):
+                yield name
+
+
+def test_one_module_uses_what_is_private_to_ray() -> None:
+    """No other module of the product imports or reaches into Ray's private modules."""
+    floors = [path for floor in ("actors", "cluster", "jobs", "codecfleet") for path in (ROOT / floor).rglob("*.py")]
+    assert {path.name for path in floors if any(private_uses(path.read_text()))} == {"ray_internals.py"}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from ray._private import state", ["ray._private.state"]),
+        ("from ray import _raylet", ["ray._raylet"]),
+        ("from ray.experimental import internal_kv", ["ray.experimental.internal_kv"]),
+        ("ray._private.worker", ["ray._private.worker", "ray._private"]),
+        ("import_module('ray._private.utils')", ["ray._private.utils"]),
+        ("from ray.util import list_named_actors; ray.get(ray.__version__)", []),
+    ],
+)
+def test_private_uses_are_seen(source: str, found: list[str]) -> None:
+    """The search sees each way to reach what is private."""
+    assert list(private_uses(source)) == found
+
+
+class GlobalState:
+    """As Ray has it."""
+
+    def _initialize_global_state(self, gcs_options: object) -> None: ...
+
+    def node_table(self) -> None:
+        """Return the nodes."""
+
+
+API_SERVER = (
+    *("include_dashboard", "raise_on_failure", "host", "gcs_address", "cluster_id_hex", "node_ip_address"),
+    *("temp_dir", "logdir", "session_dir", "port=None"),
+)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A Ray of a tested version, whose private modules hold what the lean start expects."""
+    modules = {
+        "worker": {"listen_error_messages": lambda worker, threads_stopped: (worker, threads_stopped)},
+        "parameter": {"RayParams": lambda no_monitor, include_log_monitor=True: (no_monitor, include_log_monitor)},
+        "ray_constants": {"ENABLE_RAY_CLUSTER": True, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": True},
+        "services": {
+            "_get_gcs_client_options": lambda gcs_server_address: gcs_server_address,
+            "get_node": lambda gcs_address, node_id: (gcs_address, node_id),
+            "start_api_server": eval(f"lambda {', '.join(API_SERVER)}: None"),  # noqa: S307 - nine parameters
+        },
+        "state": {"GlobalState": GlobalState},
+        "utils": {"get_dashboard_dependency_error": lambda: None},
+    }
+    package, private = ModuleType("ray"), ModuleType("ray._private")
+    vars(package).update(__path__=[], __version__="2.60.3", _private=private)
+    vars(private).update(__path__=[])
+    monkeypatch.setitem(sys.modules, "ray", package)
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    for name, attributes in modules.items():
+        module = ModuleType(name)
+        vars(module).update(attributes)
+        setattr(private, name, module)
+        monkeypatch.setitem(sys.modules, f"ray._private.{name}", module)
+    return SimpleNamespace(package=package, **{name: getattr(private, name) for name in modules})
+
+
+def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) -> None:
+    """Inside, what only clusters need is gone; afterwards every attribute is Ray's own."""
+    before = {name: dict(vars(module)) for name, module in vars(ray).items()}
+    assert ray_internals.why_no_lean_start() == ""
+    with ray_internals.lean_start():
+        assert ray.parameter.RayParams() == (True, False)
+        assert ray.services.start_api_server(1, host="h") == (None, None)
+        assert isinstance(ray.utils.get_dashboard_dependency_error(), ImportError)
+        assert ray.worker.listen_error_messages(1, 2) is None
+        assert ray.ray_constants.ENABLE_RAY_CLUSTER is False
+        assert ray.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV is False
+        assert ray.services.get_node is not before["services"]["get_node"]
+    assert {name: dict(vars(module)) for name, module in vars(ray).items()} == before
+
+
+@pytest.mark.parametrize("version", ["2.59.1", "2.61.0", "2.6.0", "3.0.0", "2.600.0"])
+def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
+    """Another minor version is refused before anything is looked at, and nothing of it is replaced."""
+    ray.package.__version__ = version
+    assert ray_internals.why_no_lean_start() == f"Ray {version} was never tested with it"
+    relay = ray.worker.listen_error_messages
+    with ray_internals.without_relayed_messages():
+        assert ray.worker.listen_error_messages is relay
+
+
+@pytest.mark.parametrize(
+    ("module", "attribute", "found"),
+    [
+        ("worker", "listen_error_messages", lambda: None),
+        ("parameter", "RayParams", lambda no_monitor: no_monitor),
+        ("ray_constants", "ENABLE_RAY_CLUSTER", "1"),
+        ("services", "get_node", lambda address, node: (address, node)),
+        ("services", "start_api_server", lambda include_dashboard: include_dashboard),
+        ("services", "_get_gcs_client_options", None),
+        ("state", "GlobalState", None),
+        ("utils", "get_dashboard_dependency_error", lambda checked: checked),
+    ],
+)
+def test_an_attribute_of_another_shape_is_noticed(
+    ray: SimpleNamespace, module: str, attribute: str, found: object
+) -> None:
+    """One attribute that is called otherwise, or that is gone, and the lean start is refused by its name."""
+    setattr(getattr(ray, module), attribute, found)
+    assert ray_internals.why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+    delattr(getattr(ray, module), attribute)
+    assert ray_internals.why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
+
+
+def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the internals nothing is said of nodes, the environment speaks, and settings are not read again."""
+    del ray
+    monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert ray_internals.free_resources_by_node() == {}
+    assert ray_internals.draining_nodes() == frozenset()
+    assert ray_internals.cuda_visible_to_node() == "GPU-1"
+    assert not ray_internals.reread_environment()

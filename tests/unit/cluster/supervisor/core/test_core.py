@@ -1,0 +1,225 @@
+"""The supervisor's decisions, one promise at a time, and all of them together under random deaths."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import (
+    Asked,
+    Effect,
+    Found,
+    NodesSeen,
+    NotReserved,
+    Order,
+    Probed,
+    Renewed,
+    Reserve,
+    Ticked,
+)
+from codecfleet.cluster.supervisor.state.messages import (
+    ClientReport,
+    FoundWorker,
+    JobReport,
+    WorkerFacts,
+)
+from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+
+from ..core_worlds import World, node, total, wants
+
+
+class FullWorld(World):
+    """A world whose Ray gives nothing: what is reserved stays asked for."""
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do nothing."""
+
+
+def test_what_ray_withholds_is_said() -> None:
+    """While Ray has given none of the bundles that a job's workers need, the job hears that, not that they come."""
+    (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
+    assert waiting.startswith("Ray has not given it the cores and GPUs that it reserved")
+
+
+def test_a_job_alone_gets_everything() -> None:
+    """One job may use every core of every node; its workers were reserved and started for it."""
+    world = World(node("a"), node("b"))
+    assert world.started == []
+    assert total(world.say("one", wants("j", 100)), "j") == 4
+    assert sorted(start.seat for start in world.started) == ["a/cpu#0", "b/cpu#0"]
+
+
+def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
+    """A large and a small job get the same share, until the small one needs less."""
+    world = World(node("a"), node("b"))
+    world.say("one", wants("large", 1000))
+    world.say("two", wants("small", 10))
+    first, second = world.say("one", wants("large", 1000)), world.say("two", wants("small", 10))
+    assert (total(first, "large"), total(second, "small")) == (2, 2)
+    world.say("two", wants("small", 1))
+    first, second = world.say("one", wants("large", 1000)), world.say("two", wants("small", 1))
+    assert (total(first, "large"), total(second, "small")) == (3, 1)
+
+
+def test_priority_goes_first() -> None:
+    """A job of higher priority takes what it can use; the other gets the rest."""
+    world = World(node("a", 4))
+    urgent = JobReport(replace(plain_demand("u", 3), priority=1), {})
+    world.say("one", wants("j", 100))
+    world.say("two", urgent)
+    first, second = world.say("one", wants("j", 100)), world.say("two", urgent)
+    assert (total(first, "j"), total(second, "u")) == (1, 3)
+
+
+def test_weights_share_in_proportion() -> None:
+    """A job of twice the weight gets twice the slots."""
+    world = World(node("a", 6))
+    heavy = JobReport(replace(plain_demand("h", 100), weight=Fraction(2)), {})
+    for _ in range(2):
+        first, second = world.say("one", wants("j", 100)), world.say("two", heavy)
+    assert (total(first, "j"), total(second, "h")) == (2, 4)
+
+
+def test_slots_in_use_are_not_promised_twice() -> None:
+    """What a job holds stays its own until it lets go, even if its share has shrunk."""
+    world = World(node("a", 4))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 4}))
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    assert total(world.say("one", wants("j", 97, {worker: 4})), "j") == 2
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    world.say("one", wants("j", 97, {worker: 3}))
+    assert total(world.say("two", wants("k", 100)), "k") == 1
+
+
+def test_slots_that_are_taken_back_are_free_once_the_client_has_heard() -> None:
+    """While the answer that takes slots back is on its way, its client may still fill them: nobody else gets them."""
+    world = World(node("a", 4))
+    world.say("one", wants("j", 100))
+    world.say("two", wants("k", 100))
+    world.report("one", wants("j", 100))
+    grants_for(world.core.state, "one", world.now_s)  # 2 instead of 4, not heard yet
+    assert total(world.say("two", wants("k", 100)), "k") == 0
+    world.report("one", wants("j", 100))
+    assert total(world.say("two", wants("k", 100)), "k") == 2
+
+
+def test_a_job_that_cannot_be_placed_costs_nobody_else() -> None:
+    """A demand that makes placement itself fail is refused by name; others get their share."""
+    world = World(node("a"))
+    broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})
+    world.say("one", wants("j", 100))
+    world.report("two", broken)
+    refusal = next(each for each in world.core.state.placement.refusals if each.job == "two/b")
+    assert "cannot be placed" in refusal.reason
+    assert total(world.say("one", wants("j", 100)), "j") == 2
+
+
+def test_a_cordoned_node_gets_nothing_new() -> None:
+    """Cordoned by name, a node keeps what runs and gets nothing else; opened, it gets work again."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    world.tell(Asked(Order.CORDON, "host-a"))
+    assert set(world.say("one", wants("j", 100, dict(held))).slots["j"]) == {w for w in held if w.startswith("b/")}
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.tell(Asked(Order.UNCORDON, "host-a"))
+    assert total(world.say("one", wants("j", 100)), "j") == 4
+
+
+def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
+    """Draining waits for what runs, and then for nothing."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 1}))
+    world.tell(Asked(Order.DRAIN, "a"))
+    world.wait(1)
+    world.say("one", wants("j", 100, {worker: 1}))
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.say("one", wants("j", 99))
+    world.wait(1)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+
+
+def test_only_free_cores_are_reserved() -> None:
+    """Where other Ray work holds cores, a worker gets what is left, and as many slots."""
+    world = World(node("a", 8, free=3), node("b", 8))
+    assert total(world.say("one", wants("j", 100)), "j") >= 8
+    slots = {start.seat: start.slots for start in world.started}
+    assert slots["b/cpu#0"] == 8
+    assert slots.get("a/cpu#0", 3) == 3
+
+
+def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
+    """When nothing can be reserved anywhere, one worker shares the cores of others."""
+    world = World(node("a", 2, free=0))
+    core, now_s = world.core, world.now_s
+    report = ClientReport("one", "driver", 1, (wants("j", 100),))
+    (reserve,) = [e for e in core.decide(Renewed(report), now_s) if isinstance(e, Reserve)]
+    core.decide(NotReserved(reserve.seat, reserve.epoch, "taken"), now_s)
+    effects = core.decide(Ticked(), now_s + 1)
+    (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
+    assert (again.cores, again.epoch > reserve.epoch) == (0, True)
+
+
+def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
+    """A worker without a reservation is a makeshift: when others leave, one that Ray knows of takes its place."""
+    world = World(node("a", 2, free=0))
+    found = FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2), is_reserved=False)
+    world.tell(Found((found,)))
+    world.say("one", wants("j", 50, {"a/cpu#0:41": 1}))
+    world.wait(4)
+    assert world.stopped == []
+    world.tell(NodesSeen((node("a", 2),)))
+    assert total(world.say("one", wants("j", 50, {"a/cpu#0:41": 1})), "j") == 0
+    assert world.stopped == []
+    world.say("one", wants("j", 49))
+    assert world.stopped == [("a/cpu#0", 41)]
+    grants = world.say("one", wants("j", 49))
+    assert (total(grants, "j"), world.core.state.seats["a/cpu#0"].reserved_cores) == (2, 2)
+
+
+def test_adopts_what_an_earlier_supervisor_left() -> None:
+    """Workers that live on are taken over, not restarted; clients keep what they hold meanwhile."""
+    world = World(node("a"))
+    world.tell(
+        Found(
+            (FoundWorker("a/cpu#0", 41, WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0", 40, WorkerFacts(98, 2)))
+        )
+    )
+    assert world.stopped == [("gone/cpu#0", 40)]
+    grants = world.say("one", wants("j", 50, {"a/cpu#0:41": 2}))
+    assert grants.slots["j"] == {"a/cpu#0:41": 2}
+    assert total(world.say("two", wants("k", 50)), "k") == 0
+    world.wait(4)
+    assert world.say("one", wants("j", 50, {"a/cpu#0:41": 1})).slots["j"] == {"a/cpu#0:41": 1}
+    assert world.say("two", wants("k", 50)).slots["k"] == {"a/cpu#0:41": 1}
+    assert world.started == []
+
+
+def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
+    """Nodes may still be on their way; then it is said that nothing can run."""
+    world = World(node("a", 0))
+    assert world.say("one", wants("j", 1)).hopeless == ""
+    world.now_s += 31
+    assert world.say("one", wants("j", 1)).hopeless == "the Ray cluster has no node with a CPU"
+
+
+def test_an_older_report_changes_nothing() -> None:
+    """Reports that overtake each other on the way are told apart by their turn."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    world.tell(Renewed(ClientReport("one", "driver one", 0, ())))
+    assert [job.key for job in world.core.state.clients.jobs()] == ["one/j"]
+
+
+@pytest.mark.parametrize("probed", [False, True])
+def test_a_node_that_may_be_taken_away_comes_last(*, probed: bool) -> None:
+    """What Ray's label says of a node holds before and after its probe."""
+    spot = replace(node("a"), preemptible=True)
+    world = World(spot, node("b"))
+    if probed:
+        world.tell(Probed(replace(spot, preemptible=False).unprobed()))
+    (worker,) = world.say("one", wants("j", 2)).slots["j"]
+    assert worker.startswith("b/cpu#0:")

@@ -1,0 +1,266 @@
+"""Polls decide: what placement counts on before and after each thing that can befall a GPU, from NVML to grants."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.demand import EncoderChoice
+from codecfleet.cluster.probes.gpus.live_health import OwnUse
+from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
+from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition
+from codecfleet.cluster.supervisor.state.events import (
+    Encoding,
+    Event,
+    Measured,
+    NodesSeen,
+    Probed,
+)
+from codecfleet.cluster.supervisor.state.messages import JobReport
+from codecfleet.cluster.worker.heartbeat import Pulse
+from codecfleet.testing.fake_clock import FakeClock
+
+from ..runner.test_shell import MakeShell, clock, make_shell, report, settled, two_nodes
+from ..state.test_gpu_workers import _demand
+from ..watched_nodes import GIB, MIB, OURS, Watched, _at_work, watched
+
+__all__ = ["clock", "make_shell", "watched"]
+
+
+def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:
+    """A foreign load counts at the next poll; when it has gone, the slots come back at the second."""
+    before = watched.sessions()
+    watched.nvml.device(watched.raw).decoder_percent = 80
+    watched.poll()
+    shrunk = watched.sessions()
+    assert 1 <= shrunk <= before / 3
+    assert "NVDEC 80 % (80 % others)" in watched.text
+    watched.nvml.device(watched.raw).decoder_percent = 0
+    watched.poll()
+    assert watched.sessions() == shrunk
+    watched.poll()
+    assert watched.sessions() == before
+
+
+def test_a_full_engine_keeps_one_slot(watched: Watched) -> None:
+    """Engines are shared by time: a job that only a GPU serves still gets a session, and does not wait for ever."""
+    watched.nvml.device(watched.raw).decoder_percent = 100
+    watched.poll()
+    assert watched.sessions() >= 1
+
+
+def test_a_load_that_wavers_moves_nothing(watched: Watched) -> None:
+    """Placement does not follow every breath of a load: a tenth up or down is the same load."""
+    device = watched.nvml.device(watched.raw)
+    device.decoder_percent = 50
+    watched.poll()
+    first = watched.sessions()
+    for percent in (45, 55, 48, 56, 41):
+        device.decoder_percent = percent
+        watched.poll()
+        assert watched.sessions() == first
+
+
+def test_a_dip_of_one_poll_is_not_believed(watched: Watched) -> None:
+    """A load that is away for one poll and back is no change."""
+    device = watched.nvml.device(watched.raw)
+    seen = set()
+    for percent in (80, 0, 80, 0, 80):
+        device.decoder_percent = percent
+        watched.poll()
+        seen.add(watched.device.busy[Engine.NVDEC])
+    assert seen == {0.8}
+
+
+def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Watched) -> None:
+    """Percentages of processes of ours come off; the rest is others'."""
+    _at_work(watched)
+    device = watched.nvml.device(watched.raw)
+    device.decoder_percent = 90
+    device.processes = [
+        DeviceProcess(OURS, 4 * GIB, decoder_percent=60),
+        DeviceProcess(4711, 10 * GIB, decoder_percent=30),
+    ]
+    device.used_bytes = 14 * GIB
+    watched.poll()
+    assert watched.device.busy == {}
+    watched.poll()
+    assert watched.device.busy == {Engine.NVDEC: pytest.approx(0.3)}
+    assert watched.device.free_memory_bytes == pytest.approx(watched.gpus[0].free_memory_bytes - 10 * GIB, rel=0.01)
+    assert "by process" in watched.log
+
+
+def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: Watched) -> None:
+    """What our speed explains, and a quarter more, is ours; a rest that stays for two polls is others'."""
+    worker = _at_work(watched)
+    device = watched.nvml.device(watched.raw)
+    device.processes = []
+    device.decoder_percent = 60
+    watched.fps = {worker: 2780.0}  # 60 % of what an H200 decodes
+    watched.poll(3)
+    assert watched.device.busy == {}
+    assert "less what the speed of our workers explains" in watched.log
+    device.decoder_percent = 100
+    watched.poll()
+    assert watched.device.busy == {}
+    watched.poll()
+    assert watched.device.busy[Engine.NVDEC] == pytest.approx(0.25, abs=0.03)
+
+
+def test_our_own_encoding_is_told_by_speed_where_only_decoding_is_told_by_process(watched: Watched) -> None:
+    """A sample that the driver leaves out is no zero: else our own encoding would pass for others'."""
+    before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
+    seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
+    missing = NotApplicable(Absence.NOT_FOUND, "no sample")
+    ours = OwnUse(decoder_percent=40, encoder_percent=missing, memory_bytes=missing, encoder_sessions=missing)
+    seen = replace(seen, decoder_percent=40, encoder_percent=60, ours=ours)
+    condition = None
+    for _ in range(3):
+        condition = next_condition(condition, seen, before, (), 0.0)
+    assert condition is not None
+    assert {engine: level.part for engine, level in condition.others.items()} == {Engine.NVDEC: 0, Engine.NVENC: 0}
+
+
+def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
+    """A load counts until two polls in a row say nothing of it."""
+    watched.nvml.device(watched.raw).decoder_percent = 80
+    watched.poll()
+    condition = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device]  # type: ignore[union-attr]
+    silent = replace(condition.seen, decoder_percent=NotApplicable(Absence.NOT_FOUND, "no sample"))
+    once = next_condition(condition, silent, OwnLoad(), (), 0.0)
+    assert once.others[Engine.NVDEC].part == pytest.approx(0.8)
+    assert next_condition(once, silent, OwnLoad(), (), 0.0).others[Engine.NVDEC].part == 0
+
+
+def test_work_that_has_just_begun_is_not_others(watched: Watched) -> None:
+    """Before its speed is known, a load beside our own work is not believed in one poll."""
+    _at_work(watched)
+    watched.nvml.device(watched.raw).decoder_percent = 100
+    watched.poll()
+    assert watched.device.busy == {}
+
+
+class Measuring:
+    """A job with a rendition, so that its speed can teach a rate, on the first GPU."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._demand = replace(_demand(100), needs_gpu=True)
+        watched.say(JobReport(self._demand))
+        state = watched.world.core.state
+        self._seat = next(book for book in state.seats.values() if book.device == watched.gpus[0].device)
+
+    @property
+    def expected_fps(self) -> float:
+        """What placement expects of the GPU, after another look at everything."""
+        for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
+            self._watched.world.tell(Probed(probed))
+            self._watched.say(JobReport(self._demand))
+        lanes = self._watched.world.core.state.placement.lanes
+        return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
+
+    def tell(self, fps: float) -> None:
+        """Have its worker give so many frames a second."""
+        seat = self._seat.seat.seat
+        self._watched.world.tell(Measured(seat, self._seat.epoch, self._demand.job, 4, fps, on_device=True))
+
+
+def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
+    """Slowness that others cause is not taken for the device's own, as it is where it is alone."""
+    job = Measuring(watched)
+    before_fps = job.expected_fps
+    watched.nvml.device(watched.raw).decoder_percent = 100
+    watched.poll(2)
+    assert watched.device.busy
+    job.tell(3.0)
+    watched.nvml.device(watched.raw).decoder_percent = 0
+    watched.poll(2)
+    assert job.expected_fps == before_fps
+    job.tell(3.0)
+    assert job.expected_fps != before_fps
+
+
+def test_a_device_that_its_licence_slows_down_teaches_nothing(watched: Watched) -> None:
+    """The rate that a missing licence leaves is not the rate of the device's model."""
+    job = Measuring(watched)
+    before_fps = job.expected_fps
+    limited = tuple(replace(device, fps_max=3.0) for device in watched.probed.devices)
+    watched.world.tell(Probed(replace(watched.probed, devices=limited)))
+    job.tell(3.0)
+    assert job.expected_fps == before_fps
+
+
+def test_memory_that_others_take_shrinks_our_slots(watched: Watched) -> None:
+    """Free memory is what others leave, and limits sessions."""
+    device = watched.nvml.device(watched.raw)
+    device.used_bytes = device.simulated.memory_bytes - 700 * MIB
+    watched.poll()
+    few = watched.sessions()
+    assert 1 <= few < 7
+    device.used_bytes = 0
+    watched.world.tell(NodesSeen(()))
+    watched.world.tell(NodesSeen((watched.ray,)))
+    watched.world.tell(Probed(watched.probed))
+    watched.poll(2)
+    assert watched.sessions() > few
+
+
+def test_encoder_sessions_of_others_count_against_the_cap() -> None:
+    """A card that takes so many sessions takes fewer of ours while others hold some."""
+    watched = Watched("rtx-4090")
+    watched.poll()
+    device = watched.nvml.device(watched.raw)
+    device.sessions = [CodecSession(number, 99, "h264", 1920, 1080, 30, 900) for number in range(5)]
+    watched.poll()
+    assert watched.device.encoder_sessions_others == 5
+    assert "5 encoder sessions (5 others)" in watched.text
+
+
+def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) -> None:
+    watched.sessions()
+    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
+    watched.world.tell(Encoding(seat.seat.seat, seat.epoch, sessions, refused_at))
+
+
+def _encoder_sessions(watched: Watched) -> int:
+    """Return how many sessions a large job that NVENC encodes gets."""
+    demand = replace(_demand(100), encoder=EncoderChoice.NVENC)
+    watched.say(JobReport(demand))
+    return sum(lane.sessions for lane in watched.world.core.state.placement.lanes)
+
+
+def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
+    """What a GeForce driver refuses is the machine's cap, those of others counted; what passes it forgets it."""
+    watched = Watched("rtx-4090")
+    before = _encoder_sessions(watched)
+    assert before > 3
+    _encoding(watched, 3, refused_at=3)
+    assert _encoder_sessions(watched) == 3
+    watched.nvml.device(watched.raw).sessions = [CodecSession(1, 99, "h264", 1920, 1080, 30, 900)]
+    watched.poll()
+    assert _encoder_sessions(watched) == 2
+    watched.nvml.device(watched.raw).sessions = []
+    watched.poll()
+    _encoding(watched, 5)
+    assert _encoder_sessions(watched) == before
+
+
+async def test_a_pulse_tells_of_encoder_sessions(make_shell: MakeShell, clock: FakeClock) -> None:
+    """Sessions, and the refusal of one, reach the core once each."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    worker = min((await settled(shell, report(1, 50))).slots["j"])
+    told: list[Encoding] = []
+    feed = shell.feed
+
+    def listen(event: Event) -> None:
+        told.extend([event] if isinstance(event, Encoding) else [])
+        feed(event)
+
+    shell.feed = listen  # type: ignore[method-assign]
+    for pulse in (Pulse(0, ()), Pulse(0, (), encoding=2), Pulse(0, (), encoding=2, refusals=1, refused_at=2)):
+        hands.pulses[worker] = pulse
+        await clock.advance(4)
+    seat, _, epoch = worker.rpartition(":")
+    assert told == [Encoding(seat, int(epoch), 2), Encoding(seat, int(epoch), 2, 2)]

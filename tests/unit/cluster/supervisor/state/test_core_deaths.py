@@ -1,0 +1,270 @@
+"""What the core does about the dead and the silent: workers, clients and nodes that go, in any order."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.state.events import (
+    Abandon,
+    Asked,
+    Departed,
+    Died,
+    Found,
+    NodesSeen,
+    Order,
+    Probe,
+    Probed,
+    Ticked,
+)
+from codecfleet.cluster.supervisor.state.messages import (
+    FoundWorker,
+    Grants,
+    JobReport,
+)
+from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatState
+
+from ..core_worlds import SETTINGS, World, node, total, wants
+
+
+def test_what_the_supervisor_slept_through_is_nobodys_silence() -> None:
+    """A supervisor that was stopped for a while expires no client that had no chance to be heard."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    world.wait(1)
+    world.now_s += 60
+    world.tell(Ticked())
+    assert world.core.state.clients.get("one") is not None
+
+
+def test_a_gone_clients_work_is_stopped() -> None:
+    """What runs for a client that has left or fallen silent is stopped where it runs."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 2}))
+    seat, _, epoch = worker.rpartition(":")
+    world.tell(Departed("one"))
+    assert world.abandoned == [Abandon(seat, int(epoch), "one")]
+
+
+def test_unused_workers_are_given_back() -> None:
+    """Thirty seconds after the last job has left, nothing is reserved any more."""
+    world = World(node("a"))
+    world.say("one", wants("j", 5))
+    world.tell(Departed("one"))
+    world.wait(29)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    world.wait(2)
+    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+    assert world.stopped == [("a/cpu#0", world.started[0].epoch)]
+
+
+def test_a_client_that_falls_silent_loses_what_it_held() -> None:
+    """Ten seconds without a word, and its slots go to others."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    world.say("one", wants("j", 100, {worker: 2}))
+    world.say("two", wants("k", 100))
+    for _ in range(6):
+        world.wait(2)
+        grants = world.say("two", wants("k", 100))
+    assert total(grants, "k") == 2
+
+
+def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
+    """The next process has another name; who held the dead one hears that it is dead."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    seat, _, epoch = worker.rpartition(":")
+    world.tell(Died(seat, int(epoch), "signal 9"))
+    grants = world.say("one", wants("j", 100, {worker: 2}))
+    assert grants.dead == {worker}
+    (successor,) = grants.slots["j"]
+    assert successor != worker
+
+
+def test_the_same_death_told_twice_counts_once() -> None:
+    """Several callers tell of one death; one replacement starts."""
+    world = World(node("a"))
+    (worker,) = world.say("one", wants("j", 100)).slots["j"]
+    seat, _, epoch = worker.rpartition(":")
+    for _ in range(3):
+        world.tell(Died(seat, int(epoch), "signal 9"))
+    assert len(world.started) == 2
+
+
+def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
+    """After five quick deaths in a row nothing is started there until the node has passed another probe."""
+    world = World(node("a"))
+    world.say("one", wants("j", 100))
+    for _ in range(DEATHS_IN_A_ROW_MAX):
+        world.tell(Died("a/cpu#0", world.started[-1].epoch, "out of memory"))
+        world.wait(8)
+        world.say("one", wants("j", 100))
+    assert len(world.started) == DEATHS_IN_A_ROW_MAX
+    assert "died 5 times in a row: out of memory" in world.say("one", wants("j", 100)).hopeless
+    for _ in range(5):
+        world.wait(8)
+        world.say("one", wants("j", 100))
+    assert world.probes[-1] == Probe("a", again=True)
+    world.tell(Probed(node("a").unprobed()))
+    grants = world.say("one", wants("j", 100))
+    assert len(world.started) == DEATHS_IN_A_ROW_MAX + 1
+    assert (grants.hopeless, total(grants, "j")) == ("", 2)
+
+
+def test_a_long_life_clears_the_record() -> None:
+    """A process that worked for a while before it died is no sign of a bad device."""
+    world = World(node("a"))
+    for _ in range(3 * DEATHS_IN_A_ROW_MAX):
+        world.say("one", wants("j", 100))
+        world.wait(9)
+        world.say("one", wants("j", 100))
+        world.wait(2)
+        world.tell(Died("a/cpu#0", world.started[-1].epoch, "killed"))
+    assert world.core.state.seats["a/cpu#0"].state is not SeatState.QUARANTINED
+
+
+def test_a_lost_node_takes_its_workers_with_it() -> None:
+    """Clients hear that the workers of a vanished node are dead; its reservation is dropped."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    world.tell(NodesSeen((node("b"),)))
+    grants = world.say("one", wants("j", 100, dict(held)))
+    assert grants.dead == {worker for worker in held if worker.startswith("a/")}
+    assert total(grants, "j") == 2
+
+
+class Deaths(RuleBasedStateMachine):
+    """Nodes, workers and clients come, go and die in any order."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin with one node."""
+        self.world = World(node("n0", 3))
+        self.alive = {"n0": node("n0", 3)}
+        self.held: dict[str, dict[str, int]] = {}
+        self.granted: dict[str, Grants] = {}
+        self.counter = 0
+
+    @rule(cores=st.integers(1, 20))
+    def node_joins(self, cores: int) -> None:
+        """A node joins."""
+        self.counter += 1
+        name = f"n{self.counter}"
+        self.alive[name] = node(name, cores)
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+
+    @precondition(lambda self: len(self.alive) > 1)
+    @rule(data=st.data())
+    def node_dies(self, data: st.DataObject) -> None:
+        """A node dies."""
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        del self.alive[name]
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+
+    @rule(data=st.data(), steady=st.booleans())
+    def worker_dies(self, data: st.DataObject, *, steady: bool) -> None:
+        """A worker dies, young or old."""
+        seats = [book for book in self.world.core.state.seats.values() if book.state is SeatState.READY]
+        if not seats:
+            return
+        book = data.draw(st.sampled_from(sorted(seats, key=lambda each: each.seat.seat)))
+        if steady:
+            self.world.now_s += 11
+        self.world.tell(Died(book.seat.seat, book.epoch, "killed"))
+
+    @rule(
+        client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
+    )
+    def client_reports(self, client: str, pieces: int, takes: int, priority: int) -> None:
+        """A client reports, using some of what it was promised, and never more."""
+        held: dict[str, int] = {}
+        before = self.granted.get(client)
+        for worker, slots in ({} if before is None else before.slots.get("j", {})).items():
+            held[worker] = min(slots, takes)
+            takes -= held[worker]
+        held = {worker: slots for worker, slots in held.items() if slots}
+        demand = replace(plain_demand("j", pieces), priority=priority)
+        self.held[client] = held
+        grants = self.world.say(client, JobReport(demand, held))
+        self.granted[client] = grants
+        for worker in grants.dead:
+            held.pop(worker, None)
+
+    @rule(client=st.sampled_from("xyz"))
+    def client_leaves(self, client: str) -> None:
+        """A client says goodbye."""
+        self.world.tell(Departed(client))
+        self.held.pop(client, None)
+        self.granted.pop(client, None)
+
+    @rule(order=st.sampled_from(list(Order)), data=st.data())
+    def user_asks(self, order: Order, data: st.DataObject) -> None:
+        """A user cordons, drains or opens a node."""
+        self.world.tell(Asked(order, data.draw(st.sampled_from(sorted(self.alive)))))
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Time passes; clients that live keep reporting as often as they do."""
+        self.world.wait(seconds)
+        for client in list(self.granted):
+            if self.world.core.state.clients.get(client) is None:
+                self.held.pop(client)
+                self.granted.pop(client)
+
+    @rule()
+    def supervisor_dies(self) -> None:
+        """The supervisor dies; its successor knows nothing but what workers and clients tell."""
+        old = self.world.core.state
+        survivors = tuple(
+            FoundWorker(book.seat.seat, book.epoch, book.facts)
+            for book in old.seats.values()
+            if book.facts is not None and book.seat.node in self.alive
+        )
+        now_s, turn = self.world.now_s, self.world.turn
+        self.world = World(settings=SETTINGS)
+        self.world.now_s, self.world.turn = now_s, turn
+        self.world.core = make_core(SETTINGS, policy_from({}), old.epoch + 1000, now_s)
+        self.world.tell(NodesSeen(tuple(self.alive.values())))
+        self.world.tell(Found(survivors))
+        for client, held in list(self.held.items()):
+            self.granted[client] = self.world.say(client, JobReport(plain_demand("j", 10), held))
+
+    @invariant()
+    def promises_never_exceed_a_worker(self) -> None:
+        """What all clients hold or may take up of a worker is never more than its slots."""
+        state = self.world.core.state
+        for book in state.seats.values():
+            if book.state is SeatState.READY:
+                used = sum(job.occupies(book.worker) for job in state.clients.jobs())
+                assert used <= book.ready_slots, book
+
+    @invariant()
+    def only_live_nodes_have_seats(self) -> None:
+        """Nothing is kept on a node that is gone."""
+        assert {name.rpartition("/")[0] for name in self.world.core.state.seats} <= set(self.alive)
+
+    @invariant()
+    def epochs_are_unique(self) -> None:
+        """No two processes ever have the same name."""
+        names = [(start.seat, start.epoch) for start in self.world.started]
+        assert len(names) == len(set(names))
+
+    def teardown(self) -> None:
+        """When all is quiet and everybody has left, everything is given back."""
+        for client in list(self.granted):
+            self.world.tell(Departed(client))
+        self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]
+        held = {book.state for book in self.world.core.state.seats.values()}
+        assert held <= {SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED}
+
+
+Deaths.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+test_invariants_under_random_deaths = pytest.mark.filterwarnings("default")(Deaths.TestCase)

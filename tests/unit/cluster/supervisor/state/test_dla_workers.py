@@ -1,0 +1,199 @@
+"""Workers of DLAs: a process for each, found again, left alone when sick; and jobs that hear there is none."""
+
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+
+from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.inventory import Node, dlas_of
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.runner.client import LocalLink
+from codecfleet.cluster.supervisor.runner.runner import Shell
+from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
+from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
+from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.status import status_of
+from codecfleet.cluster.worker.facts import WorkerFacts
+from codecfleet.errors import Unsupported
+from codecfleet.testing import FakeHands
+
+from ..core_worlds import World, node, total, wants
+
+
+def wish(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> Demand:
+    """Return what an inference job wants."""
+    return replace(plain_demand(job, pieces), renditions=(), dlas=dlas)
+
+
+def infers(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> JobReport:
+    """Return what a client says of an inference job."""
+    return JobReport(wish(job, pieces, dlas))
+
+
+def probed(ray: RayNode, dlas: int) -> Probed:
+    """Return what a probe says of a node: that it has so many DLAs."""
+    plain: Node = ray.unprobed()
+    return Probed(replace(plain, dlas=dlas_of(ray.node, dlas)))
+
+
+def orin(cores: int = 8, free: int | None = None) -> World:
+    """Return a world of one machine with two DLAs."""
+    ray = node("o", cores, free)
+    world = World(ray)
+    world.tell(probed(ray, 2))
+    return world
+
+
+def test_each_dla_has_a_process_of_its_own() -> None:
+    """Two slots each, cores to decode with, no GPU; and the process is told which DLA is its own."""
+    world = orin()
+    grants = world.say("one", infers())
+    assert {worker.rpartition(":")[0]: slots for worker, slots in grants.slots["j"].items()} == {
+        "o/dla#0": 2,
+        "o/dla#1": 2,
+    }
+    assert [(start.dla, start.slots, start.takes_gpu) for start in world.started] == [(0, 2, False), (1, 2, False)]
+    assert {world.core.state.seats[f"o/dla#{n}"].reserved_cores for n in (0, 1)} == {2}
+
+
+def test_a_dla_waits_for_no_cores() -> None:
+    """Where others have them all, its process shares theirs: what decodes for a network is little beside it."""
+    world = orin(free=0)
+    assert total(world.say("one", infers()), "j") == 4
+    assert world.core.state.seats["o/dla#0"].reserved_cores == 0
+    assert not world.core.state.seats["o/dla#0"].borrows
+
+
+def test_transcodes_and_networks_keep_out_of_each_other_s_seats() -> None:
+    """A transcode gets processors, whether there are DLAs or not; a network gets none of them."""
+    world = orin(4)
+    media, network = world.say("one", wants("t", 50)), world.say("two", infers())
+    assert {worker.rpartition("#")[0] for worker in media.slots["t"]} == {"o/cpu"}
+    assert {worker.rpartition("#")[0] for worker in network.slots["j"]} == {"o/dla"}
+    assert total(media, "t") == 4
+
+
+def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
+    """While a processor's seat rests after deaths, what was meant for it goes nowhere else."""
+    world = orin(4)
+    world.say("one", wants("t", 50))
+    for _ in range(2):
+        world.tell(Died("o/cpu#0", world.core.state.seats["o/cpu#0"].epoch, "killed"))
+        world.say("one", wants("t", 50))
+    assert world.core.state.seats["o/cpu#0"].state is SeatState.RESTING
+    assert world.say("one", wants("t", 50)).slots["t"] == {}
+    assert world.core.state.targets == {}
+
+
+def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:
+    """Where others have all cores, a transcode still gets one worker that shares them, whoever works on DLAs."""
+    world = orin(4, free=0)
+    world.say("one", infers())
+    assert total(world.say("two", wants("t", 5)), "t") > 0
+
+
+def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
+    """It is quarantined by its number; its neighbour goes on, and a probe gives it another try."""
+    world = orin()
+    world.say("one", infers())
+    for _ in range(DEATHS_IN_A_ROW_MAX):
+        book = world.core.state.seats["o/dla#1"]
+        world.tell(Died("o/dla#1", book.epoch, "it hangs"))
+        world.wait(1)
+        world.say("one", infers())
+    assert world.core.state.seats["o/dla#1"].state is SeatState.QUARANTINED
+    grants = world.say("one", infers())
+    assert {worker.rpartition(":")[0] for worker in grants.slots["j"]} == {"o/dla#0"}
+    only = world.say("one", infers(dlas=(1,)))
+    assert "DLA 1 is quarantined" in only.waiting["j"]
+    assert only.refused == {}
+
+
+def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
+    """A supervisor that begins anew adopts what runs on a DLA that it has not heard of yet."""
+    core = make_core(SupervisorSettings(), policy_from({}), 1, 0.0)
+    core.decide(NodesSeen((node("o"),)), 0.0)
+    found = FoundWorker("o/dla#1", 7, WorkerFacts(11, 2, cores=2))
+    foreign = FoundWorker("gone/dla#0", 3, WorkerFacts(12, 2))
+    effects = core.decide(Found((found, foreign)), 0.0)
+    assert core.state.is_live("o/dla#1:7")
+    assert [effect for effect in effects if isinstance(effect, Start)] == []
+    assert not core.state.is_live("gone/dla#0:3")
+    assert core.state.seats["o/dla#1"].seat.dla == 1
+
+
+def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
+    """Not before, since a node that says nothing may have one; and a transcode hears nothing of it."""
+    one, other = node("a"), node("b")
+    world = World(one, other)
+    world.tell(probed(one, 0))
+    assert world.say("one", infers()).refused == {}
+    world.tell(ProbeFailed("b", "it does not answer"))
+    grants = world.say("one", infers(), wants("t", 5))
+    assert grants.refused == {"j": "no machine has a DLA"}
+    world.tell(probed(other, 1))
+    assert world.say("one", infers()).refused == {}
+    assert world.say("one", infers(dlas=(1,))).refused == {"j": "no machine has DLA 1: they are counted from 0"}
+    assert grants_for(world.core.state, "nobody", world.now_s).refused == {}
+
+
+def test_the_status_names_them() -> None:
+    """People see which machine has DLAs, and who works on them."""
+    world = orin()
+    world.say("one", infers())
+    text = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))
+    assert "8 cores, 2 DLA" in text
+    assert "host-o/dla#1" in text
+    assert "DLA, process 7, 2 slots" in text
+
+
+NETWORK = Parcel.of(b"layers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infer(Work[bytes]):
+    """Returns what is in its parcel."""
+
+    network: Parcel = NETWORK
+
+    def run(self, context: WorkContext) -> bytes:
+        """Run."""
+        context.advance()
+        return self.network.content
+
+
+def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeHands]:
+    """Return the pool of real fleets on one machine with so many DLAs, and the hands that hold its workers."""
+    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray
+
+    settings = SupervisorSettings(idle_release_s=None)
+    hands = FakeHands((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
+    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    return LeasedPool(LocalLink(shell)), hands
+
+
+async def test_work_finds_its_network_where_it_runs() -> None:
+    """Bytes that travel beside the work are there; such work gets slots of DLAs alone."""
+    pool, hands = pool_on(1)
+    async with pool:
+        pool.expect(wish())
+        assert await pool.submit(Infer(job="j", label="one")) == NETWORK.content
+        assert {worker.rpartition(":")[0] for worker in hands.workers} == {"here/dla#0"}
+
+
+async def test_a_job_that_nothing_can_do_is_refused() -> None:
+    """One line, as soon as every node was asked, instead of waiting for ever."""
+    pool, _ = pool_on(0)
+    async with pool:
+        assert (await pool.prospect(wish())).never == "no machine has a DLA"
+        pool.expect(wish())
+        with pytest.raises(Unsupported, match="no machine has a DLA"):
+            await pool.more_slots("j", 0)

@@ -1,0 +1,191 @@
+"""The cores beside a GPU: reserved by the worker that encodes on them, and promised to nobody else."""
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState
+from codecfleet.cluster.placement.model.placement import Lane, Route
+from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.nodes.build import documented_devices
+from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.supervisor.core.assigning import cores_for
+from codecfleet.cluster.supervisor.core.reconcile import effective_nodes, reservable_cores
+from codecfleet.cluster.supervisor.runner.wiring import make_core
+from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.nodes import NodeBook
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.worker_slots import Seat, SeatBook, SeatState
+from codecfleet.cluster.worker.facts import WorkerFacts
+from codecfleet.testing.nvml.fake_nvml import FakeNvml
+
+GPU, CPU = DeviceKind.GPU, DeviceKind.CPU
+
+
+def lane(sessions: int, cores: float, *, job: str = "j", node: str = "n", route: Route = Route.HYBRID) -> Lane:
+    """Return a lane."""
+    return Lane(
+        job=job,
+        node=node,
+        device=f"{node}/x",
+        route=route,
+        sessions=sessions,
+        fps=1.0,
+        cores=cores,
+        memory_bytes=0,
+        kinds=(),
+        reason="",
+    )
+
+
+def seat(kind: DeviceKind, state: SeatState = SeatState.EMPTY, *, slots: int = 8, reserved: int = 0) -> SeatBook:
+    """Return a seat of node n, with a process where its state says so."""
+    name = "gpu" if kind is GPU else "cpu"
+    book = SeatBook(Seat(seat=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
+    if state is SeatState.READY:
+        book.sit_down(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
+    return book
+
+
+@given(
+    sessions=st.integers(1, 64),
+    cores=st.floats(0, 64, allow_nan=False),
+    dealt=st.integers(0, 64),
+    others=st.integers(0, 9),
+)
+def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: float, dealt: int, others: int) -> None:
+    """Its part of its lanes' cores, in whole ones; other jobs, other nodes and processors do not count."""
+    lanes = [
+        lane(sessions, cores),
+        lane(1, 50.0, job="k"),
+        lane(1, 50.0, node="m"),
+        lane(1, 50.0, route=Route.CPU),
+    ]
+    wanted = ceil(dealt * cores / sessions) if dealt else 0
+    assert cores_for(seat(GPU), {"j": dealt} if dealt else {}, lanes) == wanted
+    both = cores_for(seat(GPU), {"j": dealt, "k": others}, lanes)
+    assert both == ceil(dealt * cores / sessions + others * 50.0)
+
+
+def test_a_processor_needs_a_core_for_each_slot() -> None:
+    """Whatever is dealt to it, its process is as large as its seat."""
+    assert cores_for(seat(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
+
+
+@given(wanted=st.integers(0, 40), free=st.integers(-3, 40))
+def test_no_more_is_reserved_than_is_free(wanted: int, free: int) -> None:
+    """A GPU takes what is free, or nothing, at once; a processor waits for all it wants where nothing is free."""
+    left = {"n": free}
+    taken = reservable_cores(seat(GPU), wanted, left)
+    assert taken == min(wanted, max(0, free))
+    assert left["n"] == free - taken
+    left = {"n": free}
+    taken = reservable_cores(seat(CPU), wanted, left)
+    assert taken == (min(wanted, free) if free > 0 else wanted)
+
+
+@given(wanted=st.lists(st.integers(0, 12), max_size=6), free=st.integers(0, 30))
+def test_gpus_of_a_node_share_its_free_cores(wanted: list[int], free: int) -> None:
+    """Several reservations in one turn never take a core twice."""
+    left = {"n": free}
+    taken = [reservable_cores(seat(GPU), each, left) for each in wanted]
+    assert sum(taken) <= free
+    assert left["n"] == free - sum(taken)
+    if sum(wanted) <= free:
+        assert taken == wanted
+
+
+def test_who_shares_cores_reserves_none() -> None:
+    """A process that is to share what others have reserved takes nothing off the free cores."""
+    book = seat(CPU)
+    book.unreserved_next = True
+    left = {"n": 6}
+    assert (reservable_cores(book, 4, left), left) == (0, {"n": 6})
+
+
+def _slots(free: int, *books: SeatBook) -> int:
+    node = NodeBook(RayNode(node="n", name="n", cores=16, free_cores=free))
+    (known,) = effective_nodes([node], {f"{place}": book for place, book in enumerate(books)})
+    (processor,) = [device for device in known.devices if device.kind is CPU]
+    return processor.engines[Engine.CPU]
+
+
+def test_a_gpus_cores_are_still_the_processors() -> None:
+    """What a GPU's worker holds may be placed on again: with what is free it makes up the node, counted once."""
+    assert _slots(16, seat(CPU, slots=16), seat(GPU)) == 16
+    assert _slots(10, seat(CPU, slots=16), seat(GPU, SeatState.STARTING, reserved=6)) == 16
+    assert _slots(10, seat(CPU, slots=16), seat(GPU, SeatState.READY, reserved=6)) == 16
+    assert _slots(4, seat(CPU, slots=16), seat(GPU, SeatState.READY, reserved=6)) == 10
+    assert _slots(0, seat(CPU, SeatState.READY, slots=10, reserved=10), seat(GPU, SeatState.READY, reserved=6)) == 16
+    assert _slots(16, seat(CPU, slots=16), seat(GPU, SeatState.LEAVING, reserved=6)) == 16
+
+
+@pytest.fixture(scope="module")
+def machine() -> tuple[Device, ...]:
+    """The GPUs of a simulated machine of eight H200, known by name and tables alone."""
+    node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
+    return documented_devices(probe_nvml(FakeNvml(node), sleep=lambda _: None), "n")
+
+
+def test_tables_know_a_gpu_before_it_was_tried(machine: tuple[Device, ...]) -> None:
+    """A whole H200 has seven NVDEC that decode what the tables say, and no NVENC; its identity is its own."""
+    assert len({device.device for device in machine}) == len(machine) == 8
+    for device in machine:
+        assert (device.node, device.kind, device.state) == ("n", GPU, DeviceState.OPEN)
+        assert device.engines[Engine.NVDEC] == 7
+        assert device.engines.get(Engine.NVENC, 0) == 0
+        decodes = {trial.case.codec for trial in device.trials if trial.works and trial.engine is Engine.NVDEC}
+        assert {Codec.H264, Codec.HEVC, Codec.VP9} <= decodes
+        assert Codec.AV1 not in decodes
+        assert not [trial for trial in device.trials if trial.works and trial.case.direction is Direction.ENCODE]
+
+
+def test_a_name_that_no_table_has_can_do_nothing() -> None:
+    """A GPU that nobody has heard of is there, and nothing is placed on it before it was tried."""
+    node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
+    strange = replace(node, devices=tuple(replace(each, name="Strange GPU") for each in node.devices[:1]))
+    (device,) = documented_devices(probe_nvml(FakeNvml(strange), sleep=lambda _: None), "n")
+    assert (device.name, device.trials) == ("Strange GPU", ())
+    assert not device.can(CodecCase(Codec.H264, Direction.DECODE), Engine.NVDEC)
+
+
+def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...]) -> None:
+    """Before any probe a node is its processor and the GPUs that somebody has named, in one list."""
+    node = RayNode(node="n", name="host", cores=12, free_cores=12, gpus=8, devices=machine).unprobed()
+    assert node.devices[:8] == machine
+    (processor,) = node.devices[8:]
+    assert (processor.kind, processor.engines) == (CPU, {Engine.CPU: 12})
+    (alone,) = RayNode(node="n", name="host", cores=12, free_cores=12).unprobed().devices
+    assert alone == processor
+
+
+def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
+    """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
+    core = make_core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
+    core.decide(NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0)
+    wish = replace(plain_demand("j", 100), needs_gpu=True)
+    effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wish, {}),))), 0.0)
+    (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
+    (placed,) = core.state.placement.lanes
+    assert (reserve.seat, placed.route) == ("n/gpu#0", Route.HYBRID)
+    assert reserve.cores == min(12, ceil(placed.cores)) > 0
+    (start,) = [
+        effect
+        for effect in core.decide(Reserved(reserve.seat, reserve.epoch, reserve.cores), 0.0)
+        if isinstance(effect, Start)
+    ]
+    assert start.takes_gpu
+    core.decide(Started(reserve.seat, reserve.epoch, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
+    left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
+    core.decide(NodesSeen((left,)), 1.0)
+    assert core.state.capacity_slots == 12
+    (again,) = core.state.placement.lanes
+    assert (again.device, again.sessions) == (placed.device, placed.sessions)

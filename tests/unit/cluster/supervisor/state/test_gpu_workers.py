@@ -1,0 +1,169 @@
+"""Workers of GPUs: what their speed teaches, and how one that is worn is replaced."""
+
+from dataclasses import replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.inventory import Device
+from codecfleet.cluster.placement.model.placement import Route
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, Renewed, Reserve, Stop, Worn
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+from codecfleet.cluster.worker.heartbeat import Pulse
+
+from ..core_worlds import World
+from ..runner.test_shell import MakeShell, all_quiet, clock, make_shell, report, settled, two_nodes
+
+__all__ = ["clock", "make_shell"]
+
+SEAT, CORES = "g/gpu#0", 16
+NODE = RayNode(node="g", name="host-g", cores=CORES, free_cores=CORES, gpus=1)
+
+
+def job(pieces: int = 100) -> JobReport:
+    """Return what a client says of a job that software encodes, and NVDEC may decode."""
+    return JobReport(_demand(pieces))
+
+
+def _demand(pieces: int) -> Demand:
+    plain = plain_demand("j", pieces)
+    fast = (replace(plain.renditions[0], preset="1"),)
+    decode = CodecCase(Codec.H264, Direction.DECODE)
+    return replace(plain, decode=decode, segments=(2000,) * pieces, renditions=fast)
+
+
+def _world() -> World:
+    """Return a node with 16 cores and an H200, whose worker has a job's work."""
+    decode = CodecCase(Codec.H264, Direction.DECODE)
+    trial = Trial(case=decode, engine=Engine.NVDEC, implementation="nvdec", works=True, how=How.TRIED)
+    device = Device(
+        device="GPU-a",
+        node="g",
+        kind=DeviceKind.GPU,
+        name="NVIDIA H200",
+        engines={Engine.NVDEC: 7},
+        trials=(trial,),
+        architecture="hopper",
+        driver_branch="580",
+        free_memory_bytes=100 << 30,
+    )
+    world = World()
+    world.gpus = {SEAT: "GPU-a"}
+    world.tell(NodesSeen((NODE,)))
+    world.tell(Probed(replace(NODE.unprobed(), devices=(device, *NODE.unprobed().devices))))
+    world.say("one", job())
+    world.tell(NodesSeen((replace(NODE, free_cores=0),)))
+    world.say("one", job())
+    assert _routes(world) == {Route.HYBRID}
+    return world
+
+
+def _routes(world: World) -> set[Route]:
+    return {lane.route for lane in world.core.state.placement.lanes}
+
+
+def _measure(world: World, fps: float, *, on_device: bool) -> None:
+    seat = world.core.state.seats[SEAT]
+    world.tell(Measured(SEAT, seat.epoch, "j", CORES, fps, on_device))
+
+
+def test_a_hybrid_that_is_measured_slow_is_given_up() -> None:
+    """What its cores gave while sessions were opened is more than what they give with NVDEC, so that is left alone."""
+    world = _world()
+    _measure(world, 40.0, on_device=False)
+    _measure(world, 30.0, on_device=True)
+    world.say("one", job(50))
+    assert _routes(world) == {Route.CPU}
+    assert "which is not worth a GPU" in str(world.core.state.placement.refusals)
+
+
+def test_a_hybrid_that_is_measured_fast_is_kept() -> None:
+    """Placement expects what was measured, and keeps the GPU."""
+    world = _world()
+    _measure(world, 30.0, on_device=False)
+    _measure(world, 40.0, on_device=True)
+    world.say("one", job(50))
+    (lane,) = world.core.state.placement.lanes
+    assert (lane.route, lane.sessions) == (Route.HYBRID, CORES)
+    assert lane.fps == pytest.approx(40.0, rel=0.05)
+
+
+def test_a_worn_worker_finishes_and_is_replaced() -> None:
+    """It gets no more work, keeps what it runs, and its seat has a fresh process as soon as it is idle: no death."""
+    world = _world()
+    old = world.core.state.seats[SEAT]
+    worker, epoch = old.worker, old.epoch
+    busy = replace(job(), held={worker: 3})
+    world.say("one", busy)
+    world.tell(Worn(SEAT, epoch, "it has used its GPU for 6.0 hours"))
+    assert worker not in world.say("one", busy).slots["j"]
+    world.wait(5)
+    world.say("one", busy)
+    assert (SEAT, epoch) not in world.stopped
+    world.say("one", job())
+    world.wait(1)
+    assert (SEAT, epoch) in world.stopped
+    world.tell(NodesSeen((NODE,)))
+    grants = world.say("one", job())
+    book = world.core.state.seats[SEAT]
+    assert (book.state, book.deaths_in_a_row, book.worn) == (SeatState.READY, 0, "")
+    assert book.epoch > epoch
+    assert grants.slots["j"][book.worker] > 0
+
+
+def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
+    """It says so with every pulse; only the first is news, and none about its successor."""
+    world = _world()
+    book = world.core.state.seats[SEAT]
+    worn = Worn(SEAT, book.epoch, "it is old")
+    (note,) = world.core.take_in(worn, world.now_s)
+    assert "is replaced as soon as it is idle: it is old" in str(note)
+    assert world.core.take_in(worn, world.now_s) == []
+    assert world.core.take_in(replace(worn, epoch=book.epoch - 1), world.now_s) == []
+
+
+async def test_a_pulse_tells_that_a_worker_is_worn(make_shell: MakeShell, clock: object) -> None:
+    """What a worker says of itself reaches the log, and its seat gets another process."""
+    hands = two_nodes()
+    shell = await make_shell(hands)
+    held = (await settled(shell, report(1, 50))).slots["j"]
+    worker = min(held)
+    hands.pulses[worker] = Pulse(0, (), worn="it has opened 20000 sessions on its GPU")
+    await clock.advance(3)  # type: ignore[attr-defined]
+    await all_quiet()
+    assert any("it has opened 20000 sessions" in line for _, line in shell.status().log)
+    found = await settled(shell, report(2, 50))
+    assert worker not in found.slots["j"]
+
+
+def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
+    """A GPU's worker that nobody wants any more does not keep the cores beside it for half a minute."""
+    world = _world()
+    _measure(world, 40.0, on_device=False)
+    _measure(world, 30.0, on_device=True)
+    core, now_s = world.core, world.now_s
+    worker = core.state.seats[SEAT].worker
+    busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),))
+    effects = core.decide(Renewed(busy), now_s)
+    assert [effect.seat for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
+    grants_for(core.state, "one", now_s)
+    effects = core.decide(Renewed(replace(busy, turn=91)), now_s)
+    assert not [effect for effect in effects if isinstance(effect, Stop)]
+    effects = core.decide(Renewed(replace(busy, turn=92, jobs=(job(50),))), now_s)
+    assert [effect.seat for effect in effects if isinstance(effect, Stop)] == [SEAT]
+
+
+def test_an_idle_gpu_worker_is_kept_where_nobody_waits_for_its_cores() -> None:
+    """Its sessions stay warm for the next job for as long as any worker's."""
+    world = _world()
+    world.say("one")
+    world.wait(25)
+    assert world.core.state.seats[SEAT].state is SeatState.READY
+    world.say("one")
+    world.wait(6)
+    assert world.core.state.seats[SEAT].state is SeatState.EMPTY

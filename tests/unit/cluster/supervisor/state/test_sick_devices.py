@@ -1,0 +1,137 @@
+"""Devices that report damage: Xids, lost GPUs, failed polls, and what the supervisor does about each."""
+
+from dataclasses import replace
+
+import pynvml
+import pytest
+
+from codecfleet.cluster.placement.model.inventory import DeviceState
+from codecfleet.cluster.supervisor.state.events import (
+    Asked,
+    HealthSeen,
+    Order,
+    Probe,
+    Probed,
+)
+from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+
+from ..watched_nodes import Watched, _at_work, watched
+
+__all__ = ["watched"]
+
+
+@pytest.mark.parametrize(
+    ("sicken", "reason"),
+    [
+        (lambda device: setattr(device, "ecc_uncorrected", 2), "2 errors could not be corrected"),
+        (lambda device: setattr(device, "recovery_action", 1), "its driver advises: reset"),
+        (lambda device: setattr(device, "remapping_pending", 1), "a reset is pending"),
+        (lambda device: setattr(device, "lost_code", pynvml.NVML_ERROR_GPU_IS_LOST), "GPU_IS_LOST"),
+    ],
+)
+def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, sicken: object, reason: str) -> None:
+    """Damage keeps work away with its reason; once it is mended the node is probed, and only then work returns."""
+    before = watched.sessions()
+    device = watched.nvml.device(watched.raw)
+    sicken(device)  # type: ignore[operator]
+    watched.poll()
+    assert watched.sessions() == 0
+    assert watched.device.state is DeviceState.QUARANTINED
+    assert reason in watched.device.state_reason
+    assert reason in watched.text
+    device.ecc_uncorrected = device.recovery_action = device.remapping_pending = device.lost_code = 0
+    watched.poll()
+    assert watched.sessions() == 0
+    assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
+    watched.world.tell(Probed(watched.probed))
+    assert watched.sessions() == before
+
+
+def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched: Watched) -> None:
+    """What only a reset mends stays away from work through polls that look well, until ``uncordon``."""
+    before = watched.sessions()
+    watched.nvml.raise_xid(watched.raw, 48)
+    watched.poll()
+    assert watched.sessions() == 0
+    assert "Xid 48, double-bit ECC error" in watched.device.state_reason
+    watched.poll(3)
+    watched.world.tell(Probed(watched.probed))
+    assert watched.sessions() == 0
+    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
+    watched.world.tell(Probed(watched.probed))
+    watched.poll()
+    assert watched.sessions() == before
+
+
+def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched) -> None:
+    """An engine that was reset under a session costs the worker its place, not the device."""
+    worker = _at_work(watched)
+    watched.nvml.raise_xid(watched.raw, 68)
+    watched.poll()
+    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
+    assert (book.state, book.worn) == (SeatState.READY, "its GPU raised Xid 68")
+    assert watched.device.state is DeviceState.OPEN
+
+
+def test_of_several_xids_each_is_heeded(watched: Watched) -> None:
+    """A worker is replaced for the error that hurt it, also beside one that takes its device from it."""
+    worker = _at_work(watched)
+    for xid in (45, 68, 48):
+        watched.nvml.raise_xid(watched.raw, xid)
+    watched.poll()
+    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
+    assert book.worn == "its GPU raised Xid 68"
+    assert watched.device.state is DeviceState.QUARANTINED
+
+
+def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:
+    """The session's own error ends its work; the supervisor only notes it."""
+    before = watched.sessions()
+    watched.nvml.raise_xid(watched.raw, 45)
+    watched.nvml.raise_xid(watched.raw, 63)
+    watched.poll()
+    assert watched.sessions() == before
+
+
+def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
+    """Xid 79 mostly needs a reboot: nothing new goes to the node, which is polled no more until a user opens it."""
+    watched.nvml.raise_xid(watched.raw, 79)
+    watched.poll()
+    book = watched.world.core.state.nodes.get(watched.ray.node)
+    assert book is not None
+    assert (book.state, book.is_polled) == (DeviceState.DRAINING, False)
+    assert watched.sessions() == 0
+    assert "Xid 79" in book.node.state_reason
+    watched.world.tell(Asked(Order.UNCORDON, watched.ray.node))
+    assert book.is_polled
+
+
+def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
+    """A poll that shows other devices than the probe has the node probed, once; the old one's load is forgotten."""
+    watched.nvml.device(watched.raw).decoder_percent = 80
+    watched.poll()
+    assert watched.device.busy
+    before = len(watched.world.probes)
+    found = watched.poll_health.poll(frozenset())
+    assert isinstance(found, tuple)
+    cut = tuple(replace(each, uuid="MIG-1", is_slice=True) if each.uuid == watched.raw else each for each in found)
+    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    assert watched.world.probes[before:] == [Probe(watched.ray.node, again=True)]
+    assert watched.device.busy == {}
+    watched.world.tell(Probed(watched.probed))
+    watched.world.tell(HealthSeen(watched.ray.node, cut))
+    assert len(watched.world.probes) == before + 1
+
+
+def test_polls_that_fail_forget_the_load_and_keep_the_damage(watched: Watched) -> None:
+    """After three polls without an answer nothing is held against a device but what was broken."""
+    device = watched.nvml.device(watched.raw)
+    device.decoder_percent = 80
+    watched.poll()
+    watched.nvml.unload_driver()
+    watched.poll_health.close()
+    watched.poll(2)
+    assert watched.device.busy
+    watched.poll()
+    assert watched.device.busy == {}
+    assert "not polled: nvmlInit answered DRIVER_NOT_LOADED" in watched.text

@@ -1,0 +1,364 @@
+"""Every GPU, slice and guest gets its worker, however Ray was started on its machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState
+from codecfleet.cluster.placement.nodes.assumed import plain_demand
+from codecfleet.cluster.placement.nodes.build import node_of_report
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
+from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
+from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
+from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.supervisor.core.reconcile import effective_nodes
+from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
+from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.worker_slots import SeatState, bundle_of
+from codecfleet.testing import FakeNvml
+from codecfleet.testing.fleet.simulated_report import simulated_report
+
+from ..core_worlds import World
+
+FLEET = """
+schema = 1
+name = "slices"
+description = "machines of every kind"
+source = "documents"
+"""
+
+MACHINES = {
+    "whole": 'model = "L4"\ncount = 2',
+    "three slices": 'model = "H100"\nmig = ["3g.40gb", "2g.20gb", "1g.10gb"]',
+    "compute instances": 'model = "H100"\nmig = [["1c.3g.40gb", "1c.3g.40gb", "1c.3g.40gb"], "2g.20gb"]',
+    "guest": 'model = "L40S"\nname = "NVIDIA L40S-12Q"\nvirtualization = "guest"\nmemory_gib = 12',
+    "passed through": 'model = "L40S"\nvirtualization = "passthrough"',
+    "two kinds": 'model = "L4"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]',
+    "two cut alike": 'model = "H100"\ncount = 2\nmig = ["3g.40gb", "2g.20gb"]',
+    "one not cut": 'model = "L4"\n[[nodes.devices]]\nmodel = "H100"\nmig = []',
+    "four": 'model = "L4"\ncount = 4',
+}
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SimulatedNode]:
+    """Return a machine of every kind, by its name."""
+    path = tmp_path_factory.mktemp("fleets") / "slices.toml"
+    nodes = [
+        f'[[nodes]]\nname = "{name}"\ncores = 256\nmemory_gib = 1024\ndriver = "580.126.20"\n'
+        f"[[nodes.devices]]\n{devices}\n"
+        for name, devices in MACHINES.items()
+    ]
+    path.write_text(FLEET + "\n".join(nodes))
+    return {node.name: node for node in load_fleet(path).nodes}
+
+
+@dataclass(frozen=True)
+class Started:
+    """How Ray was started on a machine: what it was shown, what it counts, and what NVML shows there."""
+
+    machine: SimulatedNode
+    gpus: int
+    environment: dict[str, str]
+
+    @property
+    def identifiers(self) -> list[str]:
+        """Return what Ray calls its GPUs."""
+        visible = self.environment.get(CUDA_VARIABLE)
+        entries = [str(number) for number in range(self.gpus)] if visible is None else visible.split(",")
+        return entries[: self.gpus]
+
+
+def plain(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
+    """`ray start`: as many GPUs as NVML counts, or fewer where CUDA_VISIBLE_DEVICES has fewer entries."""
+    environment = environment or {}
+    count = len(_gpus(machine))
+    if CUDA_VARIABLE in environment:
+        count = min(count, len(environment[CUDA_VARIABLE].split(",")))
+    return Started(machine, count, environment)
+
+
+def by_number(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
+    """`ray start --num-gpus=N`, N being all that work can be pinned to, or the entries of CUDA_VISIBLE_DEVICES."""
+    shown = shown_gpus(opened(machine), environment or {})
+    visible = (environment or {}).get(CUDA_VARIABLE)
+    every = sum(len(gpu.parts) for gpu in shown.gpus)
+    return Started(machine, every if visible is None else len(visible.split(",")), environment or {})
+
+
+def kuberay(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
+    """A pod with all of a machine's devices: the device plugin names them, and the pod's limit is Ray's number."""
+    shown = shown_gpus(opened(machine), {})
+    names = [part.visible for gpu in shown.gpus for part in gpu.parts]
+    return Started(machine, len(names), {CONTAINER_VARIABLE: ",".join(names), **(environment or {})})
+
+
+def private(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
+    """A Ray of our own: it counts slices, by CUDA_VISIBLE_DEVICES."""
+    for_ray = shown_gpus(opened(machine), environment or {}).for_ray
+    if for_ray is None:
+        return plain(machine, environment)
+    return Started(machine, len(for_ray.split(",")), {**(environment or {}), CUDA_VARIABLE: for_ray})
+
+
+WAYS: list[Callable[..., Started]] = [plain, by_number, kuberay, private]
+
+
+def opened(machine: SimulatedNode) -> FakeNvml:
+    """Return a machine's NVML, initialised."""
+    nvml = FakeNvml(machine)
+    nvml.nvmlInit()
+    return nvml
+
+
+def _gpus(machine: SimulatedNode) -> list[SimulatedDevice]:
+    return [device for device in machine.devices if device.kind is not DeviceKind.CPU]
+
+
+class RayWorld(World):
+    """A world whose workers find out for themselves what Ray gave them, as real ones do.
+
+    Which GPU a bundle gets is Ray's choice: here the last ones go first.
+    """
+
+    def __init__(self, started: Started) -> None:
+        super().__init__()
+        self._how = started
+        self._free = list(started.identifiers)
+        self._bundles: dict[str, str] = {}
+        machine = started.machine
+        report = simulated_report(machine)
+        probed = node_of_report(report, node="g", cuda_visible=started.environment.get(CUDA_VARIABLE))
+        container = started.environment.get(CONTAINER_VARIABLE)
+        assert probed.shown is not None
+        probed = replace(probed, shown=replace(probed.shown, container=container))
+        self.ray = RayNode(node="g", name="host", cores=machine.cores, free_cores=machine.cores, gpus=started.gpus)
+        self.tell(NodesSeen((self.ray,)))
+        self.tell(Probed(probed))
+
+    def _slice_for(self, start: Start) -> str:
+        if not start.takes_gpu:
+            return ""
+        bundle = bundle_of(start.seat)
+        if bundle not in self._bundles:
+            self._bundles[bundle] = self._free.pop()
+        environment = dict(self._how.environment)
+        nvml = opened(self._how.machine)
+        given = [self._bundles[bundle]]
+        taken = narrow(given, environment, nvml, part=start.part, counts_slices=start.counts_slices)
+        assert bool(taken) == bool(environment[CUDA_VARIABLE])
+        return taken
+
+    def run_job(self) -> dict[str, int]:
+        """Have a job that only GPUs can serve take all it can; return its slots by worker."""
+        plain_job = plain_demand("j", 400)
+        fast = (replace(plain_job.renditions[0], preset="1"),)
+        decode = CodecCase(Codec.H264, Direction.DECODE)
+        wish = JobReport(replace(plain_job, decode=decode, segments=(2000,) * 400, renditions=fast, needs_gpu=True))
+        for _ in range(4):
+            slots = self.say("one", wish).slots["j"]
+            self.wait(1)
+        return slots
+
+    def devices(self) -> dict[str, Device]:
+        """Return the GPUs and slices as they can be used now."""
+        (node,) = effective_nodes(self.core.state.nodes, self.core.state.seats)
+        return {device.device: device for device in node.devices if device.kind is not DeviceKind.CPU}
+
+    def served(self) -> set[str]:
+        """Return the devices that have a worker."""
+        return {book.device for book in self.core.state.seats.values() if book.state is SeatState.READY and book.device}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [name for name in MACHINES if name not in ("four", "one not cut")])
+def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str, way: Callable[..., Started]) -> None:
+    """However Ray was started, all of a machine's devices are open, each has one worker, and the job has its slots."""
+    world = RayWorld(way(machines[kind]))
+    slots = world.run_job()
+    devices = world.devices()
+    assert {device.state for device in devices.values()} == {DeviceState.OPEN}
+    assert world.served() == set(devices)
+    assert len(slots) == len(devices)
+    assert SeatState.QUARANTINED not in {book.state for book in world.core.state.seats.values()}
+
+
+@pytest.mark.parametrize("way", [plain, by_number, private])
+@pytest.mark.parametrize("visible", ["2", "uuid", "prefix", "2,9,0", "2,-1"])
+def test_hidden_gpus_are_left_alone_by_name(
+    machines: dict[str, SimulatedNode], visible: str, way: Callable[..., Started]
+) -> None:
+    """Only the GPU that CUDA_VISIBLE_DEVICES shows Ray gets work; the others say what hides them."""
+    uuids = [device.uuid for device in _gpus(machines["four"])]
+    text = {"uuid": uuids[2], "prefix": uuids[2][:12]}.get(visible, visible)
+    started = way(machines["four"], {CUDA_VARIABLE: text})
+    world = RayWorld(replace(started, gpus=1))
+    assert world.run_job()
+    assert world.served() == {uuids[2]}
+    for name, device in world.devices().items():
+        expected = DeviceState.OPEN if name == uuids[2] else DeviceState.CORDONED
+        assert device.state is expected
+        assert name == uuids[2] or f'hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{text}"' in device.state_reason
+
+
+def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, SimulatedNode]) -> None:
+    """Ray gives it first: the worker that gets it has nothing to do and holds it, and the next one gets the other."""
+    world = RayWorld(plain(machines["one not cut"]))
+    slots = world.run_job()
+    (whole,) = world.devices()
+    assert world.served() == {whole}
+    assert len(slots) == 1
+    assert world.core.state.seats["g/gpu#0"].reason == "the GPU that Ray gave it has no slice for it"
+    world.wait(31)
+    assert world.core.state.seats["g/gpu#0"].state is SeatState.EMPTY
+
+
+def test_a_privileged_pod_uses_only_what_it_was_given(machines: dict[str, SimulatedNode]) -> None:
+    """It sees every GPU, and Ray calls its one GPU 0: that is the one which the device plugin named."""
+    uuids = [device.uuid for device in _gpus(machines["four"])]
+    world = RayWorld(Started(machines["four"], 1, {CONTAINER_VARIABLE: uuids[3]}))
+    assert world.run_job()
+    assert world.served() == {uuids[3]}
+    reasons = {device.state_reason for name, device in world.devices().items() if name != uuids[3]}
+    assert reasons == {"it is hidden from its container by NVIDIA_VISIBLE_DEVICES"}
+
+
+def test_a_smaller_number_leaves_the_last_gpus_out(machines: dict[str, SimulatedNode]) -> None:
+    """`ray start --num-gpus=2` on four GPUs means the first two."""
+    uuids = [device.uuid for device in _gpus(machines["four"])]
+    world = RayWorld(Started(machines["four"], 2, {}))
+    assert world.run_job()
+    assert world.served() == set(uuids[:2])
+    assert "Ray was started with 2 of the GPUs of its node" in world.devices()[uuids[3]].state_reason
+
+
+def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]) -> None:
+    """Each of the three workers asks for the same bundle, of the policy's share of one GPU."""
+    world = RayWorld(plain(machines["three slices"]))
+    asked: list[Reserve] = []
+    carry_out = world.carry_out
+
+    def note(effect: object) -> None:
+        if isinstance(effect, Reserve) and effect.gpus:
+            asked.append(effect)
+        carry_out(effect)  # type: ignore[arg-type]
+
+    world.carry_out = note  # type: ignore[method-assign]
+    world.run_job()
+    assert [each.seat for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
+    assert {(each.bundle, each.gpus, each.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
+
+
+def wish(**changes: object) -> JobReport:
+    """Return what a client says of a job that only GPUs can serve."""
+    decode = CodecCase(Codec.H264, Direction.DECODE)
+    return JobReport(replace(plain_demand("j", 40), decode=decode, needs_gpu=True, **changes))
+
+
+def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
+    """It says at once why it waits, and after a while that no GPU came: here all are hidden from Ray."""
+    world = RayWorld(Started(machines["four"], 1, {CUDA_VARIABLE: "9"}))
+    first = world.say("one", wish())
+    assert "hidden from Ray by CUDA_VISIBLE_DEVICES" in first.waiting["j"]
+    assert first.broken == {}
+    for _ in range(29):
+        world.wait(1)
+        assert world.say("one", wish()).broken == {}
+    world.wait(1)
+    assert "no GPU came for it within 30 s: no device can do it" in world.say("one", wish()).broken["j"]
+
+
+def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
+    """Other work of Ray's has the GPU: the job says so within seconds, and does not wait for ever."""
+    world = RayWorld(plain(machines["passed through"]))
+    carry_out = world.carry_out
+
+    def refuse(effect: object) -> None:
+        if isinstance(effect, Reserve):
+            refused = NotReserved(effect.seat, effect.epoch, "Ray reserved nothing within 10 s")
+            world.pending += world.core.decide(refused, world.now_s)
+        else:
+            carry_out(effect)  # type: ignore[arg-type]
+
+    world.carry_out = refuse  # type: ignore[method-assign]
+    said = [_after_a_second(world) for _ in range(32)]
+    assert said[4].waiting == {"j": "Ray reserved nothing within 10 s"}
+    assert said[28].broken == {}
+    assert said[31].broken == {"j": "no GPU came for it within 30 s: Ray reserved nothing within 10 s"}
+    world.carry_out = carry_out  # type: ignore[method-assign]
+    world.wait(1)
+    served = _after_a_second(world)
+    assert (bool(served.slots["j"]), served.broken) == (True, {})
+
+
+def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, SimulatedNode]) -> None:
+    """The job that holds the GPU's slots will leave them: that is a queue, and no broken promise."""
+    world = RayWorld(plain(machines["passed through"]))
+    for _ in range(3):
+        slots = world.say("one", wish(workers_max=None)).slots["j"]
+        world.wait(1)
+    for _ in range(40):
+        world.say("one", replace(wish(), held=slots))
+        assert world.say("two", wish()).broken == {}
+        world.wait(1)
+
+
+def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: dict[str, SimulatedNode]) -> None:
+    """Both know both GPUs, and each was shown one: what is hidden from the other takes no seat from it."""
+    world = World()
+    report = simulated_report(machines["two cut alike"])
+    cores = machines["two cut alike"].cores
+    world.tell(
+        NodesSeen(tuple(RayNode(node=n, name="host", cores=cores, free_cores=cores, gpus=1) for n in ("a", "b")))
+    )
+    probed = [node_of_report(report, node=name, cuda_visible=number) for name, number in (("a", "0"), ("b", "1"))]
+    slices = [device.device for device in probed[0].devices if device.kind is DeviceKind.MIG]
+    world.gpus = {"a/gpu#0": slices[0], "b/gpu#0": slices[2]}
+    for node in probed:
+        world.tell(Probed(node))
+    world.say("one", wish(segments=(2000,) * 400))
+    served = {book.device for book in world.core.state.seats.values() if book.state is SeatState.READY and book.device}
+    assert served == set(slices)
+
+
+def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machines: dict[str, SimulatedNode]) -> None:
+    """What a worker took outranks what Ray was thought to have, and damage outranks both."""
+    world = RayWorld(plain(machines["four"]))
+    uuids = [device.uuid for device in _gpus(machines["four"])]
+    world.tell(NodesSeen((replace(world.ray, gpus=2),)))
+    world.gpus = {"g/gpu#0": uuids[0], "g/gpu#1": uuids[3]}
+    world.run_job()
+    assert world.devices()[uuids[3]].state is DeviceState.OPEN
+    nvml = FakeNvml(machines["four"])
+    nvml.device(uuids[3]).ecc_uncorrected = 1
+    polled = HealthPoll(nvml).poll(frozenset())
+    assert isinstance(polled, tuple)
+    world.tell(HealthSeen("g", polled))
+    assert world.devices()[uuids[3]].state is DeviceState.QUARANTINED
+
+
+def test_a_gpu_job_that_cannot_be_placed_costs_nothing_to_others(machines: dict[str, SimulatedNode]) -> None:
+    """A demand that makes placement itself fail is refused by name, and the others are placed at once."""
+    world = RayWorld(plain(machines["passed through"]))
+    world.report("two", wish(width=0, height=0))
+    assert "it cannot be placed" in world.core.state.unservable["two/j"]
+    assert _after_a_second(world).broken == {}
+    assert _after_a_second(world).slots["j"]
+
+
+def _after_a_second(world: RayWorld) -> Grants:
+    world.wait(1)
+    return world.say("one", wish())
+
+
+def test_compute_instances_share_their_engines(machines: dict[str, SimulatedNode]) -> None:
+    """Three in one GPU instance have its three NVDEC and its memory together, and not three times."""
+    node = node_of_report(simulated_report(machines["compute instances"]), node="g")
+    *shared, alone = [device for device in node.devices if device.kind is DeviceKind.MIG]
+    assert len(shared) == 3
+    assert sum(device.engines[Engine.NVDEC] * device.share for device in shared) == pytest.approx(3)
+    assert sum(device.free_memory_bytes or 0 for device in shared) == pytest.approx(40 << 30, rel=0.05)
+    assert (alone.share, alone.engines[Engine.NVDEC]) == (1, 2)

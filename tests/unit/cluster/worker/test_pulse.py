@@ -1,0 +1,54 @@
+"""What two answers of a worker in a row tell about its speed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.cluster.worker.heartbeat import Decoding, Pulse, speed_between
+
+
+def pulse(frames: int, running: int, decoding: int = 0, job: str = "j") -> Pulse:
+    """Return what a worker says that runs so many segments of a job."""
+    return Pulse(frames, tuple((job, f"segment {number}") for number in range(running)), decoding)
+
+
+@pytest.mark.parametrize(
+    ("running", "decoding", "expected"),
+    [
+        (16, 0, Decoding.SOFTWARE),
+        (16, 16, Decoding.DEVICE),
+        (16, 12, Decoding.DEVICE),
+        (16, 11, Decoding.BOTH),
+        (16, 1, Decoding.BOTH),
+        (1, 1, Decoding.DEVICE),
+        (0, 0, Decoding.SOFTWARE),
+    ],
+)
+def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
+    """Nearly all sessions in use is the device, none is software, and what lies between says nothing."""
+    assert pulse(0, running, decoding).decoded_by is expected
+
+
+@given(
+    before=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    after=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    same_job=st.booleans(),
+)
+def test_only_what_was_alike_throughout_tells_a_rate(
+    before: tuple[int, int], after: tuple[int, int], *, same_job: bool
+) -> None:
+    """One job, one number of sessions, one kind of decoder; else the figure is for people."""
+    first, second = pulse(100, *before), pulse(300, *after, "j" if same_job else "k")
+    speed = speed_between(first, second, 2.0)
+    assert speed.fps == 100.0
+    assert speed.sessions == after[0]
+    tells = same_job and before[0] == after[0] > 0 and first.decoded_by is second.decoded_by is not Decoding.BOTH
+    assert (speed.job == "j") == tells
+    if speed.job:
+        assert speed.on_device == (second.decoded_by is Decoding.DEVICE)
+
+
+def test_sound_tells_no_rate() -> None:
+    """Work that is no segment counts other frames."""
+    sound = Pulse(0, (("j", "audio 1"),))
+    assert speed_between(sound, Pulse(10, sound.running), 1.0).job == ""

@@ -1,0 +1,108 @@
+"""A second process that ends, hangs, lies, or cannot be started."""
+
+import threading
+
+import pytest
+
+from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.cluster.worker.second_process import (
+    QUIET_S,
+    STARTING_S,
+    Run,
+)
+
+from ..second_processes import PATIENCE_S, Second, _no_gpu, _Peer, _Unreadable, _until, second
+
+__all__ = ["second"]
+
+
+def test_one_that_cannot_open_its_gpu_is_never_ready(second: Second) -> None:
+    """The worker goes on alone, and nothing is lost."""
+    second.gpu = Gpu(_no_gpu)
+    second.process.start()
+    _until(lambda: second.refused != [])
+    assert second.refused == ["there is no GPU"]
+    assert not second.process.is_ready
+    assert second.lost == []
+
+
+def test_one_that_ends_is_lost() -> None:
+    """Its worker is told why; whoever waits for its work waits for the worker's own end."""
+    peer = _Peer()
+    process = peer.ready()
+    peer.theirs.close()
+    assert peer.told.get(timeout=PATIENCE_S) == ("lost", "it ended with code -9")
+    assert not process.is_ready
+    assert not process.submit("run", b"", ()).done()
+    process.cancel("run")
+    assert peer.told.empty()
+
+
+@pytest.mark.parametrize("error", [OSError("no more processes"), TypeError("a path that is none")])
+def test_one_that_cannot_be_started_is_never_ready(error: Exception) -> None:
+    """Its worker hears why, goes on alone, and does not try again."""
+    peer = _Peer(error)
+    peer.process.start()
+    kind, why = peer.told.get(timeout=PATIENCE_S)
+    assert (kind, str(error) in why) == ("refused", True)
+    peer.process.start()
+    peer.process.look(1e9)
+    assert not peer.process.is_ready
+    assert peer.told.empty()
+
+
+def test_one_that_says_what_nobody_understands_is_lost() -> None:
+    """Whoever cannot be heard is of no use, and its worker does not wait for it for ever."""
+    peer = _Peer()
+    peer.ready()
+    peer.theirs.send(_Unreadable())
+    kind, why = peer.told.get(timeout=PATIENCE_S)
+    assert (kind, "ValueError" in why, peer.kills > 0) == ("lost", True, True)
+
+
+def test_one_that_does_not_listen_keeps_nobody_waiting() -> None:
+    """A worker's event loop sends to it, and answers for the whole worker; what was sent arrives in order."""
+    peer = _Peer()
+    process = peer.ready()
+    sends = threading.Thread(target=lambda: [process.submit("run", bytes(8 << 20), ()), process.cancel("run")])
+    sends.start()
+    sends.join(PATIENCE_S)
+    assert not sends.is_alive()
+    run = peer.theirs.recv()
+    assert (type(run), len(run.packed_work), peer.theirs.recv().run) == (Run, 8 << 20, "run")
+
+
+def test_one_that_says_nothing_is_lost() -> None:
+    """A call that holds its interpreter stops it as a whole, and the worker's pulse would go on as if it were well."""
+    peer = _Peer()
+    process = peer.ready()
+    process.look(100.0)
+    process.look(100.0 + QUIET_S - 1)
+    assert peer.told.empty()
+    process.look(100.0 + QUIET_S)
+    assert peer.told.get(timeout=PATIENCE_S) == ("lost", "it has said nothing for 20 s")
+    assert peer.kills > 0
+
+
+def test_one_that_says_that_nothing_is_done_is_well(second: Second) -> None:
+    """It says so also when it has no work."""
+    process = second.ready()
+    process.look(100.0)
+    before = process._heard
+    second.ticks.release()
+    _until(lambda: process._heard > before)
+    process.look(100.0 + QUIET_S)
+    assert process.is_ready
+
+
+def test_one_that_never_opens_its_gpu_is_ended() -> None:
+    """It holds memory of the GPU; its worker, which never needed it, goes on."""
+    peer = _Peer()
+    peer.process.start()
+    peer.process.look(100.0)
+    peer.process.look(100.0 + STARTING_S - 1)
+    assert peer.told.empty()
+    _until(lambda: peer.process._child is not None)
+    peer.process.look(100.0 + STARTING_S)
+    assert peer.told.get(timeout=PATIENCE_S) == ("refused", "it has said nothing for 300 s")
+    assert peer.kills > 0

@@ -1,0 +1,283 @@
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from codecfleet.actors.decode.decoding import PictureHash
+from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX
+from codecfleet.errors import CodecfleetError, EncoderFailed, InputUnreadable, SegmentFailed, WorkerLost
+from codecfleet.jobs.board.board import (
+    ATTEMPTS,
+    LOSSES,
+    UNSOUND_MOVES,
+    Board,
+    Fail,
+    Finished,
+    Join,
+    Lost,
+    SegmentState,
+    decide,
+    seams_agree,
+    start_next,
+)
+
+
+def seam(cut: int, digest: bytes = b"same") -> tuple[PictureHash, ...]:
+    """Return the pictures past a cut."""
+    return (PictureHash(cut, digest), PictureHash(cut + 1, digest))
+
+
+def finish(
+    segment: int, until: int | None = None, *, before: bytes = b"same", after: bytes = b"same", at_start: bool = False
+) -> Finished:
+    """Return a segment's success; its seams lie at its number and behind its end."""
+    end = (segment if until is None else until) + 1
+    return Finished(segment, end - 1, seam(segment * 100, before), seam(end * 100, after), at_start)
+
+
+def test_segments_start_in_order() -> None:
+    """The first segments start first, as many as may run."""
+    board, runs = start_next(Board.of([10, 10, 10, 10]), 2)
+    assert [run.segment for run in runs] == [0, 1]
+    assert start_next(board, 2)[1] == []
+
+
+def test_the_longest_goes_first_within_the_window() -> None:
+    """Among the next few segments, the longest starts first; one beyond the window waits."""
+    _, runs = start_next(Board.of([10, 30, 20, 40, 99]), 2)
+    assert [run.segment for run in runs] == [3, 1]
+
+
+def test_segments_join_once_both_their_seams_agree() -> None:
+    """A segment is joined when its right neighbour proves the seam between them."""
+    board, _ = start_next(Board.of([1, 1]), 2)
+    board, effects = decide(board, finish(0, at_start=True))
+    assert effects == []
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False))
+    assert effects == [Join(0), Join(1)]
+    assert board.is_done
+
+
+def test_a_differing_seam_moves_the_right_entry_back() -> None:
+    """When the pictures past a cut differ, the segment on its right is decoded again from further back."""
+    board, _ = start_next(Board.of([1, 1]), 2)
+    board, _ = decide(board, finish(0, at_start=True))
+    board, effects = decide(board, Finished(1, 1, seam(100, b"other"), (), at_start=False))
+    assert effects == []
+    _, (run,) = start_next(board, 2)
+    assert (run.segment, run.entry_moves) == (1, 1)
+
+
+def test_a_cut_that_nothing_proves_is_given_up() -> None:
+    """When even decoding from the start does not agree, the segment is merged into its left neighbour."""
+    board, _ = start_next(Board.of([1, 1, 1]), 3)
+    board, _ = decide(board, finish(0, at_start=True))
+    board, _ = decide(board, finish(2))
+    board, _ = decide(board, finish(1, before=b"other", at_start=True))
+    assert board.segments[1].state is SegmentState.MERGED
+    board, (run,) = start_next(board, 3)
+    assert (run.segment, run.until) == (0, 1)
+    board, effects = decide(board, Finished(0, 1, (), seam(200), at_start=True))
+    assert effects == [Join(0), Join(2)]
+    assert board.is_done
+
+
+def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None:
+    """A segment that met damage too soon after its entry is decoded again from further back."""
+    board, _ = start_next(Board.of([1, 1]), 2)
+    board, effects = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+    assert effects == []
+    assert (board.segments[1].state, board.segments[1].entry_moves) == (SegmentState.WAITING, 1)
+
+
+def test_dense_damage_is_decoded_across_the_cut() -> None:
+    """When no entry is sound, the segment becomes one with its left neighbour, even while that one runs."""
+    board = Board.of([1, 1])
+    for _ in range(UNSOUND_MOVES + 1):
+        board, _ = start_next(board, 2)
+        board, _ = decide(board, Finished(1, 1, seam(100), (), at_start=False, sound=False))
+    assert board.segments[1].state is SegmentState.MERGED
+    board, effects = decide(board, finish(0, at_start=True))
+    assert effects == []
+    board, (run,) = start_next(board, 2)
+    assert (run.segment, run.until) == (0, 1)
+
+
+def test_what_was_joined_is_never_taken_back() -> None:
+    """A damaged segment whose left neighbour is joined already goes on moving its entry instead of merging into it."""
+    board, _ = start_next(Board.of([1, 1, 1]), 3)
+    board, _ = decide(board, finish(0, at_start=True))
+    board, effects = decide(board, finish(1))
+    assert effects == [Join(0)]
+    board, _ = decide(board, finish(2, before=b"other", at_start=True))
+    for moves in range(UNSOUND_MOVES + 2):
+        board, (run,) = start_next(board, 3)
+        assert (run.segment, run.until, run.entry_moves) == (1, 2, moves)
+        board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=False, sound=False))
+        assert effects == []
+    board, _ = start_next(board, 3)
+    board, effects = decide(board, Finished(1, 2, seam(100), (), at_start=True))
+    assert effects == [Join(1)]
+    assert board.is_done
+
+
+def test_a_joined_segment_cannot_be_changed() -> None:
+    """The board itself refuses to touch what is written."""
+    board, _ = start_next(Board.of([1]), 1)
+    board, _ = decide(board, Finished(0, 0, (), (), at_start=True))
+    with pytest.raises(ValueError, match="cannot change"):
+        board.put(board.segments[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(EncoderFailed("no frame came out"), ATTEMPTS), (WorkerLost("the worker died", ""), LOSSES)],
+    ids=["failure", "loss"],
+)
+def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError, times: int) -> None:
+    """A segment may fail a few times, and lose its worker a few; then the job fails, and says how often and why."""
+    board = Board.of([1])
+    for attempt in range(1, times + 1):
+        board, (run,) = start_next(board, 1)
+        assert run.attempt == attempt
+        board, effects = decide(board, Lost(0, error))
+    (fail,) = effects
+    assert isinstance(fail, Fail)
+    assert isinstance(fail.error, SegmentFailed)
+    assert f"{times} times, last: {error.message}" in str(fail.error)
+
+
+def test_a_segment_costs_fewer_workers_than_a_device_may_lose() -> None:
+    """A segment that kills what touches it fails its job before any supervisor gives a device up."""
+    assert LOSSES < DEATHS_IN_A_ROW_MAX
+
+
+def test_losses_and_failures_are_counted_apart() -> None:
+    """Workers that are killed from outside do not use up the tries of what may really be broken."""
+    board = Board.of([1])
+    for error in (WorkerLost("killed", ""), EncoderFailed("hiccup")) * 2:
+        board, _ = start_next(board, 1)
+        board, effects = decide(board, Lost(0, error))
+        assert effects == []
+
+
+def test_what_cannot_be_helped_is_not_tried_again() -> None:
+    """An error that no retry can help ends the job at once, as it is."""
+    board, _ = start_next(Board.of([1]), 1)
+    error = InputUnreadable("gone")
+    assert decide(board, Lost(0, error))[1] == [Fail(error)]
+
+
+def test_seams_compare_what_both_sides_saw() -> None:
+    """One side may have seen fewer pictures; none against some is a difference."""
+    assert seams_agree(seam(5), seam(5)[:1])
+    assert seams_agree((), ())
+    assert not seams_agree(seam(5), ())
+    assert not seams_agree(seam(5), seam(5, b"other"))
+    assert not seams_agree(seam(5), seam(6))
+
+
+class BoardMachine(RuleBasedStateMachine):
+    """Any order of finishing, losing and disagreeing ends with every frame joined once, in order."""
+
+    @initialize(frames=st.lists(st.integers(1, 50), min_size=1, max_size=12), at_once=st.integers(1, 5))
+    def plan(self, frames: list[int], at_once: int) -> None:
+        """Begin with a fresh board."""
+        self.board = Board.of(frames)
+        self.at_once = at_once
+        self.joined: list[int] = []
+        self.failed = False
+        self.running: dict[int, tuple[int, int]] = {}
+        self.bad_until = {n: (n * 7) % 4 for n in range(len(frames))}
+        self.losses = dict.fromkeys(range(len(frames)), 0)
+
+    @precondition(lambda self: not self.failed)
+    @rule()
+    def start(self) -> None:
+        """Start what may start."""
+        self.board, runs = start_next(self.board, self.at_once)
+        for run in runs:
+            assert run.segment not in self.running
+            self.running[run.segment] = (run.until, run.entry_moves)
+
+    @precondition(lambda self: self.running and not self.failed)
+    @rule(data=st.data())
+    def finish_one(self, data: st.DataObject) -> None:
+        """A segment comes back; its seam only agrees once its entry has moved far enough, or never before the start."""
+        segment = data.draw(st.sampled_from(sorted(self.running)))
+        until, moves = self.running.pop(segment)
+        needed = self.bad_until[segment]
+        never = needed == 3
+        at_start = segment == 0 or moves >= 3
+        good = segment == 0 or (moves >= needed and not never)
+        last = until == len(self.board.segments) - 1
+        before = seam(segment * 100, b"same" if good else b"wrong")
+        sound = at_start or data.draw(st.sampled_from([True, True, False]))
+        after = () if last else seam((until + 1) * 100)
+        self._take(Finished(segment, until, before, after, at_start, sound))
+
+    @precondition(lambda self: self.running and not self.failed)
+    @rule(data=st.data())
+    def lose_one(self, data: st.DataObject) -> None:
+        """A worker dies, less often than the budget allows."""
+        segment = data.draw(st.sampled_from(sorted(self.running)))
+        if self.losses[segment] >= ATTEMPTS - 1:
+            return
+        self.losses[segment] += 1
+        del self.running[segment]
+        self._take(Lost(segment, EncoderFailed("hiccup")))
+
+    def _take(self, event: Finished | Lost) -> None:
+        self.board, effects = decide(self.board, event)
+        for effect in effects:
+            assert isinstance(effect, Join)
+            self.joined.append(effect.segment)
+
+    @invariant()
+    def joins_are_ordered_and_whole(self) -> None:
+        """What was joined is in order and covers the segments without a gap or an overlap."""
+        if not hasattr(self, "board"):
+            return
+        assert self.joined == sorted(set(self.joined))
+        following = 0
+        for segment in self.joined:
+            assert segment == following
+            following = self.board.segments[segment].until + 1
+
+    @invariant()
+    def work_goes_on(self) -> None:
+        """Until all is joined, something runs or can start; at the end, every planned segment is in the output."""
+        if not hasattr(self, "board"):
+            return
+        if self.board.is_done:
+            assert sum(self.board.segments[n].until - n + 1 for n in self.joined) == len(self.board.segments)
+        else:
+            assert self.running or start_next(self.board, self.at_once)[1]
+
+    @invariant()
+    def never_more_at_once_than_allowed(self) -> None:
+        """The board keeps to the number of workers."""
+        if hasattr(self, "board"):
+            assert self.board.running == len(self.running) <= self.at_once
+
+    def teardown(self) -> None:
+        """Left alone, every job ends."""
+        if not hasattr(self, "board") or self.failed:
+            return
+        for _ in range(500):
+            if self.board.is_done:
+                break
+            self.start()
+            for segment in sorted(self.running):
+                until, moves = self.running.pop(segment)
+                good = segment == 0 or (moves >= self.bad_until[segment] and self.bad_until[segment] != 3)
+                last = until == len(self.board.segments) - 1
+                before = seam(segment * 100, b"same" if good else b"wrong")
+                after = () if last else seam((until + 1) * 100)
+                self._take(Finished(segment, until, before, after, segment == 0 or moves >= 3))
+        assert self.board.is_done
+        assert self.board.segments[self.joined[-1]].until == len(self.board.segments) - 1
+
+
+TestBoardMachine = BoardMachine.TestCase
+TestBoardMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,267 @@
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from av.stream import Disposition
+
+from codecfleet.errors import Unsupported
+from codecfleet.jobs.carry.carry import CarryPlan, plan_carry
+from codecfleet.jobs.carry.containers import container_for
+from codecfleet.jobs.carry.track_plan import Action, content_checks
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.source.tracks import Attachment, AudioTrack, Chapter, SourceDescription, Track, TrackKind
+
+TICK = Fraction(1, 1000)
+STEREO = AudioTrack(48_000, 2, "stereo", 1024, 0)
+
+
+def video(index: int = 0, codec: str = "h264", rate: Fraction | None = Fraction(25), **more: Any) -> Track:  # noqa: ANN401
+    """A video track."""
+    return Track(index=index, kind=TrackKind.VIDEO, codec=codec, time_base=TICK, frame_rate=rate, **more)
+
+
+def audio(index: int = 1, codec: str = "aac", start_s: Fraction = Fraction(0), **more: Any) -> Track:  # noqa: ANN401
+    """A stereo audio track."""
+    more = {"audio": STEREO, **more}
+    return Track(index=index, kind=TrackKind.AUDIO, codec=codec, time_base=TICK, start_s=start_s, **more)
+
+
+def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", **more: Any) -> Track:  # noqa: ANN401
+    """Any other track."""
+    return Track(index=index, kind=kind, codec=codec, time_base=TICK, tag=tag, **more)
+
+
+def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:  # noqa: ANN401
+    """Plan for a source with these tracks; ``asked`` goes to the source's description or to the request."""
+    about = {key: asked.pop(key) for key in ("tags", "chapters") if key in asked}
+    source = SourceDescription(url="in", format="mov,mp4", tracks=tracks, **about)
+    return plan_carry(source, TranscodeSpec(source="in", output=output, **asked), container_for(output))
+
+
+def codes(carried: CarryPlan) -> list[str]:
+    """The codes of what is lost."""
+    return [loss.code for loss in carried.losses]
+
+
+@pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv", "a.ts"])
+def test_audio_that_fits_is_copied(output: str) -> None:
+    """AAC goes everywhere but WebM as it is, and nothing is lost."""
+    carried = plan(video(), audio(), output=output)
+
+    assert [t.action for t in carried.tracks] == [Action.COPY]
+    assert not carried.losses
+
+
+@pytest.mark.parametrize(
+    ("codec", "output", "target"),
+    [("aac", "a.webm", "opus"), ("vorbis", "a.mp4", "aac"), ("opus", "a.mov", "aac"), ("pcm_s16le", "a.ts", "aac")],
+)
+def test_audio_that_does_not_fit_is_encoded_and_named(codec: str, output: str, target: str) -> None:
+    """It becomes the container's natural codec in one continuous encode, and the report says so."""
+    carried = plan(video(codec="vp9"), audio(codec=codec), output=output)
+
+    assert [(t.action, t.codec) for t in carried.tracks] == [(Action.ENCODE, target)]
+    assert codes(carried) == ["audio-converted"]
+    assert list(carried.audio_works("job", "in")) == [1]
+
+
+def test_asking_for_a_codec_is_no_loss() -> None:
+    """What the user asked for is not a warning, and a track that already is of that codec stays as it is."""
+    carried = plan(video(), audio(1, "ac3"), audio(2, "opus"), audio="opus")
+
+    assert [(t.action, t.codec) for t in carried.tracks] == [(Action.ENCODE, "opus"), (Action.COPY, "opus")]
+    assert not carried.losses
+
+
+def test_a_codec_that_the_container_refuses_cannot_be_asked_for() -> None:
+    """AAC in WebM is refused with what would fit."""
+    with pytest.raises(Unsupported, match="webm cannot hold aac") as refusal:
+        plan(video(codec="vp9"), audio(), output="a.webm", audio="aac")
+
+    assert "--audio opus" in refusal.value.next_step
+
+
+def test_audio_tracks_are_chosen_by_their_own_count() -> None:
+    """Tracks are counted among the audio tracks; leaving one out as asked is no loss."""
+    carried = plan(video(), audio(1), audio(2), audio(3), audio_tracks=(0, 2))
+
+    assert [t.action for t in carried.tracks] == [Action.COPY, Action.DROP, Action.COPY]
+    assert not carried.losses
+
+
+def test_a_missing_audio_track_is_refused() -> None:
+    """Asking for a track that is not there is an error, not silence."""
+    with pytest.raises(Unsupported, match="no audio track 2: it has 1"):
+        plan(video(), audio(), audio_tracks=(2,))
+
+
+def test_no_audio_is_no_loss() -> None:
+    """``--audio none`` drops every track without a warning."""
+    carried = plan(video(), audio(), audio="none")
+
+    assert [t.action for t in carried.tracks] == [Action.DROP]
+    assert not carried.losses
+
+
+def test_audio_nobody_can_read_is_named_as_lost() -> None:
+    """A track without a sample description cannot be carried."""
+    carried = plan(video(), audio(codec="", audio=None, decodable=False))
+
+    assert codes(carried) == ["audio-dropped"]
+
+
+def test_text_subtitles_are_converted_and_bitmaps_named_as_lost() -> None:
+    """mp4 takes text as mov_text, and no pictures."""
+    carried = plan(
+        video(),
+        track(1, TrackKind.SUBTITLE, "ass"),
+        track(2, TrackKind.SUBTITLE, "mov_text"),
+        track(3, TrackKind.SUBTITLE, "hdmv_pgs_subtitle"),
+    )
+
+    assert [(t.action, t.codec) for t in carried.tracks] == [
+        (Action.CONVERT, "mov_text"),
+        (Action.COPY, "mov_text"),
+        (Action.DROP, None),
+    ]
+    assert codes(carried) == ["subtitle-converted", "subtitle-dropped"]
+
+
+def test_matroska_holds_every_subtitle_but_mov_text() -> None:
+    """Bitmaps and styled text stay as they are; mov_text becomes SubRip."""
+    found = ("ass", "subrip", "webvtt", "hdmv_pgs_subtitle", "dvb_subtitle", "mov_text")
+    carried = plan(video(), *(track(n, TrackKind.SUBTITLE, codec) for n, codec in enumerate(found, 1)), output="a.mkv")
+
+    assert [t.codec for t in carried.tracks] == [*found[:-1], "subrip"]
+
+
+def test_a_raw_bitstream_loses_everything_else() -> None:
+    """Each loss is named once, with a stable code."""
+    carried = plan(
+        video(),
+        audio(),
+        track(2, TrackKind.ATTACHMENT, attachment=Attachment("a.ttf", "font/ttf", 9)),
+        output="a.h264",
+        chapters=(Chapter(Fraction(0), Fraction(1)),),
+        tags=(("title", "A"),),
+    )
+
+    assert codes(carried) == ["audio-dropped", "attachment-dropped", "chapters-dropped", "tags-dropped"]
+
+
+def test_further_video_tracks_are_copied_where_they_fit() -> None:
+    """The chosen track is encoded, the others are carried."""
+    carried = plan(video(0), video(1), video(2, "theora"), video_track=1)
+
+    assert carried.video is not None
+    assert carried.video.index == 1
+    assert [(t.track.index, t.action) for t in carried.tracks] == [(0, Action.COPY), (2, Action.DROP)]
+    assert codes(carried) == ["video-track-dropped"]
+
+
+def test_timed_metadata_is_named_as_lost() -> None:
+    """No muxer writes Apple's metadata tracks in a readable way, so they are not written."""
+    carried = plan(video(), track(1, TrackKind.DATA, tag="mebx"), output="a.mov")
+
+    assert codes(carried) == ["data-track-dropped"]
+
+
+def test_a_timecode_track_becomes_a_timecode() -> None:
+    """The track is written anew from the timecode it starts with, where the rate can count it."""
+    source = (video(), track(1, TrackKind.DATA, tag="tmcd", tags=(("timecode", "10:00:00:00"),)))
+
+    assert plan(*source).video_tags["timecode"] == "10:00:00:00"
+    assert not plan(*source).losses
+    assert codes(plan(video(rate=Fraction(7)), source[1])) == ["timecode-dropped"]
+
+
+def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
+    """QuickTime's chapter track becomes chapters."""
+    chapters = (Chapter(Fraction(0), Fraction(1)),)
+    carried = plan(video(), track(1, TrackKind.DATA, tag="text"), chapters=chapters)
+
+    assert carried.tracks[0].codec == "chapters"
+    assert carried.chapters == chapters
+    assert not carried.losses
+
+
+def test_the_earliest_kept_track_decides_where_the_output_starts() -> None:
+    """A dropped track has no say."""
+    early, late = audio(1, start_s=Fraction(-1)), audio(2, start_s=Fraction(1, 2))
+
+    assert plan(video(), early, late, audio_tracks=(1,)).first_presentation_s == Fraction(1, 2)
+    assert plan(video(), early, late).first_presentation_s == Fraction(-1)
+    assert plan(video(), early, audio="none").first_presentation_s is None
+
+
+def test_tags_about_the_old_file_are_left_out_silently() -> None:
+    """Brands, muxers and statistics describe the source's file; a title describes its content."""
+    noise = (("major_brand", "isom"), ("ENCODER", "x"), ("_STATISTICS_TAGS-eng", "BPS"), ("BPS-eng", "1"))
+    carried = plan(video(), tags=(*noise, ("TITLE", "A"), ("creation_time", "2020")))
+
+    assert carried.tags == (("title", "A"), ("creation_time", "2020"))
+    assert "use_metadata_tags" not in carried.muxer_options(Fraction(1, 12_800))["movflags"]
+
+
+def test_unusual_tags_need_keys_of_their_own() -> None:
+    """mp4 holds them by another scheme, which FFmpeg cannot combine with cover art: then they are named as lost."""
+    tags = (("com.apple.quicktime.make", "A"),)
+    cover = track(1, TrackKind.COVER, "mjpeg")
+
+    assert plan(video(), tags=tags).muxer_options(Fraction(1, 12_800))["movflags"].endswith("+use_metadata_tags")
+    assert codes(plan(video(), tags=tags)) == []
+    assert codes(plan(video(), cover, tags=tags)) == ["tags-dropped"]
+
+
+def test_reports_tell_every_track() -> None:
+    """The job's report has one line per track beside the encoded one."""
+    reports = plan(video(), audio(), track(2, TrackKind.DATA, tag="mebx")).reports
+
+    assert [(r.kind, r.codec, r.action) for r in reports] == [("audio", "aac", "copied"), ("data", "mebx", "dropped")]
+
+
+def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
+    """A check is named as verify counts: by the place among the tracks of one kind that were asked for."""
+    carried = plan(
+        video(),
+        audio(1),
+        audio(2, codec="", audio=None, decodable=False),
+        audio(3, language="xx"),
+        track(4, TrackKind.SUBTITLE, "hdmv_pgs_subtitle"),
+        track(5, TrackKind.SUBTITLE, "mov_text", language="not a code"),
+        chapters=(Chapter(Fraction(0), Fraction(1)),),
+    )
+
+    assert [(loss.code, loss.checks) for loss in carried.losses] == [
+        ("audio-dropped", ("tracks.audio",)),
+        ("language-dropped", ("metadata.language.audio-1",)),
+        ("subtitle-dropped", ("tracks.subtitles",)),
+        ("language-dropped", ("metadata.language.subtitles-1",)),
+    ]
+    assert content_checks(carried.tracks, 3, "sound") == ("audio.1.sound",)
+    assert content_checks(carried.tracks, 5) == ("subtitles.1",)
+
+
+@pytest.mark.parametrize(
+    ("output", "lost"),
+    [
+        ("a.mp4", ["forced, original"]),
+        ("a.mov", ["dub, forced, hearing_impaired, original"]),
+        ("a.mkv", []),
+        ("a.webm", ["dub, hearing_impaired, original"]),
+    ],
+)
+def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: list[str]) -> None:
+    """Each container keeps some dispositions; the default is kept everywhere, or is the first of its kind."""
+    flags = Disposition.default | Disposition.dub | Disposition.original | Disposition.forced
+    sound = audio(codec="opus" if output == "a.webm" else "aac", disposition=int(flags | Disposition.hearing_impaired))
+    found = [loss for loss in plan(video(), sound, output=output).losses if loss.code == "disposition-dropped"]
+
+    assert [loss.message.partition(" is ")[2] for loss in found] == lost
+    assert all(loss.checks == ("metadata.disposition.audio-0",) for loss in found)
+
+
+def test_tags_that_matroska_renames_are_named() -> None:
+    """Its names have no spaces."""
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mkv")) == ["tags-renamed"]
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mp4")) == []

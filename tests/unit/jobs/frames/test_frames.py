@@ -1,0 +1,275 @@
+"""``Fleet.frames``: the frames of a sequential decode, from several threads, on the host and on a (fake) device."""
+
+import asyncio
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from av.video.frame import VideoFrame
+
+from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
+from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
+from codecfleet.actors.decode.nvdec_options import Latency
+from codecfleet.errors import (
+    EngineFailed,
+    EngineUnfit,
+    InputDamaged,
+    InputNotFound,
+    NoVideoTrack,
+    Unsupported,
+    UsageError,
+)
+from codecfleet.jobs.frames.stream import FrameStream
+from codecfleet.jobs.source.source import read_source
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.nvidia.fake_device import FakeDevice, device_with
+from codecfleet.testing.nvidia.surface_decoder import SurfaceDecoder
+
+if TYPE_CHECKING:
+    from codecfleet.actors.decode.decoding import VideoPacket
+from ..frame_streams import GOPS, OPEN_GOPS, WAYS, no_gpu, source, stream, taken, told, truth, unordered
+
+__all__ = ["source", "unordered"]
+
+
+@pytest.mark.parametrize(("place", "decoder"), WAYS)
+@pytest.mark.parametrize("options", [GOPS, OPEN_GOPS])
+def test_frames_are_those_of_a_sequential_decode(
+    tmp_path: Path, options: tuple[tuple[str, str], ...], place: str, decoder: str
+) -> None:
+    """Whoever decodes, wherever to: the same frames, once each, in order, at the same times, numbered from 0."""
+    path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(40, start=120), options=options))
+    frames = stream(path, place=place, decoder=decoder)
+    found = taken(frames)
+    assert told(found) == truth(path)
+    assert [frame.index for frame in found] == list(range(40))
+    assert [frame.time_s for frame in found] == [Fraction(n * 40, 1000) for n in range(40)]
+    assert {frame.on_device for frame in found} == {place != "host"}
+    assert frames.report.on_device == (place != "host")
+    assert (frames.report.frames, frames.report.frames_promised) == (40, 40)
+    assert set(frames.report.decoded_by) == {"nvdec" if decoder == "auto" else decoder}
+    assert frames.report.segments > 2
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "every"), [(None, None, 3), (Fraction(1, 2), Fraction(3, 2), 1), (1, None, 7)]
+)
+def test_a_part_and_every_nth(source: Path, start: Fraction | None, end: Fraction | None, every: int) -> None:
+    """A half-open part in time, and each N-th of its frames, counted from its first: the same by every way."""
+    whole = truth(source)
+    first = whole[0][0]
+    part = [
+        (ticks, digest)
+        for ticks, digest in whole
+        if (start or 0) <= Fraction(ticks - first, 1000) and (end is None or Fraction(ticks - first, 1000) < end)
+    ]
+    for place, decoder in WAYS:
+        found = taken(stream(source, place=place, decoder=decoder, start_s=start, end_s=end, every=every))
+        assert told(found) == part[::every]
+        assert [frame.index for frame in found] == list(range(0, len(part), every))
+
+
+def test_times_that_are_missing_are_mended_as_for_transcode(tmp_path: Path) -> None:
+    """A raw bitstream has no times: frames are counted."""
+    path = make_clip(tmp_path / "clip.h264", Clip(times=constant_times(24), options=GOPS))
+    found = taken(stream(path))
+    assert told(found) == truth(path)
+    assert [frame.index for frame in found] == list(range(24))
+
+
+class Doubtful(PictureDecoder[VideoFrame]):
+    """Software that spoils the first pictures of ranges that begin at ``packets``, as an unclean access point does."""
+
+    name = "doubtful"
+
+    def __init__(self, packets: set[int]) -> None:
+        self.packets = packets
+        self.begun: list[int] = []
+
+    def decode(
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Decode."""
+        first = next(packets)
+        self.begun.append(first[0])
+
+        def again() -> "Iterator[tuple[int, VideoPacket]]":
+            yield first
+            yield from packets
+
+        for place, (number, frame) in enumerate(SOFTWARE.decode(track, again(), tally)):
+            if first[0] in self.packets and place < 4:
+                frame.planes[0].update(bytes(frame.planes[0].buffer_size))
+            yield number, frame
+
+
+def test_a_segment_that_begins_otherwise_is_decoded_from_further_back(source: Path) -> None:
+    """What two segments see at their seam must agree: the later one moves its entry back, and no frame is wrong."""
+    decoder = Doubtful({16, 32})
+    frames = stream(source, device_with(decoder), decoder="nvdec")
+    assert told(taken(frames)) == truth(source)
+    assert frames.report.entry_moves == 2
+    assert {8, 24} <= set(decoder.begun)
+
+
+def test_a_device_that_gives_up_leaves_no_trace_but_a_reason(source: Path) -> None:
+    """Nothing of a segment is handed out before its device is sure: software decodes it from its beginning."""
+    failing = SurfaceDecoder(EngineFailed("it gave up"), 9)
+    frames = stream(source, device_with(failing))
+    assert told(taken(frames)) == truth(source)
+    assert set(frames.report.fallbacks) == {"it gave up"}
+    with pytest.raises(EngineFailed, match="it gave up"):
+        taken(stream(source, device_with(SurfaceDecoder(EngineFailed("it gave up"), 9)), decoder="nvdec"))
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("latency", ["low", "zero"])
+def test_little_latency_gives_the_same_frames(unordered: Path, place: str, latency: Latency) -> None:
+    """The decoder is asked for it, and frames and times are the same."""
+    device = FakeDevice()
+    frames = stream(unordered, device.gpu, place=place, decoder="nvdec", nvdec=NvdecOptions(latency=latency))
+    assert told(taken(frames)) == truth(unordered)
+    assert {options["latency"] for options in device.decoder.options} == {{"low": 1, "zero": 2}[latency]}
+
+
+@pytest.mark.parametrize(("options", "handed_out"), [(NvdecOptions(), 8), (NvdecOptions(latency="zero"), 11)])
+def test_little_latency_hands_frames_out_before_their_segment_is_proven(
+    unordered: Path, options: NvdecOptions, handed_out: int
+) -> None:
+    """By itself nothing of a segment that NVDEC breaks comes out; with low latency what came before the fault does."""
+    device = FakeDevice()
+    # One to open the session; ten of the first segment: eight, and two to prove the seam. Then the fifth of the second,
+    # whose fourth waits to hear when the next one is shown.
+    device.decoder.left_out = frozenset({1 + 10 + 4})
+    found: list[Frame] = []
+
+    async def read_all() -> None:
+        frames = stream(unordered, device.gpu, decoder="nvdec", nvdec=options, threads=1)
+        async for frame in frames:
+            found.append(frame)  # noqa: PERF401 - what came before the error
+
+    with pytest.raises(EngineFailed, match=r"left out 1 pictures|held the picture of packet 12 back"):
+        asyncio.run(read_all())
+    assert told(found) == truth(unordered)[:handed_out]
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("size", [None, (32, 32)])
+def test_notes_come_with_their_frames(unordered: Path, place: str, size: tuple[int, int] | None) -> None:
+    """SEI messages and statistics are the frame's, wherever it lies and whatever it became; else there are none."""
+    device = FakeDevice()
+    device.decoder.sei_messages = ((5, b"user data"),)
+    device.decoder.statistics = {name: [7] for name in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
+    options = NvdecOptions(sei_messages=True, statistics=True)
+    found = taken(stream(unordered, device.gpu, place=place, size=size, decoder="nvdec", nvdec=options))
+    assert len(found) == 24
+    for frame in found:
+        assert frame.notes is not None
+        assert frame.notes.sei_messages == (SeiMessage(5, b"user data"),)
+        assert frame.notes.statistics is not None
+        assert frame.notes.statistics.first_motion == ((7, 7),)
+    assert {frame.notes for frame in taken(stream(unordered, device.gpu, decoder="nvdec"))} == {None}
+
+
+def test_software_has_no_options_of_nvdec() -> None:
+    """Also where it might decode a segment alone: who asks for them says that NVDEC shall decode."""
+    for decoder in ("software", "auto"):
+        with pytest.raises(UsageError, match=f"software has no NvdecOptions, and decoder '{decoder}'"):
+            Fleet().frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
+
+
+def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:
+    """Software needs no memory for a whole segment; who insists on NVDEC is told."""
+    frames = stream(source, memory_bytes=20_000)
+    assert told(taken(frames)) == truth(source)
+    assert frames.report.decoded_by == {"software": frames.report.segments}
+    assert "too long to be held in memory" in frames.report.fallbacks[0]
+    assert frames.report.held_bytes_max <= 20_000
+    with pytest.raises(Unsupported, match="do not fit into the memory"):
+        taken(stream(source, memory_bytes=20_000, decoder="nvdec"))
+
+
+def damaged(source: Path, tmp_path: Path) -> Path:
+    """Return a source with bytes of a packet in its middle overwritten."""
+    index = read_source(str(source)).index
+    data = bytearray(source.read_bytes())
+    place = int(index.pos_bytes[20]) + 20
+    data[place : place + 200] = bytes(200)
+    path = tmp_path / "damaged.mkv"
+    path.write_bytes(data)
+    return path
+
+
+def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
+    """What decodes comes, at its times and the same with any number of threads; ``strict`` makes damage an error."""
+    path = damaged(source, tmp_path)
+    frames = stream(path, decoder="software")
+    found = taken(frames)
+    assert [frame.ticks for frame in found] == [ticks for ticks, _ in truth(path)]
+    assert len(found) < 48
+    assert told(found)[:16] == truth(source)[:16]
+    assert told(found) == told(taken(stream(path, decoder="software", threads=1)))
+    assert frames.report.failed_packets + frames.report.corrupt_frames > 0
+    assert [frame.index for frame in found] == sorted({frame.index for frame in found})
+    with pytest.raises(InputDamaged):
+        taken(stream(path, decoder="software", strict=True))
+
+
+def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
+    """Unless the GPU is insisted on, software decodes, and the report says why; who insists learns it at once."""
+    frames = stream(source, no_gpu(), place="auto")
+    found = taken(frames)
+    assert told(found) == truth(source)
+    assert frames.report.gpu_refusal == "there is no driver"
+    assert not found[0].on_device
+    for options in ({"place": "device"}, {"decoder": "nvdec"}):
+        with pytest.raises(EngineUnfit, match="no driver"):
+            taken(stream(source, no_gpu(), **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"place": "moon"},
+        {"decoder": "hope"},
+        {"every": 0},
+        {"threads": 0},
+        {"memory_bytes": 0},
+        {"start_s": Fraction(2), "end_s": Fraction(1)},
+        {"start_s": Fraction(-1)},
+        {"size": (0, 2)},
+        {"size": (10**10, 10)},
+        {"size": (160, 90, 3)},
+        {"size": (160.5, 90)},
+        {"size": "160x90"},
+        {"size": 160},
+        {"every": 2.5},
+        {"every": "x"},
+        {"video_track": 0.5},
+        {"memory_bytes": "2G"},
+        {"pix_fmt": 3},
+        {"start_s": "soon"},
+        {"start_s": float("nan")},
+        {"end_s": float("inf")},
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None:
+    """Before anything is read."""
+    with pytest.raises(UsageError):
+        Fleet().frames("absent.mkv", **options)
+
+
+def test_what_is_wrong_with_a_source_comes_with_the_first_frame(source: Path) -> None:
+    """One error of our tree, and the stream is at its end."""
+
+    async def first(frames: FrameStream) -> None:
+        with pytest.raises((InputNotFound, NoVideoTrack, UsageError)):
+            await anext(frames)
+        with pytest.raises(StopAsyncIteration):
+            await anext(frames)
+
+    asyncio.run(first(stream(Path("absent.mkv"))))
+    asyncio.run(first(stream(source, video_track=3)))
+    asyncio.run(first(stream(source, start_s=Fraction(100))))

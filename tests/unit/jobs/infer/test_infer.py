@@ -1,0 +1,272 @@
+"""Inference jobs on fake DLAs: segments fan out, tensors come together in order, failures leave nothing behind."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import av
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codecfleet.actors.device.work import Work
+from codecfleet.actors.dla.engine.host import open_host
+from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
+from codecfleet.actors.dla.inference.network import WarmNetworks
+from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
+from codecfleet.cluster.client.pool import Pool
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.errors import (
+    CodecfleetError,
+    InputNotFound,
+    InputUnreadable,
+    OutputExists,
+    SegmentFailed,
+    Unsupported,
+    UsageError,
+    WorkerLost,
+)
+from codecfleet.jobs.infer.job import InferReport, infer
+from codecfleet.jobs.infer.plan import InferSpec
+from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.testing.clips import Clip, make_clip
+from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
+from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
+
+ResultT = TypeVar("ResultT")
+
+FRAMES = 40
+TIMES = tuple(range(0, FRAMES * 40, 40))
+NETWORK = FakeLoadable(
+    fake_tensor("pixels", (3, 3, 8, 8), DataType.HALF, DataFormat.NHWC), fake_tensor("mean/s", (3, 3, 1, 1))
+)
+RULE = PixelRule(mean=(1.0, 2.0, 3.0), scale=(0.5,))
+
+
+class _Watched(LocalPool):
+    """A pool that tells when work has been submitted."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.begun = asyncio.Event()
+
+    async def submit(self, work: Work[ResultT]) -> ResultT:
+        """Tell, and run it."""
+        self.begun.set()
+        return await super().submit(work)
+
+
+class Bench:
+    """A clip, a loadable, and three DLAs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[int] = []
+        self.fake = FakeMachine(dlas=3)
+        modules = FakeModules(self.fake)
+        self.networks = WarmNetworks(
+            lambda timing: open_host(
+                dataclasses.replace(timing, patience=self.fake.patience),
+                environment={},
+                import_module=modules.import_module,
+            )
+        )
+        keyframes = frozenset(range(0, FRAMES, 8))
+        self.source = make_clip(folder / "clip.mkv", Clip(times=TIMES, keyframes=keyframes))
+        self.loadable = folder / "net.dla"
+        self.loadable.write_bytes(NETWORK.to_bytes())
+
+    def spec(self, **changes: Any) -> InferSpec:  # noqa: ANN401 - any field
+        """Return what to do: a segment for each keyframe."""
+        names = {"source": str(self.source), "loadable": str(self.loadable), "output": str(self.folder / "out.npz")}
+        return InferSpec(**{**names, "rule": RULE, "segment_s": Fraction(8, 25), **changes})
+
+    async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:  # noqa: ANN401
+        """Run a job."""
+        async with pool or LocalPool(6) as running:
+            return await infer(self.spec(**changes), running, networks=self._networks, progress=self.told.append)
+
+    def _networks(self) -> WarmNetworks:
+        return self.networks
+
+    def expected(self) -> NDArray[np.float32]:
+        """Return what a sequential run would say of every frame."""
+        scaler = PictureScaler(NETWORK.source)
+        with av.open(str(self.source)) as container:
+            pictures = [scaler.scaled(frame) for frame in container.decode(video=0)]
+        values = RULE.applied(np.stack(pictures), np.dtype(np.float16))
+        return np.asarray(NETWORK.expected(values))
+
+    def left_over(self) -> set[str]:
+        """Return what a job left in the folder."""
+        return {path.name for path in self.folder.iterdir()} - {"clip.mkv", "net.dla"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Everything a job needs."""
+    bench = Bench(tmp_path)
+    yield bench
+    bench.networks.close()
+    bench.fake.release()
+
+
+def _tensors(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+async def test_every_frame_has_its_tensor_at_its_time(bench: Bench) -> None:
+    """The file holds a sequential run's numbers, in order, with the source's own times; all DLAs were at work."""
+    report = await bench.infer()
+    found = _tensors(bench.folder / "out.npz")
+    assert set(found) == {"pts_ticks", "time_base", "mean_s"}
+    assert found["pts_ticks"].tolist() == list(TIMES)
+    assert found["time_base"].tolist() == [1, 1000]
+    assert (found["mean_s"].shape, found["mean_s"].dtype) == ((FRAMES, 3, 1, 1), np.float32)
+    np.testing.assert_array_equal(found["mean_s"], bench.expected())
+    assert set(bench.fake.tasks_of) == {0, 1, 2}
+    assert sum(report.segments_by_device.values()) == report.segments == 5
+    assert (report.frames, report.warnings) == (FRAMES, ())
+    assert bench.left_over() == {"out.npz"}
+
+
+async def test_the_file_does_not_depend_on_who_did_what(bench: Bench) -> None:
+    """Any order, any number of workers, DLAs and tasks at once, and lost workers: the same bytes."""
+    await bench.infer(workers=1, devices=(1,), tasks_at_once=1)
+    assert set(bench.fake.tasks_of) == {1}
+    first = (bench.folder / "out.npz").read_bytes()
+    pool = FaultyPool(
+        LocalPool(4),
+        kills=[("segment 1", 1), ("segment 3", 1), ("segment 3", 2)],
+        finishing_order=["segment 4", "segment 2", "segment 0"],
+    )
+    await bench.infer(pool, overwrite=True)
+    assert (bench.folder / "out.npz").read_bytes() == first
+
+
+async def test_a_part_of_the_source(bench: Bench) -> None:
+    """Frames at or after the start and before the end, counted from the first, wherever keyframes are."""
+    await bench.infer(start_s=Fraction(1, 2), end_s=Fraction(1))
+    found = _tensors(bench.folder / "out.npz")
+    inside = [n for n, ticks in enumerate(TIMES) if 500 <= ticks < 1000]
+    assert found["pts_ticks"].tolist() == [TIMES[n] for n in inside]
+    np.testing.assert_array_equal(found["mean_s"], bench.expected()[inside])
+
+
+def _damage(path: Path, packet: int) -> None:
+    """Overwrite one packet, all but the container's few bytes before it."""
+    with av.open(str(path)) as container:
+        packets = [(each.pos, each.size) for each in container.demux(video=0) if each.size]
+    place, size = packets[packet]
+    assert place is not None
+    with path.open("r+b") as stream:
+        stream.seek(place + 12)
+        stream.write(b"\xff" * (size - 12))
+
+
+async def test_damage_means_the_same_however_it_is_cut(bench: Bench) -> None:
+    """What a sequential decode makes of a damaged source is what segments make of it, and the report tells of it."""
+    _damage(bench.source, 13)
+    whole = await bench.infer(segment_s=Fraction(100))
+    expected = (bench.folder / "out.npz").read_bytes()
+    cut = await bench.infer(overwrite=True)
+    assert (whole.segments, cut.segments > 1) == (1, True)
+    assert (bench.folder / "out.npz").read_bytes() == expected
+    assert any("met damage" in warning for warning in whole.warnings)
+    assert any("met damage" in warning for warning in cut.warnings)
+
+
+async def test_networks_stay_warm(bench: Bench) -> None:
+    """However many segments there are, a DLA loads a network for each of its lanes and no more."""
+    await bench.infer(workers=3)
+    await bench.infer(workers=3, overwrite=True)
+    assert bench.networks.created <= 3
+    assert bench.fake.calls.count("cudlaModuleLoadFromMemory") == bench.networks.created
+
+
+async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> None:
+    """An engine's error ends the job after its retries, with the reason in its line, and no file."""
+    bench.fake.fault("cudlaTask", 3, Status.DLA_DATA_MISMATCH)
+    with pytest.raises(SegmentFailed, match="data does not match"):
+        await bench.infer()
+    assert bench.left_over() == set()
+
+
+async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) -> None:
+    """A taken name, a missing loadable, an empty part, no picture that decodes: each its own error."""
+    locked = make_clip(bench.folder / "locked.mkv", Clip(times=TIMES[:3]))
+    for packet in range(3):
+        _damage(locked, packet)
+    unused = LocalPool(1)
+    await unused.aclose()  # starting it now would be an error of its own
+    (bench.folder / "taken.npz").touch()
+    wrong: list[tuple[type[CodecfleetError], dict[str, Any]]] = [
+        (OutputExists, {"output": str(bench.folder / "taken.npz")}),
+        (InputNotFound, {"loadable": str(bench.folder / "nothing.dla")}),
+        (UsageError, {"start_s": Fraction(100)}),
+        (InputUnreadable, {"source": str(locked)}),
+    ]
+    for error, changes in wrong:
+        with pytest.raises(error):
+            await infer(bench.spec(**changes), unused, networks=lambda: bench.networks)
+
+
+async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
+    """What a pool knows that it never has is refused before work starts; else the worker that finds out says so."""
+
+    class Without(LocalPool):
+        async def prospect(self, demand: Demand) -> Prospect:
+            """Say that there is none."""
+            return Prospect(never=f"no machine has DLA {demand.dlas}")
+
+    with pytest.raises(Unsupported, match="no machine has DLA"):
+        await bench.infer(Without(1), devices=(3,))
+    with pytest.raises(Unsupported, match="there is no DLA 3"):
+        await bench.infer(devices=(3,))
+    assert bench.left_over() == set()
+
+
+async def test_a_network_that_is_not_for_pictures_is_refused(bench: Bench) -> None:
+    """A loadable with an input of 7 channels fails at once, without retries."""
+    odd = FakeLoadable(fake_tensor("x", (1, 7, 4, 4)), fake_tensor("y", (1, 7, 1, 1)))
+    bench.loadable.write_bytes(odd.to_bytes())
+    with pytest.raises(Unsupported, match="7 channels"):
+        await bench.infer()
+
+
+async def test_cancelling_leaves_nothing(bench: Bench) -> None:
+    """A cancelled job stops its segments and removes its files."""
+    pool = _Watched(2)
+    job = asyncio.create_task(bench.infer(pool))
+    await pool.begun.wait()
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert bench.left_over() == set()
+
+
+async def test_a_pool_that_keeps_losing_workers_fails_the_job(bench: Bench) -> None:
+    """A segment that loses its worker four times fails the job, as in a transcode."""
+    pool = FaultyPool(LocalPool(2), kills=[("segment 0", attempt) for attempt in range(1, 5)])
+    with pytest.raises(SegmentFailed, match="segment 0 failed 4 times"):
+        await bench.infer(pool)
+    assert WorkerLost.exit_code == SegmentFailed.exit_code
+
+
+async def test_the_report_tells_people_and_programs_the_same(bench: Bench) -> None:
+    """Lines and JSON say how many frames there are, in which tensors, and who did them."""
+    report = await bench.infer()
+    document = json.loads(json.dumps(report.to_json()))
+    assert document["frames"] == FRAMES
+    assert document["tensors"] == [{"name": "mean_s", "shape": [FRAMES, 3, 1, 1], "dtype": "float32"}]
+    assert sum(document["segments_by_device"].values()) == 5
+    text = "\n".join(report.lines())
+    assert f"{FRAMES} frames in 5 segments" in text
+    assert f"tensor mean_s: {FRAMES} x 3 x 1 x 1 float32" in text

@@ -1,0 +1,90 @@
+"""The command ``infer``: what its options mean, and what it refuses."""
+
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.cli.app import parse, run
+from codecfleet.cli.infer import AskInfer
+from codecfleet.cli.question import Question
+from codecfleet.jobs.infer.plan import InferSpec
+
+BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]
+
+
+def spec_of(*options: str) -> InferSpec:
+    """Return the spec behind a command line."""
+    question = parse([*BASE, *options])
+    assert isinstance(question, Question)
+    assert isinstance(question.ask, AskInfer)
+    return question.ask.spec
+
+
+def test_defaults() -> None:
+    """Without options: samples as they are, all DLAs, the whole film."""
+    spec = spec_of()
+    assert spec == InferSpec(source="film.mkv", loadable="net.dla", output="out.npz")
+
+
+def test_every_option_arrives() -> None:
+    """Each option is in the spec, exactly."""
+    spec = spec_of(
+        *("--mean", "123.7,116.3,103.5", "--scale", "0.017", "--channels", "bgr", "--dla", "2", "--dla", "0"),
+        *("--tasks-at-once", "8", "--task-seconds", "2.5", "--workers", "3", "--segment-seconds", "5"),
+        *("--start", "1:30", "--end", "1:40.5", "--video-track", "1", "--overwrite"),
+    )
+    assert (spec.rule.mean, spec.rule.scale, spec.rule.order) == ((123.7, 116.3, 103.5), (0.017,), "bgr")
+    assert (spec.devices, spec.tasks_at_once, spec.task_limit_s, spec.workers) == ((2, 0), 8, 2.5, 3)
+    assert (spec.segment_s, spec.start_s, spec.end_s) == (Fraction(5), Fraction(90), Fraction(201, 2))
+    assert (spec.video_track, spec.overwrite) == (1, True)
+
+
+def test_the_cluster_is_the_one_asked_for() -> None:
+    """An address goes with the question; without one the environment's counts, or this machine."""
+    asked = parse([*BASE, "--address", "head:6379"])
+    assert isinstance(asked, Question)
+    assert isinstance(asked.ask, AskInfer)
+    assert asked.ask.address == "head:6379"
+    plain = parse(BASE)
+    assert isinstance(plain, Question)
+    assert isinstance(plain.ask, AskInfer)
+    assert plain.ask.address is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--mean", "1,2"],
+        ["--mean", "nan"],
+        ["--scale", "1e3"],
+        ["--scale", ""],
+        ["--channels", "yuv"],
+        ["--dla", "-1"],
+        ["--dla", "0", "--dla", "0"],
+        ["--tasks-at-once", "65"],
+        ["--task-seconds", "1001"],
+        ["--task-seconds", "0"],
+        ["--output", "out.npy"],
+        ["--start", "5", "--end", "5"],
+        ["--workers", "0"],
+    ],
+)
+def test_nonsense_is_a_usage_error(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on stderr, exit code 2."""
+    assert run([*BASE, *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_is_required_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a loadable there is nothing to run."""
+    assert run(["infer", "film.mkv", "--output", "out.npz"]) == 2
+    assert "--loadable" in capsys.readouterr().err
+
+
+def test_off_tegra_it_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine without a DLA: exit code 4, before the input is even looked at."""
+    assert run(["infer", "/nowhere.mkv", "--loadable", "net.dla", "--output", "out.npz"]) == 4
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert "DLA" in told.err

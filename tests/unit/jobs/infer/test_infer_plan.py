@@ -1,0 +1,94 @@
+"""Segments of an inference job, and what each decodes."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.dla.inference.network import warm_networks
+from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
+from codecfleet.jobs.board.board import Run
+from codecfleet.jobs.infer.plan import InferPlan, InferSpec, plan_inference
+from codecfleet.testing.clips import Clip, make_clip
+
+TIMES = tuple(range(0, 80 * 40, 40))
+KEYFRAMES = frozenset(range(0, 80, 8))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eighty pictures of 40 ms, a keyframe every eight."""
+    return make_clip(tmp_path_factory.mktemp("clip") / "clip.mkv", Clip(times=TIMES, keyframes=KEYFRAMES))
+
+
+def plan_of(clip: Path, **changes: object) -> InferPlan:
+    """Return a plan with a segment for each keyframe."""
+    names = {"source": str(clip), "loadable": "net.dla", "output": "out.npz", "segment_s": Fraction(8, 25)}
+    return plan_inference(InferSpec(**{**names, **changes}), Parcel.of(b"net"))  # type: ignore[arg-type]
+
+
+def run_of(segment: int, *, until: int | None = None, entry_moves: int = 0) -> Run:
+    """Return a first run of a segment."""
+    return Run(segment, segment if until is None else until, entry_moves, 1)
+
+
+def entry_of(plan: InferPlan, run: Run) -> int:
+    """Return the packet that a run begins to decode at."""
+    entry = plan.decode(run).entry
+    return 0 if entry is None else entry.packet
+
+
+def test_segments_cover_the_track_once(clip: Path) -> None:
+    """Each begins where the one before ends, the outer ones are open, and every frame is counted."""
+    plan = plan_of(clip)
+    assert [(s.start_ticks, s.end_ticks) for s in plan.segments] == [
+        (320 * n or None, 320 * (n + 1) if n < 9 else None) for n in range(10)
+    ]
+    assert plan.frames == 80
+
+
+def test_an_entry_moves_back_twice_as_far_each_time(clip: Path) -> None:
+    """A segment starts at its own keyframe; each move goes back further, and in the end to the track's start."""
+    plan = plan_of(clip)
+    assert [entry_of(plan, run_of(6, entry_moves=moves)) for moves in range(5)] == [48, 40, 24, 0, 0]
+    assert plan.decode(run_of(0)).entry is None
+
+
+def test_a_run_reaches_to_the_end_of_its_last_segment(clip: Path) -> None:
+    """A segment that took in its neighbour decodes to the neighbour's end, and some pictures more for the seam."""
+    plan = plan_of(clip)
+    work = plan.work("job", run_of(2, until=3), warm_networks)
+    assert (work.start_ticks, work.end_ticks) == (640, 1280)
+    assert work.decode.last_packet is not None
+    assert 32 <= work.decode.last_packet < 40
+    assert (work.network.loadable.content, work.dlas, work.label) == (b"net", None, "segment 2")
+    assert plan.decode(run_of(9)).last_packet is None
+
+
+def test_a_part_starts_one_keyframe_early(clip: Path) -> None:
+    """No neighbour proves the first seam of a part, so its nearest access point is not relied upon."""
+    plan = plan_of(clip, start_s=Fraction(1), end_s=Fraction(2))
+    assert plan.segments[0].start_ticks == 1000
+    assert entry_of(plan, run_of(0)) == 16
+    assert plan.segments[-1].end_ticks == 2000
+    assert plan.frames == 25
+
+
+def test_what_is_not_there_is_refused(clip: Path, tmp_path: Path) -> None:
+    """An empty part, a missing track and a missing file are errors of their own."""
+    for error, changes in (
+        (UsageError, {"start_s": Fraction(10)}),
+        (UsageError, {"end_s": Fraction(-1)}),
+        (NoVideoTrack, {"video_track": 1}),
+        (InputNotFound, {"source": str(tmp_path / "nothing.mkv")}),
+    ):
+        with pytest.raises(error):
+            plan_of(clip, **changes)
+
+
+def test_local_paths_become_absolute_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker in another folder reads the same files."""
+    monkeypatch.chdir(tmp_path)
+    spec = InferSpec(source="s3://bucket/film.mkv", loadable="net.dla", output="out.npz").resolved()
+    assert (spec.source, spec.loadable) == ("s3://bucket/film.mkv", str(tmp_path / "net.dla"))

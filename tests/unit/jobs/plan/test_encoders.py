@@ -1,0 +1,284 @@
+"""Who encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
+
+import asyncio
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from codecfleet import Fleet, Planned, Report, TranscodeSpec, Warned
+from codecfleet.actors.device.work import Work
+from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.segment.describe_encoder import DescribeEncoder
+from codecfleet.actors.segment.encoding import EncodeSegment
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
+from codecfleet.jobs.plan.placing import demand_of, settled_demand
+from codecfleet.jobs.plan.plan import plan_transcode
+from codecfleet.jobs.run import job_run
+from codecfleet.testing import LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.nvidia.fake_device import FakeDevice
+
+ADA = EncoderKind("nvenc", "ada", "580")
+GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=2"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip that is cut into several segments."""
+    clip = Clip(times=constant_times(30), options=(("x264-params", GOP),), width=96, height=64)
+    return make_clip(tmp_path_factory.mktemp("encoders") / "clip.mkv", clip)
+
+
+class Asked(LocalPool):
+    """A pool with a GPU that remembers what it was asked before any work, and what jobs expected and forgot."""
+
+    def __init__(self, device: FakeDevice, kind: EncoderKind | None = ADA) -> None:
+        super().__init__(2, device=device.gpu, kind=kind)
+        self.asked: list[Demand] = []
+        self.has_begun = False
+        self.expected: dict[str, Demand] = {}
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Note it."""
+        self.asked += [] if self.has_begun else [demand]
+        return await super().prospect(demand)
+
+    def expect(self, demand: Demand) -> None:
+        """Note it."""
+        self.expected[demand.job] = demand
+        self.has_begun = True
+
+    def forget(self, job: str) -> None:
+        """Note it."""
+        self.expected.pop(job, None)
+
+
+def spec_of(source: Path, output: Path, **changes: object) -> TranscodeSpec:
+    """Return a request that is cut into half seconds."""
+    wanted = {"source": str(source), "output": str(output), "segment_s": Fraction(1, 2), "preset": 1, **changes}
+    return TranscodeSpec.model_validate(wanted)
+
+
+async def run(pool: LocalPool, spec: TranscodeSpec) -> Report:
+    """Run one job."""
+    async with Fleet(pool=pool) as fleet:
+        return await (await fleet.transcode(spec))
+
+
+def frames_in(path: Path) -> int:
+    """Return how many pictures a file holds."""
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+@pytest.mark.parametrize("encoder", ["auto", "nvenc"])
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+async def test_a_job_is_bound_to_the_kind_that_the_fleet_names(
+    source: Path, tmp_path: Path, encoder: str, codec: str
+) -> None:
+    """Where an NVENC would finish first, or is asked for, it writes every segment, and the report names it."""
+    pool = Asked(FakeDevice())
+    report = await run(pool, spec_of(source, tmp_path / "out.mkv", encoder=encoder, codec=codec))
+    assert report.encoder_kind.startswith(f"{codec}_nvenc PyNvVideoCodec-2.2.4 ada r580 ")
+    assert {segment.decoded_by for segment in report.segments} == {"nvdec"}
+    assert frames_in(tmp_path / "out.mkv") == report.frames == 30
+    assert [demand.encoder.value for demand in pool.asked] == [encoder]
+    assert pool.expected == {}
+
+
+async def test_the_same_bytes_whoever_works(source: Path, tmp_path: Path) -> None:
+    """One kind gives one file, whether or not NVDEC decodes for it."""
+    hashes = set()
+    for number, supported in enumerate((None, frozenset[str]())):
+        device = FakeDevice()
+        if supported is not None:
+            device.decoder.supported = supported
+        output = tmp_path / f"{number}.mkv"
+        await run(Asked(device), spec_of(source, output, encoder="nvenc"))
+        hashes.add(output.read_bytes())
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("changes", [{"encoder": "software"}, {"device": "cpu"}, {"codec": "vp9"}])
+async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+    """A job that cannot or shall not be encoded by a GPU asks nobody."""
+    pool = Asked(FakeDevice())
+    report = await run(pool, spec_of(source, tmp_path / "out.mkv", **changes))
+    assert "nvenc" not in report.encoder_kind
+    assert pool.asked == []
+
+
+async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Path) -> None:
+    """Who insists hears that there is none; nothing is left behind."""
+    with pytest.raises(Unsupported, match="no NVENC can be had: no device of this fleet has one"):
+        await run(Asked(FakeDevice(), kind=None), spec_of(source, tmp_path / "out.mkv", encoder="nvenc"))
+    assert not (tmp_path / "out.mkv").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"codec": "vp9"}, "NVENC has no vp9 encoder"),
+        ({"pix_fmt": "yuv420p12le", "codec": "hevc"}, "NVENC does not encode hevc in yuv420p12le"),
+        ({"scale": (63, 33), "pix_fmt": "yuv420p", "codec": "av1"}, "NVENC takes no "),
+    ],
+)
+async def test_what_no_nvenc_encodes_is_refused(
+    source: Path, tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    """Who insists hears why no GPU in the world would do, before anybody is asked."""
+    pool = Asked(FakeDevice())
+    with pytest.raises(Unsupported, match=f"NVENC cannot encode this: {reason}"):
+        await run(pool, spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **changes))
+    assert pool.asked == []
+
+
+class Deaf(Asked):
+    """A pool whose supervisor does not answer."""
+
+    async def prospect(self, demand: Demand) -> Prospect:
+        """Know nothing."""
+        return replace(await super().prospect(demand), unknown="it is gone", encoder_kind=None)
+
+
+async def test_nobody_to_ask_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
+    """A job that may do without an NVENC does, with a warning; who insists hears that nobody answered."""
+    report = await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "out.mkv"))
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message == "software encodes: nobody says which encoder to use: it is gone"
+    with pytest.raises(FleetUnavailable, match="nobody says which encoder to use: it is gone"):
+        await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job says why it waits; with auto software begins, and a job that insists ends with the reason."""
+    monkeypatch.setattr(job_run, "WAITING_S", 0.01)
+    reason = "no GPU came for it within 30 s: Ray has given it to others"
+
+    class Promised(Asked):
+        def waits_for(self, job: str) -> str:
+            return f"{job}: Ray has given it to others"
+
+        async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - any work's result
+            if isinstance(work, DescribeEncoder):
+                await asyncio.sleep(0.1)
+                raise FleetUnavailable(reason)
+            return await super().submit(work)
+
+    async with Fleet(pool=Promised(FakeDevice())) as fleet:
+        job = await fleet.transcode(spec_of(source, tmp_path / "out.mkv"))
+        waits = [event async for event in job.events() if isinstance(event, Warned) and event.code == "waiting"]
+        report = await job
+    assert [event.message for event in waits] == [f"no worker yet: {waits[0].job}: Ray has given it to others"]
+    assert report.encoder_kind.startswith("libx264")
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message == f"software encodes: {reason}"
+    with pytest.raises(FleetUnavailable, match="no GPU came for it"):
+        await run(Promised(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
+    """What the tables promised and the driver denies costs a warning, and no job."""
+    device = FakeDevice()
+    device.encoder.capabilities = {}
+    report = await run(Asked(device), spec_of(source, tmp_path / "out.mkv"))
+    assert report.encoder_kind.startswith("libx264")
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message == "software encodes: this GPU has no h264 encoder"
+    with pytest.raises(Unsupported, match="no NVENC can be had: this GPU has no h264 encoder"):
+        await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
+    """Where the device's own filters cannot be compiled, NVENC still encodes, and the kind says who scaled."""
+    device = FakeDevice()
+    device.gpu = Gpu(lambda: replace(device.opened(), converts=False))
+    report = await run(Asked(device), spec_of(source, tmp_path / "scaled.mkv", encoder="nvenc", scale=(160, 96)))
+    assert report.encoder_kind.startswith("h264_nvenc")
+    assert report.encoder_kind.endswith("software-filters")
+    plain = await run(Asked(device), spec_of(source, tmp_path / "plain.mkv", encoder="nvenc"))
+    assert "filters" not in plain.encoder_kind
+    assert {segment.decoded_by for segment in plain.segments} == {"nvdec"}
+
+
+async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_path: Path) -> None:
+    """Never two kinds in one track: software writes all of it, as if nobody had tried anything else."""
+    device = FakeDevice()
+    device.encoder.faults = {"nvEncEncodePicture": 8}
+    report = await run(Asked(device), spec_of(source, tmp_path / "auto.mkv"))
+    await run(LocalPool(2), spec_of(source, tmp_path / "software.mkv", encoder="software"))
+    assert (tmp_path / "auto.mkv").read_bytes() == (tmp_path / "software.mkv").read_bytes()
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message.startswith("software encodes the track from its start: segment ")
+    async with Fleet(pool=Asked(device)) as fleet:
+        job = await fleet.transcode(spec_of(source, tmp_path / "told.mkv"))
+        told = [event async for event in job.events()]
+    assert [event.encoder for event in told if isinstance(event, Planned)] == ["h264_nvenc", "libx264"]
+    # Which segment failed first is another matter in every run.
+    assert [event.code for event in told if isinstance(event, Warned)] == ["encoder"]
+    with pytest.raises(SegmentFailed):
+        await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+    assert not (tmp_path / "insists.mkv").exists()
+
+
+class Strange(Asked):
+    """A pool whose NVENC writes one segment with parameter sets of its own."""
+
+    async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+        """Change them."""
+        result = await super().submit(work)
+        if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:
+            return replace(result, extradata=result.extradata + b"!")
+        return result
+
+
+async def test_software_begins_anew_what_does_not_fit_together(source: Path, tmp_path: Path) -> None:
+    """Two GPUs that should write alike and do not cost the work so far, and no job."""
+    report = await run(Strange(FakeDevice()), spec_of(source, tmp_path / "auto.mkv"))
+    assert report.encoder_kind.startswith("libx264")
+    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
+    assert warning.message.endswith("segment 1 was encoded with parameter sets of its own")
+    with pytest.raises(ProofFailed, match="parameter sets of its own"):
+        await run(Strange(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+
+
+def test_a_settled_demand_binds_the_workers(source: Path) -> None:
+    """Before its encoder is settled a job leaves it open; after that only workers of the kind may help."""
+    plan = plan_transcode(spec_of(source, Path("out.mkv")))
+    assert demand_of(plan).encoder is EncoderChoice.AUTO
+    assert settled_demand(plan, "j").encoder is EncoderChoice.SOFTWARE
+    options = plan_transcode(spec_of(source, Path("out.mkv"), encoder_options=(("tune", "grain"),)))
+    assert demand_of(options).encoder is EncoderChoice.SOFTWARE
+
+
+async def test_nvencs_own_settings_reach_it(source: Path, tmp_path: Path) -> None:
+    """With NVENC asked for, encoder options are NVENC's, by name, and a wrong one is refused by name."""
+    device = FakeDevice()
+    await run(
+        Asked(device),
+        spec_of(source, tmp_path / "out.mkv", encoder="nvenc", encoder_options=(("bf", "2"), ("aq", "8"))),
+    )
+    assert {(made["bf"], made["aq"]) for made in device.encoder.made} == {(2, 8)}
+    with pytest.raises(Unsupported, match="NVENC setting qmin"):
+        await run(
+            Asked(device),
+            spec_of(source, tmp_path / "wrong.mkv", encoder="nvenc", encoder_options=(("qmin", "3"),)),
+        )
+
+
+async def test_a_leaky_bucket_is_kept_over_the_join(source: Path, tmp_path: Path) -> None:
+    """With a maximal rate, a segment that would run the bucket dry is encoded again with what is really in it."""
+    device = FakeDevice()
+    rates: dict[str, Any] = {"bitrate_bps": 20_000, "maxrate_bps": 20_000, "bufsize_bits": 20_000}
+    report = await run(Asked(device), spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **rates))
+    assert frames_in(tmp_path / "out.mkv") == report.frames
+    fullness = [made["vbvinit"] for made in device.encoder.made]
+    assert all(0 < bits <= 20_000 for bits in fullness)

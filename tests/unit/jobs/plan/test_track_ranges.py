@@ -1,0 +1,119 @@
+"""What is decoded for each segment: enough for its pictures and its seams, and no packet more where that is known."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.decode.decoding import (
+    SOFTWARE,
+    DecodeRange,
+    DecodeTally,
+    PictureHash,
+    decode_range,
+    picture_hash,
+)
+from codecfleet.actors.media.timeline import REORDER_FRAMES
+from codecfleet.actors.segment.walk import SEAM_FRAMES
+from codecfleet.jobs.board.board import seams_agree
+from codecfleet.jobs.plan.track_ranges import PACKET_MARGIN, TrackRanges
+from codecfleet.jobs.source.index import TrackIndex
+from codecfleet.jobs.source.source import read_source
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from ..source.test_index_and_cuts import TICK, index_of
+
+FRAMES, GOP = 60, 12
+X264 = f"keyint={GOP}:min-keyint=4:scenecut=0:b-adapt=0"
+X265 = f"{X264}:log-level=none:pools=1:frame-threads=1"
+TIMES = constant_times(FRAMES)
+KEYS = frozenset(range(0, FRAMES, GOP))
+CLIPS = {
+    "pyramid.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=7:b-pyramid=normal"),)),
+    "open.mkv": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:open-gop=1"),)),
+    "no-b.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=0"),)),
+    "fields.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:interlaced=1"),)),
+    "hevc.mp4": Clip(times=TIMES, encoder="libx265", options=(("x265-params", f"{X265}:bframes=4:open-gop=1"),)),
+    "vp8.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx", options=(("lag-in-frames", "8"),)),
+    "vp9.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx-vp9", options=(("lag-in-frames", "8"),)),
+    "mpeg2.ts": Clip(
+        times=tuple(range(FRAMES)),
+        time_base=Fraction(1, 25),
+        keyframes=KEYS,
+        encoder="mpeg2video",
+        options=(("bf", "2"),),
+    ),
+}
+
+
+@st.composite
+def tracks(draw: st.DrawFn) -> TrackIndex:
+    """Draw an index of closed groups of pictures, in any order of decoding within each."""
+    order: list[int] = []
+    keys = set()
+    for size in draw(st.lists(st.integers(2, 12), min_size=2, max_size=8)):
+        keys.add(len(order))
+        first = len(order)
+        order += [first, *draw(st.permutations(range(first + 1, first + size)))]
+    index = index_of([place * 40 for place in order], keys, dts=[place * 40 for place in range(len(order))])
+    return replace(index, has_whole_pictures=draw(st.booleans()))
+
+
+@given(tracks(), st.fractions(Fraction(1, 10), 2))
+def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -> None:
+    """All pictures of a segment and of its seam are decoded; where packets are pictures, the last is one of them."""
+    ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=segment_s)
+    for segment in ranges.segments[:-1]:
+        last = ranges.decode(segment, 0).last_packet
+        assert last is not None
+        assert segment.end_ticks is not None
+        wanted = [int(t) for t in index.times if t < segment.end_ticks]
+        wanted += [int(t) for t in index.times if t >= segment.end_ticks][:SEAM_FRAMES]
+        assert set(wanted) <= {int(t) for t in index.pts[: last + 1]}
+        margin = 0 if index.has_whole_pictures else PACKET_MARGIN
+        assert last == index.packets - 1 or int(index.pts[last - margin]) in wanted
+
+
+def test_trouble_near_the_end_takes_a_wide_margin() -> None:
+    """Where a time repeats, it is unknown which packet is whose, whatever a packet holds."""
+    pts = [n * 40 for n in range(200)]
+    pts[104] = pts[103]
+    index = replace(index_of(pts, {0}, dts=[n * 40 for n in range(200)]), has_whole_pictures=True)
+    ranges = TrackRanges.cut(index, start_s=None, end_s=100 * 40 * TICK, segment_s=None)
+    assert ranges.decode(ranges.segments[-1], 0).last_packet == 101 + REORDER_FRAMES
+
+
+def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -> None:
+    """Pictures are counted there, and nobody knows beforehand which packet gives which."""
+    index = read_source(str(make_clip(tmp_path / "raw.h264", CLIPS["open.mkv"]))).index
+    assert index.untimed
+    ranges = TrackRanges.cut(index, start_s=None, end_s=Fraction(1), segment_s=None)
+    assert ranges.decode(ranges.segments[0], 0).last_packet == index.packets - 1
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_ranges_give_what_a_whole_decode_gives(tmp_path: Path, name: str) -> None:
+    """Each segment decodes to its own pictures and those of its seam, exactly, and every seam agrees at once."""
+    index = read_source(str(make_clip(tmp_path / name, CLIPS[name]))).index
+    ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1, 5))
+    (everything,) = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=index.duration_s).segments
+    whole = decoded(ranges.decode(everything, 0))
+    assert len(whole) == FRAMES
+    assert len(ranges.segments) > 3
+    after: list[PictureHash] = []
+    for segment in ranges.segments:
+        found = [each for each in decoded(ranges.decode(segment, 0)) if each.ticks >= (segment.start_ticks or 0)]
+        first = next(place for place, each in enumerate(whole) if each.ticks >= found[0].ticks)
+        assert found[: segment.frames] == whole[first : first + segment.frames]
+        assert segment.start_ticks is None or seams_agree(after, found[:SEAM_FRAMES])
+        after = found[segment.frames :][:SEAM_FRAMES]
+        assert len(after) == (0 if segment.end_ticks is None else SEAM_FRAMES)
+        assert all(each.ticks >= (segment.end_ticks or 0) for each in after)
+
+
+def decoded(range_: DecodeRange) -> list[PictureHash]:
+    """Return every picture that a range gives."""
+    return [picture_hash(ticks, frame) for ticks, frame in decode_range(range_, DecodeTally(), SOFTWARE)]

@@ -1,0 +1,183 @@
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.bitstream.access_points import RandomAccess
+from codecfleet.actors.media.timeline import REORDER_FRAMES, TimeShift
+from codecfleet.jobs.plan.cuts import CutReason, choose_cuts, target_length_s
+from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, find_resets
+
+TICK = Fraction(1, 1000)
+
+
+def index_of(
+    pts: list[int], keys: set[int], *, dts: list[int] | None = None, discard: set[int] = frozenset(), fps: int = 25
+) -> TrackIndex:
+    """Return an index of packets in demux order, with these presentation times in milliseconds."""
+    flags = np.array([KEY * (n in keys) | DISCARD * (n in discard) for n in range(len(pts))], dtype=np.uint8)
+    times = np.array(pts, dtype=np.int64)
+    decoding = np.array(sorted(pts) if dts is None else dts, dtype=np.int64)
+    shifts = find_resets(decoding, flags, TICK, Fraction(fps))
+    for shift in shifts:
+        times[shift.first_packet :] += shift.ticks
+    return TrackIndex(
+        source="clip",
+        stream_index=0,
+        codec="h264",
+        time_base=TICK,
+        frame_rate=Fraction(fps),
+        pts=times,
+        dts=decoding,
+        pos_bytes=np.arange(len(pts), dtype=np.int64) * 100,
+        sizes_bytes=np.full(len(pts), 100, dtype=np.int64),
+        flags=flags,
+        kinds=dict.fromkeys(keys, RandomAccess.IDR),
+        shifts=shifts,
+    )
+
+
+def constant(seconds: int, keys_s: list[float], fps: int = 25) -> TrackIndex:
+    """Return an index at a constant rate, without reordering, with keyframes at these seconds."""
+    step = 1000 // fps
+    return index_of([n * step for n in range(seconds * fps)], {round(s * fps) for s in keys_s}, fps=fps)
+
+
+def cuts_s(index: TrackIndex, asked: int | None = None) -> list[float]:
+    """Return the cuts in seconds."""
+    return [float(cut.ticks * TICK) for cut in choose_cuts(index, None if asked is None else Fraction(asked))]
+
+
+def test_long_sources_get_segments_of_about_ten_seconds() -> None:
+    """With a keyframe every second, cuts fall every 10 s."""
+    assert cuts_s(constant(60, list(range(60)))) == [10, 20, 30, 40, 50]
+
+
+def test_short_sources_are_shared_but_not_below_four_seconds() -> None:
+    """10 s are cut into segments of 4 s at least."""
+    assert target_length_s(Fraction(10), None) == 4
+    assert target_length_s(Fraction(24), None) == 6
+    assert cuts_s(constant(10, list(range(10)))) == [4]
+
+
+def test_scene_changes_are_preferred_to_the_grid() -> None:
+    """A keyframe off the regular grid near the aim wins over one on the grid at the aim."""
+    keys: list[float] = [0, 2, 4, 6, 8, 10, 11.4, 13.4, 15.4, 17.4, 19.4, 21.4]
+    (first, *_) = choose_cuts(constant(40, keys))
+    assert float(first.ticks * TICK) == 11.4
+    assert first.reason is CutReason.SCENE
+
+
+def test_a_single_group_of_pictures_is_one_segment() -> None:
+    """Without another access point there is no cut, however long the source."""
+    assert cuts_s(constant(60, [0])) == []
+
+
+def test_an_asked_length_is_the_aim() -> None:
+    """--segment-seconds 2 cuts every two seconds where there are keyframes."""
+    assert cuts_s(constant(10, list(range(10))), asked=2) == [2, 4, 6, 8]
+
+
+def test_no_cut_near_a_repeated_time() -> None:
+    """A cut never falls within a decoder's reordering of a repeated timestamp."""
+    fps, step = 25, 40
+    pts = [n * step for n in range(40 * fps)]
+    pts[10 * fps + 3] = pts[10 * fps + 2]
+    index = index_of(pts, {n * fps for n in range(40)}, dts=[n * step for n in range(40 * fps)])
+    cuts = choose_cuts(index)
+    assert cuts
+    assert all(abs(cut.entry.packet - (10 * fps + 3)) > REORDER_FRAMES for cut in cuts)
+
+
+def test_flagged_packets_that_are_no_access_points_are_not_cut_at() -> None:
+    """A keyframe flag alone is no licence: the bitstream says what the packet is."""
+    index = constant(60, list(range(60)))
+    index.kinds.update(dict.fromkeys(index.kinds, RandomAccess.NONE))
+    assert choose_cuts(index) == ()
+
+
+def test_a_clock_reset_is_undone() -> None:
+    """Rule R1: after the clock jumps back by more than a second, time goes on where it was."""
+    pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
+    index = index_of(pts, {0, 100}, dts=pts)
+    assert index.shifts == (TimeShift(100, 4000),)
+    assert list(index.times) == [n * 40 for n in range(200)]
+
+
+def test_an_access_point_keeps_the_containers_own_times() -> None:
+    """Seeking uses the container's clock, not the mended one."""
+    pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
+    assert index_of(pts, {0, 100}, dts=pts).access_point(100).pts == 0
+
+
+def test_packets_that_look_alike_are_known_as_such() -> None:
+    """A sample that an edit list reads twice at the same time is no packet that seeking could find beyond doubt."""
+    index = index_of([0, 80, 160, 80, 160], {0, 1, 3}, dts=[-40, 0, 40, 0, 80])
+    index.pos_bytes[:] = [0, 100, 200, 100, 300]
+    assert [point.is_unique for point in index.access_points] == [True, False, False]
+
+
+def test_packets_without_a_place_or_time_are_told_apart_by_what_they_have() -> None:
+    """No time known is no time shared, and neither is no place."""
+    index = index_of([MISSING, MISSING, 80], {0, 1, 2}, dts=[0, 40, 80])
+    index.pos_bytes[:] = -1
+    assert all(point.is_unique for point in index.access_points)
+
+
+def test_discarded_packets_are_not_shown() -> None:
+    """What an edit list discards has no presentation time in the index."""
+    index = index_of([0, 40, 80, 120], {0}, discard={0, 1})
+    assert list(index.times) == [80, 120]
+
+
+def test_a_track_without_times_is_counted_and_not_cut() -> None:
+    """With no PTS at all, frames are counted, and there is nowhere to cut."""
+    index = index_of([MISSING] * 50, {0, 25}, dts=[MISSING] * 50)
+    assert index.untimed
+    assert list(index.times[:3]) == [0, 40, 80]
+    assert choose_cuts(index, Fraction(1)) == ()
+
+
+@given(
+    st.lists(st.integers(5, 400), min_size=1, max_size=30),
+    st.integers(1, 30),
+    st.sampled_from([24, 25, 30, 50]),
+)
+def test_cuts_partition_the_track(gops_frames: list[int], asked_s: int, fps: int) -> None:
+    """Whatever the GOPs, the segments between cuts hold every frame exactly once, and none is tiny."""
+    keys, frames = set(), 0
+    for gop in gops_frames:
+        keys.add(frames)
+        frames += gop
+    step = 1000 // fps
+    index = index_of([n * step for n in range(frames)], keys, fps=fps)
+    cuts = choose_cuts(index, Fraction(asked_s))
+    edges = [None, *(cut.ticks for cut in cuts), None]
+    counts = [index.frames_between(a, b) for a, b in pairwise(edges)]
+    assert sum(counts) == frames
+    times = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks]
+    if cuts:
+        assert all((b - a) * TICK >= Fraction(asked_s, 2) for a, b in pairwise(times))
+    assert all(cut.entry.packet in keys for cut in cuts)
+    assert choose_cuts(index, Fraction(asked_s)) == cuts
+
+
+@given(st.integers(2, 200), st.integers(1, 199), st.integers(0, 4))
+def test_the_last_packet_reaches_past_the_end(frames: int, cut: int, beyond: int) -> None:
+    """Decoding through the last packet covers every picture before the end, and the asked-for ones after it."""
+    cut = min(cut, frames - 1)
+    order = _b_pyramid(frames)
+    index = index_of([n * 40 for n in order], {0})
+    last = index.last_packet_before(cut * 40, beyond)
+    decoded = {order[n] for n in range(last + 1)}
+    assert set(range(min(frames, cut + beyond))) <= decoded
+
+
+def _b_pyramid(frames: int) -> list[int]:
+    """Return presentation places in decoding order: each P picture before the three B pictures it follows."""
+    order = [0]
+    for anchor in range(4, frames, 4):
+        order += [anchor, anchor - 2, anchor - 3, anchor - 1]
+    return order + [n for n in range(frames) if n not in set(order)]

@@ -1,0 +1,167 @@
+"""The parts of the proof that need no file: times, verdicts, declared losses, likeness of subtitles, formats."""
+
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.jobs.report.report import Warning_
+from codecfleet.jobs.verify.audio import find_run
+from codecfleet.jobs.verify.pictures import comparable_format
+from codecfleet.jobs.verify.subtitles import plain_text
+from codecfleet.jobs.verify.verdict import Check, Verdict, check, with_declared
+from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream, check_times
+
+MILLISECOND = Fraction(1, 1000)
+
+
+def scan(*packets: OutputPacket, muxer: str = "matroska,webm", time_base: Fraction = MILLISECOND) -> OutputScan:
+    """Return the scan of an output with these packets."""
+    return OutputScan(muxer=muxer, time_base=time_base, packets=packets)
+
+
+def failed(checks: list[Check]) -> list[str]:
+    """Return the names of the checks that failed."""
+    return [one.name for one in checks if one.failed]
+
+
+def test_times_in_coarser_ticks_may_be_rounded() -> None:
+    """Milliseconds hold the times of 30000/1001 frames per second within a tick."""
+    expected = [1001 * n for n in range(100)]
+    found = [round(Fraction(1001 * n, 30)) for n in range(100)]
+    assert failed(check_times(expected, Fraction(1, 30000), found, scan())) == []
+
+
+def test_times_that_fit_must_be_exact() -> None:
+    """Where every tick of the source is a whole number of the output's, nothing may be rounded."""
+    expected, tick = [0, 40, 80], Fraction(1, 16000)
+    assert failed(check_times(expected, MILLISECOND, [640, 1280, 1920], scan(muxer="mov,mp4", time_base=tick))) == []
+    assert failed(check_times(expected, MILLISECOND, [640, 1281, 1920], scan(muxer="mov,mp4", time_base=tick))) == [
+        "times.equal"
+    ]
+
+
+def test_equal_or_missing_times_are_found() -> None:
+    """A doubled time and a frame without one both fail."""
+    assert "times.increasing" in failed(check_times([0, 40, 80], MILLISECOND, [0, 40, 40], scan()))
+    assert "times.increasing" in failed(check_times([0, 40, 80], MILLISECOND, [0, None, 80], scan()))
+
+
+def test_a_raw_bitstream_is_not_asked_for_times() -> None:
+    """What a container cannot hold is not applicable, and no failure."""
+    checks = check_times([0, 40], MILLISECOND, [None, None], scan(muxer="h264"))
+    assert [one.passed for one in checks] == [None, None]
+
+
+def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() -> None:
+    """Each broken promise of the packets fails the check of its name."""
+    good = OutputPacket(0, 0, key=True, discarded=False)
+    assert failed(check_stream(scan(good, OutputPacket(40, 40, key=False, discarded=False)), 2)) == []
+    assert failed(check_stream(scan(OutputPacket(0, 0, key=False, discarded=False)), 1)) == ["stream.first-key"]
+    assert failed(check_stream(scan(good, OutputPacket(40, 40, key=False, discarded=True)), 1)) == ["stream.hidden"]
+    assert failed(check_stream(scan(good, OutputPacket(40, 0, key=False, discarded=False)), 2)) == ["stream.clock"]
+    assert failed(check_stream(scan(good, OutputPacket(40, 41, key=False, discarded=False)), 2)) == ["stream.clock"]
+    assert failed(check_stream(scan(good), 2)) == ["stream.packets"]
+
+
+def test_access_points_are_named_by_the_frame_they_show() -> None:
+    """The frame number of a keyframe counts the frames shown before it, not the packets."""
+    track = [(0, True), (80, False), (40, False), (120, True), (200, False), (160, False)]
+    packets = [OutputPacket(pts, n * 40 - 40, key=key, discarded=False) for n, (pts, key) in enumerate(track)]
+    assert scan(*packets).access_points() == {0: 0, 3: 3}
+
+
+def test_a_declared_loss_is_no_failure() -> None:
+    """A warning of the transcode that names a check excuses it, and no other check."""
+    checks = [check("metadata.chapters", 3, 0), check("metadata.tags", 1, 0), check("frames.count", 3, 2)]
+    lost = Warning_(code="chapters-dropped", message="ts holds no chapters", checks=("metadata.chapters",))
+    marked = with_declared(checks, [lost])
+    assert [one.failed for one in marked] == [False, True, True]
+    assert marked[0].declared == "chapters-dropped: ts holds no chapters"
+
+
+def test_first_words_stand_for_the_checks_that_begin_with_them() -> None:
+    """All checks of a track can be named together; another track, whose name begins alike, is not meant."""
+    lost = Warning_(code="audio-damaged", message="", checks=("audio.1",))
+    assert [lost.explains(name) for name in ("audio.1.payload", "audio.1", "audio.10.payload", "audio")] == [
+        *(True, True),
+        *(False, False),
+    ]
+
+
+def test_pictures_and_frames_cannot_be_declared_away_by_an_unrelated_warning() -> None:
+    """The numbers of frames and their order stay promises whatever the report warns of."""
+    checks = [check("frames.count", 3, 2), check("pictures.order", "own", "other")]
+    lost = [
+        Warning_(code="data-track-dropped", message="", checks=("tracks.data",)),
+        Warning_(code="pixel-format", message="", checks=("metadata.pixel-format",)),
+        Warning_(code="frames", message="", checks=()),
+    ]
+    assert all(one.failed for one in with_declared(checks, lost))
+
+
+def verdict(*checks: Check) -> Verdict:
+    """Return a verdict of these checks."""
+    return Verdict(
+        source="a.mkv",
+        output="a.mp4",
+        source_frames=3,
+        output_frames=3,
+        mended={},
+        damaged_packets=0,
+        pictures=None,
+        checks=checks,
+        wall_s=0.1,
+    )
+
+
+def test_one_failure_makes_the_output_inexact() -> None:
+    """The verdict is exact only if no check speaks against it, and names those that do."""
+    assert verdict(check("frames.count", 3, 3)).exact
+    wrong = verdict(check("frames.count", 3, 3), check("times.equal", "all", "one off", passed=False))
+    assert not wrong.exact
+    assert wrong.lines()[-1] == "NOT exact: times.equal"
+    assert wrong.model_dump(mode="json")["exact"] is False
+
+
+def test_a_run_of_silence_is_found_at_its_time() -> None:
+    """Packets that are all alike are many places at once: the one nearest in time is meant; others never are."""
+    silence, times = [7] * 10, [Fraction(n, 50) for n in range(10)]
+    assert find_run(silence, times, [7] * 3, Fraction(6, 50)) == 6
+    assert find_run(silence, times, [7] * 3, Fraction(9, 50)) == 7
+    assert find_run(silence, times, [7] * 3, None) == 0
+    assert find_run([1, 2, 7, 7], times[:4], [2, 7], Fraction(3, 50)) == 1
+    assert find_run(silence, times, [7, 8], Fraction(0)) is None
+    assert find_run(silence, times, [], Fraction(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload"),
+    [
+        ("subrip", b"<i>Hello</i>\r\nworld"),
+        ("mov_text", b"\x00\x0bHello\nworld\x00\x00\x00\x0cstyl0000"),
+        ("ass", rb"0,0,Default,,0,0,0,,{\b1}Hello{\b0}\Nworld"),
+        ("webvtt", b"Hello\nworld"),
+    ],
+)
+def test_a_cue_says_the_same_in_every_format(codec: str, payload: bytes) -> None:
+    """Styling and framing do not count, words and lines do."""
+    assert plain_text(codec, payload) == "Hello\nworld"
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "compared"),
+    [
+        ("yuv420p", "yuv420p"),
+        ("yuvj422p", "yuv422p"),
+        ("yuv422p10le", "yuv422p10le"),
+        ("yuva444p12le", "yuv444p12le"),
+        ("nv12", "yuv420p"),
+        ("p010le", "yuv420p10le"),
+        ("gbrp", "yuv444p"),
+        ("gray", "yuv444p"),
+        ("pal8", "yuv444p"),
+    ],
+)
+def test_pictures_are_compared_as_planar_yuv_of_their_depth(pix_fmt: str, compared: str) -> None:
+    """Sampling and depth stay, packing, alpha and RGB do not."""
+    assert comparable_format(pix_fmt) == compared
