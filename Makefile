@@ -21,7 +21,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint media damage bench dist lock clean
+.PHONY: help setup demo test docs lint media damage bench dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ demo: setup ## transcode the bundled film excerpt to HEVC, prove the result, and
 
 test: setup $(VENV)/.nvidia ## run the tests, the short form of the media table among them
 	$(BIN)/pytest -q $(PYTEST)
+
+docs: setup ## write the tables of options into docs/ and configs/
+	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py
 
 lint: setup ## check style and types
 	$(BIN)/ruff check .

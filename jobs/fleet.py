@@ -8,8 +8,6 @@ from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from pydantic import ValidationError
-
 from ..actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ..actors.device.interface import WorkerDevice
 from ..actors.encode.settings import Codec
@@ -18,10 +16,11 @@ from ..errors import UsageError
 from .encode.request import EncoderChoice, EncodeReport, EncodeRequest, Matrix
 from .frames.request import Decoder, FrameRequest, Place
 from .job import Job
+from .options import build
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.api_values import exact
-from .request.spec import TranscodeSpec, first_objection
+from .request.spec import TranscodeSpec
 from .run.job_run import JobRun
 
 if TYPE_CHECKING:
@@ -276,10 +275,8 @@ def transcode(source: str, output: str, *, address: str | None = None, **options
         CodecfleetError: whatever went wrong; nothing is left under the output's name. ``UsageError`` for options that
             make no sense.
     """
-    try:
-        spec = TranscodeSpec.model_validate({"source": source, "output": output, **options})
-    except ValidationError as error:
-        raise UsageError(first_objection(error), "docs/config.md lists every option.") from error
+    fields = {"source": source, "output": output, **options}
+    spec = build(TranscodeSpec, fields, str, "docs/config.md lists every option.")
     try:
         asyncio.get_running_loop()
     except RuntimeError:

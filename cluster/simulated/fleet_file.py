@@ -4,19 +4,19 @@
 model's name. The same files feed ``codecfleet plan --fleet``, the tests, and the fakes of NVML.
 """
 
-import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
 from ...errors import UsageError
 from ..probes.gpus.hardware import MIB, GpuModel, Hardware, load_hardware
 from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Engine, Trial
+from ..toml_file import load_model
 from .devices import SimulatedDevice, SimulatedFleet, SimulatedNode
 from .fleet_parts import Gibibytes, Parts, Strict, VgpuEntry, made_uuid
 
@@ -101,12 +101,13 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
     """Return the fleet that a file describes; ``path`` may also be the name of one that comes with the package.
 
     Raises:
-        UsageError: the file cannot be read, is no TOML, has a key or value that makes no sense, or names a model or
+        UsageError: the file cannot be read, is not TOML, has a key or value that makes no sense, or names a model or
             MIG profile that ``configs/hardware.toml`` does not have.
     """
     built_in = built_in_fleets()
     place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
-    document = _read(place)
+    missing = f"Give a file, or one of {', '.join(built_in)}."
+    document = load_model("fleet", place, FleetDocument, missing=missing, wrong=_HELP)
     resolver = _Resolver(str(path), document.name, hardware or load_hardware())
     nodes = tuple(node for entry in document.nodes for node in resolver.nodes(entry))
     names = [node.name for node in nodes]
@@ -115,23 +116,6 @@ def load_fleet(path: str | Path, hardware: Hardware | None = None) -> SimulatedF
         message = f"the fleet {path}: two nodes are called {twice}"
         raise UsageError(message, "Put {n} into the name of nodes that are counted.")
     return SimulatedFleet(name=document.name, description=document.description, source=document.source, nodes=nodes)
-
-
-def _read(path: Path) -> FleetDocument:
-    try:
-        return FleetDocument.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        message = f"the fleet {path} cannot be read: {error.strerror}"
-        raise UsageError(message, f"Give a file, or one of {', '.join(built_in_fleets())}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        message = f"the fleet {path} is no TOML: {error}"
-        raise UsageError(message, _HELP) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        said = str(first["msg"])
-        message = f"the fleet {path}: {where}: {said[:1].lower()}{said[1:]}"
-        raise UsageError(message, _HELP) from None
 
 
 class _Resolver:

@@ -5,11 +5,8 @@ Like the others they only turn a command line into a question; ``Services.report
 
 from typing import Annotated, Final
 
-import typer
-
 from ..errors import UsageError
-from .options import parse_path
-from .params import JsonFlag
+from .params import JsonFlag, flag, named
 from .question import Question
 from .services import Answer, Commands, Machines, Services
 
@@ -17,36 +14,20 @@ __all__ = ["COMMANDS"]
 
 Address = Annotated[
     str | None,
-    typer.Option(
-        "--address",
-        metavar="RAY_ADDRESS",
-        help="Ask every node of this Ray cluster (host:port, or auto). Default: this machine alone.",
-        show_default=False,
-    ),
+    named("--address", "RAY_ADDRESS", "Ask every node of this Ray cluster: host:port, or auto. Default: this machine."),
 ]
 FleetFile = Annotated[
     str | None,
-    typer.Option(
-        "--fleet",
-        metavar="FILE.toml",
-        help="Take a simulated fleet's machines instead of real ones: docs/doctor.md.",
-        show_default=False,
-    ),
+    named("--fleet", "FILE.toml", "Take a simulated fleet's machines instead of real ones: docs/doctor.md."),
 ]
-
-
-EveryFlag = Annotated[
-    bool, typer.Option("--all", metavar="", help="Show each machine by itself, equal ones too.", show_default=False)
-]
+EveryFlag = Annotated[bool, flag("--all", "Show each machine by itself, equal ones too.")]
 
 
 def _doctor(
     *,
     address: Address = None,
     fleet: FleetFile = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", metavar="", help="Try every codec anew; forget what earlier trials found.")
-    ] = False,
+    fresh: Annotated[bool, flag("--fresh", "Try every codec anew; forget what earlier trials found.")] = False,
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
@@ -65,12 +46,8 @@ def _devices(
     *,
     address: Address = None,
     fleet: FleetFile = None,
-    vgpu: Annotated[
-        bool, typer.Option("--vgpu", metavar="", help="Show vGPUs: types and instances, as host and guest see them.")
-    ] = False,
-    mig: Annotated[
-        bool, typer.Option("--mig", metavar="", help="Show MIG: instances, and the profiles that could be made.")
-    ] = False,
+    vgpu: Annotated[bool, flag("--vgpu", "Show vGPUs: types and instances, as host and guest see them.")] = False,
+    mig: Annotated[bool, flag("--mig", "Show MIG: instances, and the profiles that could be made.")] = False,
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
@@ -95,11 +72,7 @@ def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) ->
     if address is not None and fleet is not None:
         message = "--address and --fleet exclude each other"
         raise UsageError(message, "Ask a cluster, or look at a simulated fleet.")
-    return Machines(
-        address=None if address is None else parse_path("--address", address),
-        fleet=None if fleet is None else parse_path("--fleet", fleet),
-        fresh=fresh,
-    )
+    return Machines(address=address, fleet=fleet, fresh=fresh)
 
 
 def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from ..errors import UsageError
-from .options import parse_path
+from ..jobs.spec_parts import RUN
+from .params import named
 
 if TYPE_CHECKING:
     from ..cluster.placement.model.inventory import Inventory, Node
@@ -18,37 +17,28 @@ if TYPE_CHECKING:
 __all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
 
 UNTRIED: Final = "what the GPU can do is what the tables say of its model; codecfleet doctor tries it"
-_PANEL: Final = "How the work is done"
 
 FleetOption = Annotated[
     str | None,
-    typer.Option(
+    named(
         "--fleet",
-        metavar="FILE.toml",
-        help="Show where it would run on a simulated fleet: a file, or the name of one of ours. docs/placement.md.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "FILE.toml",
+        "Show where it would run on a simulated fleet: a file, or the name of one of ours: docs/placement.md.",
+        RUN,
     ),
 ]
 PlanAddressOption = Annotated[
     str | None,
-    typer.Option(
+    named(
         "--address",
-        metavar="RAY_ADDRESS",
-        help="Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "RAY_ADDRESS",
+        "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
+        RUN,
     ),
 ]
 PolicyOption = Annotated[
     str | None,
-    typer.Option(
-        "--policy",
-        metavar="FILE.toml",
-        help="Place by this policy. Default: that of configs/policy.toml. docs/placement.md has the keys.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
+    named("--policy", "FILE.toml", "Place by this policy: docs/placement.md. Default: configs/policy.toml.", RUN),
 ]
 
 
@@ -65,16 +55,12 @@ def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanO
     """Return the options, checked.
 
     Raises:
-        UsageError: they exclude each other, or one is no file name.
+        UsageError: they exclude each other.
     """
     if fleet is not None and address is not None:
         message = "--fleet and --address exclude each other"
         raise UsageError(message, "Plan for a simulated fleet, or for a cluster.")
-    return PlanOn(
-        fleet=None if fleet is None else parse_path("--fleet", fleet),
-        address=None if address is None else parse_path("--address", address),
-        policy=None if policy is None else parse_path("--policy", policy),
-    )
+    return PlanOn(fleet=fleet, address=address, policy=policy)
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":

@@ -8,7 +8,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
     from ..jobs.report.events import Event
     from ..jobs.report.report import Report
     from ..jobs.request.spec import TranscodeSpec
+    from .files import VerifyRequest
     from .plan import PlanOn
 
-__all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", "Services", "VerifyRequest"]
+__all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", "Services"]
 
 
 class JobLike(Protocol):
@@ -62,19 +62,6 @@ class Answer:
     document: dict[str, Any]
     exact: bool = True
     """False when ``verify`` found a difference, or ``doctor`` something to mend: exit code 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyRequest:
-    """What ``verify`` is to compare: an output with the part of the input that was asked for."""
-
-    source: str
-    output: str
-    video_track: int
-    audio_tracks: tuple[int, ...] | None
-    start_s: Fraction | None
-    end_s: Fraction | None
-    report_path: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +106,7 @@ def _survey(address: str) -> "Inventory":
     return asyncio.run(survey_cluster(address))
 
 
-def _verify(pair: VerifyRequest, progress: Callable[[int], None]) -> Answer:
+def _verify(pair: "VerifyRequest", progress: Callable[[int], None]) -> Answer:
     from ..jobs.verify.job import verify
 
     verdict = verify(
@@ -195,7 +182,7 @@ class Services:
     open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = _open_fleet
     probe: Callable[[str], Answer] = _probe
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
-    verify: Callable[[VerifyRequest, Callable[[int], None]], Answer] = _verify
+    verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify
     """Compares two files, calling its second argument with the number of frames compared so far."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
     """Probes machines; those of a cluster that gave no report are named."""

@@ -8,10 +8,10 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from ..console_output import Output, ReaderGone, is_terminal, json_line
+from ..jobs.request.values import parse_path
 from .failures import failure_of, tell
 from .interrupts import Interrupts, last_acts
-from .options import parse_path
-from .params import JsonFlag
+from .params import JsonFlag, flag, named
 from .question import Question, safe_line
 from .services import Answer, Commands, Services
 
@@ -25,11 +25,10 @@ _Node = Annotated[
 ]
 _Address = Annotated[
     str | None,
-    typer.Option(
+    named(
         "--address",
-        metavar="RAY_ADDRESS",
-        help="The Ray cluster (host:port, or auto). Default: the environment's RAY_ADDRESS.",
-        show_default=False,
+        "RAY_ADDRESS",
+        "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS.",
     ),
 ]
 
@@ -69,14 +68,11 @@ def _status(
     *,
     address: _Address = None,
     as_json: JsonFlag = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", metavar="", help="Show it again every second, until Ctrl-C; with --json, a line.")
-    ] = False,
+    watch: Annotated[bool, flag("--watch", "Show it again every second, until Ctrl-C; with --json, a line.")] = False,
 ) -> Question | Watch:
-    checked = None if address is None else parse_path("--address", address)
     if watch:
-        return Watch(address=checked, as_json=as_json)
-    return Question(ask=lambda services, _progress: services.status(checked), as_json=as_json)
+        return Watch(address=address, as_json=as_json)
+    return Question(ask=lambda services, _progress: services.status(address), as_json=as_json)
 
 
 def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
@@ -93,8 +89,7 @@ def _uncordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = Fals
 
 def _order(order: str, node: str, address: str | None, *, as_json: bool) -> Question:
     name = parse_path("NODE", node)
-    checked = None if address is None else parse_path("--address", address)
-    return Question(ask=lambda services, _progress: services.order(checked, order, name), as_json=as_json)
+    return Question(ask=lambda services, _progress: services.order(address, order, name), as_json=as_json)
 
 
 COMMANDS: Final[Commands] = {

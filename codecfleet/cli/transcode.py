@@ -3,12 +3,10 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Final
 
-import typer
-
 from ..errors import UsageError
 from ..jobs.request.spec import TranscodeSpec
-from .options import parse_path
-from .params import JsonFlag, with_spec_options
+from ..jobs.spec_parts import RULES, RUN
+from .params import JsonFlag, flag, named, with_spec_options
 from .plan import FleetOption, PlanAddressOption, PolicyOption, plan_on
 from .question import Question
 from .run import Transcode
@@ -22,51 +20,32 @@ def _transcode(
     *,
     report: Annotated[
         str | None,
-        typer.Option(
+        named(
             "--report",
-            metavar="FILE.json",
-            help="Write the whole report here; an older one is replaced. Default: none.",
-            rich_help_panel="Output and rules",
+            "FILE.json",
+            "Write the whole report here, completely or not at all; an older one is replaced. Default: none.",
+            RULES,
         ),
     ] = None,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            metavar="",
-            help="Print one JSON event a line on stdout, for programs: docs/events.md.",
-            rich_help_panel="Output and rules",
-        ),
+        bool, flag("--json", "Print one JSON event a line on stdout, for programs: docs/events.md.", RULES)
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            metavar="",
-            help="Print nothing but an error; warnings are in the report.",
-            rich_help_panel="Output and rules",
-        ),
-    ] = False,
+    quiet: Annotated[bool, flag("--quiet", "Print nothing but an error; warnings are in the report.", RULES)] = False,
     address: Annotated[
         str | None,
-        typer.Option(
+        named(
             "--address",
-            metavar="RAY_ADDRESS",
-            help="Use this Ray cluster (host:port). Default: the environment's RAY_ADDRESS, else a private Ray.",
-            rich_help_panel="How the work is done",
+            "RAY_ADDRESS",
+            "Use this Ray cluster, host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+            "environment's RAY_ADDRESS, else a private Ray.",
+            RUN,
         ),
     ] = None,
 ) -> Transcode:
     if as_json and quiet:
         message = "--json and --quiet exclude each other"
         raise UsageError(message, "Give one of them.")
-    return Transcode(
-        spec=spec,
-        address=None if address is None else parse_path("--address", address),
-        report_path=None if report is None else parse_path("--report", report),
-        as_json=as_json,
-        quiet=quiet,
-    )
+    return Transcode(spec=spec, address=address, report_path=report, as_json=as_json, quiet=quiet)
 
 
 def _plan(

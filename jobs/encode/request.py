@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ...actors.encode.settings import Codec, RateChange, RateControl
-from ...actors.media.location import is_local, local_path
+from ...actors.media.location import absolute
 from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
 from ..request.api_values import check_ratio, check_size, check_text, check_whole, exact
@@ -103,7 +103,7 @@ class EncodeRequest:
     @property
     def absolute_output(self) -> str:
         """The output by a name that holds in any folder."""
-        return str(local_path(self.output).absolute()) if is_local(self.output) else self.output
+        return absolute(self.output)
 
     @property
     def rate(self) -> RateControl | None:

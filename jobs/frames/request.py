@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
-from ...actors.media.location import is_local, local_path
+from ...actors.media.location import absolute
 from ...errors import UsageError
 from ..request.api_values import check_size, check_text, check_whole
 
@@ -76,7 +76,7 @@ class FrameRequest:
     @property
     def absolute_source(self) -> str:
         """The source by a name that holds in any folder."""
-        return str(local_path(self.source).absolute()) if is_local(self.source) else self.source
+        return absolute(self.source)
 
 
 @dataclass(slots=True)

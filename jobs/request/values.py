@@ -1,4 +1,4 @@
-"""Values as people write them, on the command line and in spec files, parsed exactly.
+"""Values as people write them, on the command line and in TOML files, parsed exactly.
 
 Every parser is pure, takes the name of what it parses for its error, and returns integers or ``Fraction``: a time or a
 rate never passes through a float. Only ASCII digits count, so that ``nan``, ``inf``, ``1e9`` and other scripts' digits
@@ -17,11 +17,13 @@ __all__ = [
     "parse_choice",
     "parse_count",
     "parse_counts",
+    "parse_numbers",
+    "parse_pairs",
+    "parse_path",
     "parse_rate",
     "parse_size",
     "parse_time",
     "refusal",
-    "refuse_repeats",
 ]
 
 _DECIMAL = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
@@ -37,6 +39,9 @@ _HEIGHT = re.compile(r"([0-9]{1,6})p")
 SIDE_MAX: Final = 65_536
 """The longest side of a picture that may be asked for."""
 _COUNT = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
+_CHANNELS: Final = 3
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 _SHOWN_CHARACTERS: Final = 60
 
 
@@ -57,13 +62,8 @@ def parse_rate(name: str, text: str) -> int:
     return int(bits)
 
 
-def parse_time(name: str, text: str, *, positive: bool = False) -> Fraction:
+def parse_time(name: str, text: str) -> Fraction:
     """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``.
-
-    Args:
-        name: what the time is for, to be named in the error.
-        text: what the user wrote.
-        positive: refuse zero too.
 
     Raises:
         UsageError: it is no time, negative, or over 10,000 hours.
@@ -74,8 +74,6 @@ def parse_time(name: str, text: str, *, positive: bool = False) -> Fraction:
         raise refusal(name, text, "not a time", how)
     if seconds > _TIME_MAX_S:
         raise refusal(name, text, "over 10,000 hours", how)
-    if positive and not seconds:
-        raise refusal(name, text, "not a length of time", "Write a number of seconds above 0.")
     return seconds
 
 
@@ -129,7 +127,7 @@ def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
         UsageError: one is no whole number, or is given twice.
     """
     counts = tuple(parse_count(name, text, most=1_000) for text in texts)
-    refuse_repeats(name, [str(count) for count in counts])
+    _refuse_repeats(name, [str(count) for count in counts])
     return counts
 
 
@@ -144,7 +142,52 @@ def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
     return text
 
 
-def refuse_repeats(name: str, keys: Sequence[str]) -> None:
+def parse_numbers(name: str, text: str) -> tuple[float, ...]:
+    """Return the number, or the three numbers with commas between, of ``text``: one for each channel of a picture.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    parts = text.split(",")
+    if len(parts) not in (1, _CHANNELS) or not all(_NUMBER.fullmatch(part) for part in parts):
+        how = "Write for example 0.017 or 123.7,116.3,103.5."
+        raise refusal(name, text, "not one number, or three with commas between", how)
+    return tuple(float(part) for part in parts)
+
+
+def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return (key, value) of each ``key=value``, in the order given; a value may hold more ``=`` signs.
+
+    Raises:
+        UsageError: there is no ``=``, no value, or a key has characters no encoder option has, or is given twice.
+    """
+    pairs = []
+    for text in texts:
+        key, _, value = text.partition("=")
+        if not value or _KEY.fullmatch(key) is None:
+            raise refusal(name, text, "not of the form KEY=VALUE", "Write for example tune=film.")
+        pairs.append((key, value))
+    _refuse_repeats(name, [key for key, _ in pairs])
+    return tuple(pairs)
+
+
+def parse_path(name: str, text: str) -> str:
+    """Return ``text`` when it can name something: a file, an address, a pixel format.
+
+    Raises:
+        UsageError: it is empty, holds a NUL, or looks like an option that lacks its value.
+    """
+    if not text.strip():
+        message = f"{name} is empty"
+        raise UsageError(message, "Write its name.")
+    if "\0" in text:
+        raise refusal(name, text, "not a name", "Leave the NUL character out.")
+    if text.startswith("-") and name.startswith("-"):
+        raise refusal(name, text, "an option, not a name", f"Write ./{text} if a file has that name.")
+    return text
+
+
+def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
     """Make sure that no key comes twice.
 
     Raises:

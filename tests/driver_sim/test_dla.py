@@ -270,7 +270,7 @@ from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.actors.dla import tensors as t
 from codecfleet.jobs.infer.job import infer
-from codecfleet.jobs.infer.plan import InferSpec
+from codecfleet.jobs.infer_spec import InferSpec
 from codecfleet.testing import LocalPool
 from tests.driver_sim.loadable import DataType as Kind
 
@@ -278,11 +278,11 @@ source, output, loadable = sys.argv[1:]
 x, y = Tensor("x", (2, 3, 36, 64), Kind.HALF), Tensor("cells", (2, 3, 9, 16))
 net = Loadable(Operation.BOX_MEAN, (x,), (y,), scale=3.0, bias=1.0)
 open(loadable, "wb").write(net.to_bytes())
-rule = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
+options = {"mean": (10.0, 20.0, 30.0), "scale": (0.25,)}
 
 async def main():
     async with LocalPool(6) as pool:
-        spec = InferSpec(source=source, loadable=loadable, output=output, rule=rule, segment_s=Fraction(1))
+        spec = InferSpec(source=source, loadable=loadable, output=output, **options, segment_s=Fraction(1))
         return await infer(spec, pool)
 
 report = asyncio.run(main())
@@ -299,7 +299,7 @@ with av.open(source) as container:
 times = sorted(frame.pts for frame in frames)
 assert found["pts_ticks"].tolist() == times, (found["pts_ticks"], times)
 for number, frame in enumerate(sorted(frames, key=lambda frame: frame.pts)):
-    picture = np.repeat(rule.applied(scaler.scaled(frame)[None], np.dtype(np.float16)), 2, axis=0)
+    picture = np.repeat(PixelRule(**options).applied(scaler.scaled(frame)[None], np.dtype(np.float16)), 2, axis=0)
     (expected,) = net.expected([picture])
     assert np.array_equal(found["cells"][number], expected[0]), number
 print("right", found["cells"].shape, found["cells"].dtype, found["time_base"])

@@ -182,11 +182,11 @@ from codecfleet.cluster.placement.model.inventory import dlas_of
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.jobs.infer.job import infer
-from codecfleet.jobs.infer.plan import InferSpec
+from codecfleet.jobs.infer_spec import InferSpec
 
 source, loadable, output = sys.argv[1:]
-rule = PixelRule(mean=(10.0, 20.0, 30.0), scale=(0.25,))
-spec = InferSpec(source=source, loadable=loadable, output=output, rule=rule, segment_s=Fraction(1))
+options = {"mean": (10.0, 20.0, 30.0), "scale": (0.25,)}
+spec = InferSpec(source=source, loadable=loadable, output=output, **options, segment_s=Fraction(1))
 
 async def main():
     connection = await connect()

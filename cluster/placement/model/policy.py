@@ -3,15 +3,14 @@
 docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
 """
 
-import tomllib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from ....errors import UsageError
 from ...probes.report.engines import Engine
+from ...toml_file import load_model
 
 __all__ = ["ALL_ENGINES", "Policy", "PreemptibleUse", "load_policy"]
 
@@ -64,23 +63,6 @@ def load_policy(path: str | Path) -> Policy:
     """Return the policy that a TOML file describes; keys that it leaves out have their defaults.
 
     Raises:
-        UsageError: the file cannot be read, is no TOML, or has a key or a value that makes no sense.
+        UsageError: the file cannot be read, is not TOML, or has a key or a value that makes no sense.
     """
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        return Policy.model_validate(document)
-    except OSError as error:
-        message = f"the policy {path} cannot be read: {error.strerror}"
-        raise UsageError(message, "Check the path.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        message = f"the policy {path} is no TOML: {error}"
-        raise UsageError(message, _HELP) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f"the policy {path}: {where}: {_lower(str(first['msg']))}"
-        raise UsageError(message, _HELP) from None
-
-
-def _lower(text: str) -> str:
-    return f"{text[:1].lower()}{text[1:]}"
+    return load_model("policy", path, Policy, missing="Check the path.", wrong=_HELP)

@@ -33,7 +33,7 @@ from codecfleet.errors import (
     WorkerLost,
 )
 from codecfleet.jobs.infer.job import InferReport, infer
-from codecfleet.jobs.infer.plan import InferSpec
+from codecfleet.jobs.infer_spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
@@ -85,7 +85,7 @@ class Bench:
     def spec(self, **changes: Any) -> InferSpec:  # noqa: ANN401 - any field
         """Return what to do: a segment for each keyframe."""
         names = {"source": str(self.source), "loadable": str(self.loadable), "output": str(self.folder / "out.npz")}
-        return InferSpec(**{**names, "rule": RULE, "segment_s": Fraction(8, 25), **changes})
+        return InferSpec(**{**names, "mean": RULE.mean, "scale": RULE.scale, "segment_s": Fraction(8, 25), **changes})
 
     async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:  # noqa: ANN401
         """Run a job."""

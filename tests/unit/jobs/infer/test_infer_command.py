@@ -7,7 +7,7 @@ import pytest
 from codecfleet.cli.app import parse, run
 from codecfleet.cli.infer import AskInfer
 from codecfleet.cli.question import Question
-from codecfleet.jobs.infer.plan import InferSpec
+from codecfleet.jobs.infer_spec import InferSpec
 
 BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]
 
@@ -33,7 +33,7 @@ def test_every_option_arrives() -> None:
         *("--tasks-at-once", "8", "--task-seconds", "2.5", "--workers", "3", "--segment-seconds", "5"),
         *("--start", "1:30", "--end", "1:40.5", "--video-track", "1", "--overwrite"),
     )
-    assert (spec.rule.mean, spec.rule.scale, spec.rule.order) == ((123.7, 116.3, 103.5), (0.017,), "bgr")
+    assert (spec.mean, spec.scale, spec.channels) == ((123.7, 116.3, 103.5), (0.017,), "bgr")
     assert (spec.devices, spec.tasks_at_once, spec.task_limit_s, spec.workers) == ((2, 0), 8, 2.5, 3)
     assert (spec.segment_s, spec.start_s, spec.end_s) == (Fraction(5), Fraction(90), Fraction(201, 2))
     assert (spec.video_track, spec.overwrite) == (1, True)

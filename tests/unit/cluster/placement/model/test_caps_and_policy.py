@@ -75,7 +75,7 @@ def test_every_policy_key_is_documented() -> None:
         ("gpu_share = 2", "gpu_share: input should be less"),
         ("preemptible = 'maybe'", "preemptible: input should be"),
         ("engines = ['gpu']", "engines.0: input should be"),
-        ("gpu_share = ", "is no TOML"),
+        ("gpu_share = ", "is not valid TOML"),
     ],
 )
 def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

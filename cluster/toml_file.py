@@ -1,0 +1,85 @@
+"""TOML files that users write: read in one place, and refused in the same words whatever they hold."""
+
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import UsageError
+
+__all__ = ["TomlFile", "first_objection", "load_model", "read_toml"]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A file's tables, and its text to find lines in."""
+
+    path: Path
+    text: str
+    tables: dict[str, Any]
+
+    def place(self, key: str) -> str:
+        """Return the file and the line that sets a top-level key; the file alone where no line is found."""
+        found = re.search(rf"""^[ \t]*\[?["']?{re.escape(key)}["']?[ \t]*[.=\]]""", self.text, re.MULTILINE)
+        return str(self.path) if found is None else f"{self.path}:{self.text.count(chr(10), 0, found.start()) + 1}"
+
+
+def read_toml(
+    kind: str, path: str | Path, *, missing: str, wrong: str, parse_float: Callable[[str], Any] = float
+) -> TomlFile:
+    """Return what a TOML file holds.
+
+    Args:
+        kind: what the file is to be, for the error: "the ``kind`` ``path`` cannot be read".
+        path: where it is.
+        missing: the next step where it cannot be read.
+        wrong: the next step where it is not TOML.
+        parse_float: makes a value of a number with a point; ``str`` keeps every digit.
+
+    Raises:
+        UsageError: it cannot be read, or is not TOML.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return TomlFile(Path(path), text, tomllib.loads(text, parse_float=parse_float))
+    except OSError as error:
+        message = f"the {kind} {path} cannot be read: {error.strerror}"
+        raise UsageError(message, missing) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        message = f"the {kind} {path} is not valid TOML: {error}"
+        raise UsageError(message, wrong) from None
+
+
+def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str, wrong: str) -> ModelT:
+    """Return the value that a TOML file describes.
+
+    Args:
+        kind: as in ``read_toml``, like ``missing``.
+        path: where the file is.
+        model: its keys, their values and defaults.
+        missing: the next step where the file cannot be read.
+        wrong: the next step for every other mistake.
+
+    Raises:
+        UsageError: it cannot be read, is not TOML, or has a key or a value that makes no sense.
+    """
+    file = read_toml(kind, path, missing=missing, wrong=wrong)
+    try:
+        return model.model_validate(file.tables)
+    except ValidationError as error:
+        where, message = first_objection(error)
+        place = file.place(where[0]) if where else str(path)
+        raise UsageError(": ".join((f"the {kind} {place}", *filter(None, [".".join(where)]), message)), wrong) from None
+
+
+def first_objection(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Return where the first value that pydantic objects to is (no part: in none alone), and its objection."""
+    first = error.errors()[0]
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return tuple(str(part) for part in first["loc"]), f"{message[:1].lower()}{message[1:]}"

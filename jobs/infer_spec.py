@@ -1,0 +1,101 @@
+"""What ``codecfleet infer`` is asked for."""
+
+from fractions import Fraction
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, field_validator
+
+from ..actors.media.location import absolute
+from .options import COUNTS, NUMBERS, Option
+from .spec_parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange
+
+__all__ = ["InferSpec"]
+
+NETWORK: Final = "The network"
+
+
+class _Network(Part):
+    source: Source
+    loadable: Annotated[
+        str,
+        Option(
+            "--loadable",
+            "The network, built for this DLA with TensorRT; one input of 1, 3 or 4 channels: docs/dla.md.",
+            NETWORK,
+            metavar="FILE",
+        ),
+    ]
+    mean: Annotated[
+        tuple[float, ...],
+        Option(
+            "--mean",
+            "Subtracted from each sample of 0 to 255: one number for all channels, or one for each.",
+            NETWORK,
+            default="0",
+            metavar="M[,M,M]",
+            kind=NUMBERS,
+        ),
+    ] = (0.0,)
+    scale: Annotated[
+        tuple[float, ...],
+        Option("--scale", "What the rest is multiplied by.", NETWORK, default="1", metavar="S[,S,S]", kind=NUMBERS),
+    ] = (1.0,)
+    channels: Annotated[
+        Literal["rgb", "bgr"], Option("--channels", "The order of the network's channels.", NETWORK)
+    ] = "rgb"
+
+
+class InferSpec(Segmenting, SourceRange, _Network):
+    """A network over the frames of one video track."""
+
+    output: Annotated[
+        str,
+        Option(
+            "--output",
+            "Where the tensors and their times are written, completely or not at all.",
+            RULES,
+            metavar="FILE.npz",
+        ),
+    ]
+    devices: Annotated[
+        tuple[int, ...] | None,
+        Option("--dla", "Use this DLA of each machine, from 0.", RUN, default="all", kind=COUNTS),
+    ] = None
+    tasks_at_once: Annotated[
+        int,
+        Field(ge=1, le=64),
+        Option(
+            "--tasks-at-once",
+            "Tasks queued together on a DLA, 1 to 64, each of as many frames as the loadable's input takes.",
+            RUN,
+        ),
+    ] = 4
+    task_limit_s: Annotated[
+        Fraction,
+        Field(gt=0, le=1000),
+        Option(
+            "--task-seconds",
+            "How long one task may run before the DLA counts as hung, at most 1000.",
+            RUN,
+            metavar="S",
+        ),
+    ] = Fraction(10)
+    workers: Annotated[
+        int | None,
+        Field(ge=1, le=10_000),
+        Option("--workers", "Segments in flight at the same time.", RUN, default="two for each DLA"),
+    ] = None
+    overwrite: Overwrite = False
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str) -> str:
+        if not output.endswith(".npz"):
+            message = f"{output} does not end in .npz: tensors are written as NumPy's .npz"
+            raise ValueError(message)
+        return output
+
+    def resolved(self) -> Self:
+        """Return the same with local paths made absolute: a worker may stand in another folder."""
+        paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
+        return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

@@ -1,0 +1,206 @@
+"""Options, stated once: a field of a model says how the command line, a TOML file and the documents write it.
+
+``Option`` is metadata of a pydantic field. What its values look like follows from the field's type and bounds; a type
+that can be written in several ways names its ``Kind``. From these come the parameters of the commands, the keys of
+spec files, the tables in docs/, and the names in error messages: each in the words of whoever wrote the value.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from functools import cache, partial
+from types import UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from ..cluster.toml_file import first_objection
+from ..errors import UsageError
+from .request.values import (
+    parse_choice,
+    parse_count,
+    parse_counts,
+    parse_numbers,
+    parse_pairs,
+    parse_path,
+    parse_rate,
+    parse_size,
+    parse_time,
+    refusal,
+)
+
+__all__ = ["COUNTS", "FLAG", "NUMBERS", "RATE", "SIZE", "Kind", "Option", "Speller", "build", "flag_of", "options_of"]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Speller = Callable[[str], str]
+"""Turns a field's name into the name that the user wrote, or would write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How values of a kind are written.
+
+    ``read`` takes a name for its error, and a value as the command line has it (text, or a list of texts) or as TOML
+    has it (with decimal numbers as text), and raises ``UsageError``.
+    """
+
+    metavar: str
+    values: str
+    """What a TOML file takes, in the words of docs/config.md."""
+    read: Callable[[str, object], Any]
+
+
+def _word(raw: object) -> str | None:
+    return str(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else None
+
+
+def _words(noun: str, parse: Callable[[str, str], Any], name: str, raw: object) -> Any:  # noqa: ANN401 - any value
+    if (word := _word(raw)) is None:
+        raise refusal(name, str(raw), f"not {noun}", "Write text in quotes, or a number.")
+    return parse(name, word)
+
+
+def _flag(name: str, raw: object) -> bool:
+    if not isinstance(raw, bool):
+        raise refusal(name, str(raw), "neither true nor false", "Write true or false, without quotes.")
+    return raw
+
+
+def _name(name: str, raw: object) -> str:
+    if not isinstance(raw, str):
+        raise refusal(name, str(raw), "not a name", 'Write text in quotes: "yuv420p10le".')
+    return parse_path(name, raw)
+
+
+def _counts(name: str, raw: object) -> tuple[int, ...]:
+    words = [_word(item) for item in raw] if isinstance(raw, list) else [None]
+    if None in words:
+        raise refusal(name, str(raw), "not a list of whole numbers", "Write [0, 2].")
+    return parse_counts(name, [word for word in words if word is not None])
+
+
+def _pairs(name: str, raw: object) -> tuple[tuple[str, str], ...]:
+    if isinstance(raw, list) and all(isinstance(item, str) for item in raw):
+        return parse_pairs(name, raw)
+    pairs = [(key, _word(item)) for key, item in raw.items()] if isinstance(raw, dict) else [("", None)]
+    if not all(key and word for key, word in pairs):
+        raise refusal(name, str(raw), "not a table of options", 'Write { tune = "film", bf = 3 }.')
+    return tuple((key, word or "") for key, word in pairs)
+
+
+NAME: Final = Kind("NAME", "text", _name)
+RATE: Final = Kind("RATE", "rate", partial(_words, "a rate in bits", parse_rate))
+SIZE: Final = Kind("WxH|720p", '`"1280x720"` or `"720p"`', partial(_words, "a picture size", parse_size))
+NUMBERS: Final = Kind("M[,M,M]", "text", partial(_words, "text", parse_numbers))
+COUNTS: Final = Kind("N", "list of numbers", _counts)
+PAIRS: Final = Kind("K=V", "table of texts or whole numbers", _pairs)
+FLAG: Final = Kind("", "`true`, `false`", _flag)
+_KINDS: Final[Mapping[object, Kind]] = {
+    bool: FLAG,
+    str: NAME,
+    Fraction: Kind("TIME", "time", partial(_words, "a time", parse_time)),
+    tuple[tuple[str, str], ...]: PAIRS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field is written, and what it means. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys.
+
+    ``flag`` without dashes is an argument, which no file sets. ``key`` is "" where it is the flag's own name;
+    ``default`` tells in words what an empty field means; ``example`` is a value in TOML; ``kind`` may be left out
+    where the field's type tells it.
+    """
+
+    flag: str
+    help: str
+    panel: str | None = None
+    default: str = ""
+    example: str = ""
+    key: str = ""
+    metavar: str = ""
+    kind: Kind = NAME
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is told by its place on the command line."""
+        return not self.flag.startswith("--")
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the command line may give it more than once."""
+        return self.kind in (COUNTS, PAIRS)
+
+    @property
+    def text(self) -> str:
+        """Its help text on the command line."""
+        repeatable = " Repeatable." * self.is_repeatable
+        return f"{self.help}{repeatable} Default: {self.default}." if self.default else f"{self.help}{repeatable}"
+
+
+def _kind_of(field: FieldInfo) -> Kind:
+    type_: Any = field.annotation
+    if get_origin(type_) in (Union, UnionType):
+        (type_,) = (each for each in get_args(type_) if each is not type(None))
+    if isinstance(type_, type) and issubclass(type_, Enum):
+        return _choice([each.value for each in type_])
+    if get_origin(type_) is Literal:
+        return _choice(get_args(type_))
+    if type_ is int:
+        least, most = (
+            next(getattr(each, bound) for each in field.metadata if hasattr(each, bound)) for bound in ("ge", "le")
+        )
+        parse = partial(parse_count, least=least, most=most)
+        return Kind("N", f"{least} to {most}", partial(_words, "a whole number", parse))
+    return _KINDS[type_]
+
+
+def _choice(choices: Sequence[str]) -> Kind:
+    parse = partial(parse_choice, choices=choices)
+    listed = ", ".join(f'`"{choice}"`' for choice in choices)
+    return Kind("|".join(choices), listed, partial(_words, "one of its values", parse))
+
+
+@cache
+def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
+    """Return a model's options by field, in the order of its fields, with their kinds and their defaults in words."""
+    return {
+        name: _settled(field, option)
+        for name, field in model.model_fields.items()
+        for option in field.metadata
+        if isinstance(option, Option)
+    }
+
+
+def _settled(field: FieldInfo, option: Option) -> Option:
+    kind = _kind_of(field) if option.kind is NAME else option.kind
+    stated = option.default or kind is FLAG or field.default in (None, ()) or field.is_required()
+    return replace(
+        option,
+        kind=kind,
+        key="" if option.is_argument else option.key or option.flag.removeprefix("--").replace("-", "_"),
+        metavar=option.metavar or kind.metavar,
+        default=option.default if stated else str(field.default),
+    )
+
+
+def flag_of(model: type[BaseModel]) -> Speller:
+    """Return what spells a model's fields as on the command line."""
+    return lambda field: options_of(model)[field].flag
+
+
+def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
+    """Return a model of these fields.
+
+    Raises:
+        UsageError: a value makes no sense, alone or beside another one; its message has the names that ``spell`` gives.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        where, objection = first_objection(error)
+        said = f"{spell(where[0])}: {objection}" if where else re.sub(r"`(\w+)`", lambda m: spell(m[1]), objection)
+        raise UsageError(said, next_step) from None

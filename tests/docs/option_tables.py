@@ -1,0 +1,100 @@
+"""The options as the documents show them, made from the models and the commands that have them."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import typer
+
+from codecfleet.cli.app import program
+from codecfleet.jobs.options import Option, options_of
+from codecfleet.jobs.request.spec import TranscodeSpec
+
+_TEMPLATE_HEAD = """\
+# Every key of a spec file, with its default. Copy it, change what you need, and leave the rest out:
+#
+#     codecfleet transcode film.mkv film.mp4 --spec my.toml
+#
+# An option on the command line counts instead of the file's key. Keys without a default are commented out and show an
+# example. docs/config.md explains every one.
+"""
+_KEYS = {field: option for field, option in options_of(TranscodeSpec).items() if option.key}
+
+
+def key_table() -> str:
+    """Return the table of docs/config.md: the keys of a spec file."""
+    head = ["| key | field | value | default | meaning |", "|---|---|---|---|---|"]
+    rows = (
+        (
+            option.panel,
+            f"| `{option.key}` | {_field(field, option)}| {option.kind.values} | {_default(field)} | {meaning} |",
+        )
+        for field, option in _KEYS.items()
+        for meaning in [_linked(option.help.rstrip("."), _key)]
+    )
+    return "\n".join([*head, *_in_panels(rows, columns=5)])
+
+
+def template() -> str:
+    """Return configs/transcode.toml: each key with its default, or commented out with an example."""
+    lines = [_TEMPLATE_HEAD]
+    for panel, keys in groupby(_KEYS.items(), lambda item: item[1].panel):
+        lines.append(f"# {panel}\n")
+        for field, option in keys:
+            none = TranscodeSpec.model_fields[field].default is None
+            default = f" Default: {option.default}." * (none and bool(option.default))
+            lines.append(f"# {re.sub(r'--[a-z-]+', lambda flag: _key(flag[0]), option.help)}{default}")
+            lines.append(f"{'#' * none}{option.key} = {option.example if none else _toml(field)}\n")
+    return "\n".join(lines)
+
+
+def command_table(name: str) -> str:
+    """Return the table of a command's chapter in docs/cli.md; ``plan`` only names what it shares with ``transcode``."""
+    commands = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
+    own = [each for each in commands[name].params if each.opts[0].startswith("--")]
+    head = ["| option | default | meaning |", "|---|---|---|"]
+    if name == "plan":
+        shared = [each.opts[0] for each in own if each.help in {other.help for other in commands["transcode"].params}]
+        own = [each for each in own if each.opts[0] not in shared]
+        head.insert(0, f"The options of `transcode`: {', '.join(f'`{flag}`' for flag in shared)}; and\n")
+    return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])
+
+
+def _row(parameter: Any) -> str:  # noqa: ANN401 - typer's own class is private
+    meaning, _, default = parameter.help.rstrip(".").partition(". Default: ")
+    default = default or ("required" if parameter.required else "off" if parameter.is_flag else "none")
+    written = " ".join(filter(None, (parameter.opts[0], (parameter.metavar or "").replace("|", "\\|"))))
+    return f"| `{written}` | {_linked(default, str)} | {_linked(meaning, str)} |"
+
+
+def _in_panels(rows: Iterable[tuple[str | None, str]], columns: int) -> Iterator[str]:
+    found = list(rows)
+    for panel in dict.fromkeys(panel for panel, _ in found):
+        yield from [f"| **{panel}** |{' |' * (columns - 1)}"] if panel else []
+        yield from (row for each, row in found if each == panel)
+
+
+def _field(field: str, option: Option) -> str:
+    return "" if field == option.key else f"`{field}` "
+
+
+def _default(field: str) -> str:
+    none = TranscodeSpec.model_fields[field].default is None
+    return _linked(_KEYS[field].default or "none", _key) if none else f"`{_toml(field)}`"
+
+
+def _toml(field: str) -> str:
+    default = TranscodeSpec.model_fields[field].default
+    if isinstance(default, bool):
+        return str(default).lower()
+    return {str: f'"{default}"', tuple: "{}"}.get(type(default), str(default))
+
+
+def _key(flag: str) -> str:
+    return next((option.key for option in _KEYS.values() if option.flag == flag), flag)
+
+
+def _linked(text: str, spell: Callable[[str], str]) -> str:
+    spelled = re.sub(r"--[a-z-]+|[A-Z]+_[A-Z]+", lambda name: f"`{spell(name[0])}`", text)
+    return re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", spelled)

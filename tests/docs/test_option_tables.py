@@ -1,0 +1,42 @@
+"""The tables of options in the documents are those that the options make; ``make docs`` writes them."""
+
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from .option_tables import command_table, key_table, template
+
+REPOSITORY = Path(__file__).parents[2]
+COMMANDS = ["transcode", "probe", "plan", "verify", "infer", "doctor", "nodes", "devices", "status"]
+COMMANDS += ["drain", "cordon", "uncordon"]
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "keys": ("docs/config.md", key_table),
+    **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},
+}
+
+
+def held(path: Path, wanted: str) -> bool:
+    """Tell whether a file has this text; ``UPDATE_DOCS=1`` gives it to it."""
+    if os.environ.get("UPDATE_DOCS") == "1":
+        path.write_text(wanted, encoding="utf-8")
+    return path.read_text(encoding="utf-8") == wanted
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_what_the_options_make(name: str) -> None:
+    """Between a table's marks stands what the options make."""
+    path, table = REPOSITORY / TABLES[name][0], TABLES[name][1]()
+    begin, end = f"<!-- options: {name} -->", "<!-- end -->"
+    text = path.read_text(encoding="utf-8")
+    assert text.count(begin) == 1
+    wanted = re.sub(rf"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)
+    assert held(path, wanted), "make docs writes it"
+
+
+def test_the_shipped_spec_file_is_what_the_options_make() -> None:
+    """configs/transcode.toml has each key with its default or an example."""
+    assert held(REPOSITORY / "configs" / "transcode.toml", template()), "make docs writes it"
