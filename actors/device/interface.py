@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -120,10 +120,6 @@ class WorkerDevice(ABC):
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
         """Return ``surfaces``, or ``pictures``, on sessions that are opened with ``options``."""
-
-    def listening(self) -> AbstractContextManager[object]:
-        """Watch for pictures that the decoder calls wrong, as long as the context lasts: enter it to decode."""
-        return nullcontext()
 
     @abstractmethod
     def free_bytes(self) -> int:

@@ -285,19 +285,17 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     return opened
 
 
-def open_beside(wrong_pictures: Callable[[], int]) -> OpenedGpu:
+def open_beside() -> OpenedGpu:
     """Open the device and change little else of the process, which may be a user's own program.
 
-    That is CUDA_DEVICE_MAX_CONNECTIONS, where it has none yet.
-
-    Args:
-        wrong_pictures: how many pictures the package's decoders called wrong so far.
+    That is CUDA_DEVICE_MAX_CONNECTIONS, where it has none yet. Standard output is the program's, so what the package
+    prints there of wrong pictures is not read: damage shows in packets that are marked and in the count of pictures.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
-    return _opened(wrong_pictures, lambda _: False)
+    return _opened(lambda: 0, lambda _: False)
 
 
 def _opened(wrong_pictures: Callable[[], int], is_shared: Callable[[int], bool]) -> OpenedGpu:

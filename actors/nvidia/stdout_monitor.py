@@ -3,7 +3,8 @@
 PyNvVideoCodec says so in one way only: a line on the process's standard output, "Decode Error occurred for picture N",
 which names neither decoder nor file. So a worker process that decodes on a GPU gives its standard output a file that
 can be read, passes on everything, and counts those lines. Whoever decoded while the count rose decodes again in
-software: damage is rare, and being wrong about whose it is costs time and no picture.
+software: damage is rare, and being wrong about whose it is costs time and no picture. A process that may be a user's
+own program is never listened to.
 """
 
 import atexit
@@ -12,8 +13,7 @@ import fcntl
 import os
 import select
 import threading
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 __all__ = ["StdoutMonitor", "StdoutTap"]
 
@@ -96,39 +96,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class StdoutMonitor:
-    """Hears of wrong pictures from the first count on; where it is entered, until the last who did has left.
+    """Hears of wrong pictures from the first count on. Safe from any thread.
 
-    Then a program's own output does not wait in between. Safe from any thread: threads may count first at the same
-    time, and one listener is all there may be. Of two, the first would hear nothing any more.
+    Threads may count first at the same time, and one tap is all there may be: of two, the first would hear nothing.
     """
 
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._tap: StdoutTap | None = None
-        self._earlier = 0
-        self._users = 0
 
     def count(self) -> int:
         """Return how many pictures were said to be wrong so far; listens from now on if nobody did."""
         with self._lock:
             if self._tap is None:
                 self._tap = StdoutTap(self._descriptor)
-            return self._earlier + self._tap.count()
-
-    def __enter__(self) -> Self:
-        """Note somebody who is going to decode."""
-        with self._lock:
-            self._users += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Note that he is done; with the last one, standard output is given back what it was."""
-        with self._lock:
-            self._users -= 1
-            if not self._users and self._tap is not None:
-                self._earlier += self._tap.count()
-                self._tap.close()
-                self._tap = None
+            return self._tap.count()

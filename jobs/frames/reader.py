@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -78,10 +78,7 @@ class FrameReader:
     def _work(self) -> None:
         while (task := self._slots.next_task()) is not None:
             try:
-                # Not while it waits for whoever takes frames: what the program says would have to wait as long.
-                device = self._source.device
-                with nullcontext() if device is None else device.listening():
-                    self._decode(task)
+                self._decode(task)
             except Superseded:
                 continue
             except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out

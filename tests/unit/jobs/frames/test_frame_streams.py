@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, Frame
+from codecfleet.actors.nvidia import gpu
 from codecfleet.actors.nvidia.cuda.context import Cuda
-from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu
+from codecfleet.actors.nvidia.gpu import assemble_gpu
 from codecfleet.actors.nvidia.own_gpu import OwnGpu
-from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
 
 from ..frame_streams import Told, no_gpu, read, source, stream, told, truth, workers
@@ -102,62 +102,16 @@ def test_several_tasks_share_a_stream(source: Path) -> None:
     assert asyncio.run(share()) == list(range(48))
 
 
-def test_a_program_s_output_is_listened_to_only_while_somebody_decodes(tmp_path: Path) -> None:
-    """Wrong pictures are counted over all times of listening; what is said passes on, and in between at once."""
-    said = tmp_path / "said"
-    descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    listening = StdoutMonitor(descriptor)
-    with listening, listening:
-        assert listening.count() == 0
-        os.write(descriptor, b"Decode Error occurred for picture 3\n")
-        assert said.read_bytes() == b""
-        assert listening.count() == 1
-    os.write(descriptor, b"between\n")
-    assert said.read_bytes() == b"Decode Error occurred for picture 3\nbetween\n"
-    with listening:
-        assert listening.count() == 1
-        os.write(descriptor, b"Decode Error occurred for picture 4\n")
-    assert listening.count() == 2
-    with listening:
-        pass
-    assert said.read_bytes().endswith(b"picture 4\n")
-    os.close(descriptor)
+def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a GPU of this process decodes, no descriptor is replaced, and nothing is read of what the program says."""
+    device = FakeDevice()
+    monkeypatch.setattr(gpu, "_opened", lambda wrong, _: assemble_gpu(Cuda(device.driver), device.package, None, wrong))
+    before = os.fstat(1)
 
-
-class Heard(StdoutMonitor):
-    """Tells when somebody who decoded is done."""
-
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor)
-        self.is_left = threading.Event()
-
-    def __exit__(self, *arguments: object) -> None:
-        """Note it."""
-        super().__exit__(*arguments)  # type: ignore[arg-type]
-        self.is_left.set()
-
-
-class ListenedGpu(OwnGpu):
-    """A fake GPU, as a process's own is listened to."""
-
-    def __init__(self, listening: StdoutMonitor) -> None:
-        device = FakeDevice()
-        Gpu.__init__(self, lambda: assemble_gpu(Cuda(device.driver), device.package, None, listening.count))
-        self._monitor = listening
-
-
-def test_a_program_that_takes_its_time_is_not_listened_to_meanwhile(source: Path, tmp_path: Path) -> None:
-    """While threads wait for frames to be taken, what the program says goes its own way at once."""
-    said = tmp_path / "said"
-    descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    heard = Heard(descriptor)
-
-    async def take_one() -> None:
-        async with stream(source, ListenedGpu(heard), place="host", decoder="nvdec", threads=1) as frames:
+    async def take_all() -> int:
+        async with stream(source, OwnGpu(), place="host", decoder="nvdec", threads=1) as frames:
             await anext(frames)
-            assert heard.is_left.wait(10)
-            os.write(descriptor, b"now\n")
-            assert said.read_bytes() == b"now\n"
+            assert (os.fstat(1).st_dev, os.fstat(1).st_ino) == (before.st_dev, before.st_ino)
+            return 1 + len([frame async for frame in frames])
 
-    asyncio.run(take_one())
-    os.close(descriptor)
+    assert asyncio.run(take_all()) == len(truth(source))
