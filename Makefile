@@ -7,10 +7,13 @@ CLIP := examples/media/bunny.mp4
 DEMO := demo-output/bunny.hevc
 # More options for one run: make test PYTEST="-k seams", make demo DEMO_OPTIONS="--workers 2", make bench BENCH="film.mp4".
 PYTEST ?=
+# How many tests run at once: one for each core, but each may start a Ray of its own.
+TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
 BENCH ?=
+AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 # A cluster that the caller's environment names is not this checkout's business.
 unexport RAY_ADDRESS
@@ -21,10 +24,10 @@ LOCK_OPTIONS := --universal --python-version 3.11 --extra quality --extra dev --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test docs lint media damage bench dist lock clean
+.PHONY: help setup demo test test-all docs lint media damage bench dist lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## create .venv with the locked dependencies and this checkout in it
 
@@ -34,8 +37,11 @@ demo: setup ## transcode the bundled film excerpt to HEVC, prove the result, and
 	$(BIN)/codecfleet verify $(CLIP) $(DEMO).mp4
 	@printf '\n  source  %s\n  output  %s\n  report  %s\n' $(CLIP) $(DEMO).mp4 $(DEMO).report.json
 
-test: setup $(VENV)/.nvidia ## run the tests, the short form of the media table among them
-	$(BIN)/pytest -q $(PYTEST)
+test: setup $(VENV)/.nvidia ## run the tests that prove each promise (minutes; PYTEST= passes options)
+	$(BIN)/pytest -q $(AT_ONCE) -m "not slow" $(PYTEST)
+
+test-all: setup $(VENV)/.nvidia ## run every test: the slow sweeps too, and more examples of each property
+	$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile full $(PYTEST)
 
 docs: setup ## write the tables of options into docs/ and configs/
 	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py

@@ -1,6 +1,9 @@
-"""What every test starts from: a clean environment, and the footage where it lies."""
+"""What every test starts from: a clean environment, the footage where it lies; and one line on what was skipped."""
 
 import os
+import signal
+from collections import Counter
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 for _name in [name for name in os.environ if name == "RAY_ADDRESS" or name.startswith("CODECFLEET_")]:
     del os.environ[_name]
 
-# A busy machine is no failure, and CI finds the same examples every time; at home each run tries new ones.
-settings.register_profile("home", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") == "true" else "home")
+# A busy machine is no failure. `make test-all` tries more examples, and CI finds the same ones every time.
+_CI = os.environ.get("CI") == "true"
+settings.register_profile("fast", deadline=None, max_examples=25, derandomize=_CI)
+settings.register_profile("full", deadline=None, derandomize=_CI)
+settings.load_profile("fast")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,6 +27,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_media" in getattr(item, "fixturenames", ()):
             item.add_marker("media")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Stop the clock of the time limit while a report is made: ending that half-way would end the whole run."""
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was skipped, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(skipped_line(str(report.longrepr[2]) for report in skipped))
+
+
+def skipped_line(reasons: Iterable[str]) -> str:
+    """Return one line for all skipped tests, the most frequent reason first."""
+    counts = Counter(" ".join(reason.removeprefix("Skipped: ").split()) for reason in reasons)
+    told = "; ".join(f"{reason} ({count})" for reason, count in counts.most_common())
+    return f"{counts.total()} skipped: {told}"
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +71,7 @@ def shared_media() -> Path:
     folder = REPOSITORY.parent / "shared" / "media"
     if not (folder / "MANIFEST.json").is_file():
         reason = f"there is no test footage in {folder}"
-        if os.environ.get("CI") == "true":
+        if _CI:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder

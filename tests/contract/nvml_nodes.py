@@ -177,8 +177,8 @@ def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
     library: Any = pynvml if request.param == "real" else FakeNvml(NODES[request.param])
     try:
         library.nvmlInit()
-    except pynvml.NVMLError as error:
-        pytest.skip(f"this machine has no NVIDIA driver that answers ({error})")
+    except pynvml.NVMLError:
+        pytest.skip("no NVIDIA driver answers here")
     yield library
     library.nvmlShutdown()
 

@@ -38,8 +38,8 @@ def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
         library = FakeNvml(cut_node() if request.param == "cut" else load_fleet(request.param).nodes[0])
     try:
         library.nvmlInit()
-    except pynvml.NVMLError as error:
-        pytest.skip(f"this machine has no NVIDIA driver that answers ({error})")
+    except pynvml.NVMLError:
+        pytest.skip("no NVIDIA driver answers here")
     yield library
     library.nvmlShutdown()
 

@@ -17,8 +17,8 @@ def cuda() -> Cuda:
         pytest.skip(f"cuda-python is not installed: {error}")
     try:
         found = Cuda(driver)
-    except DeviceError as error:
-        pytest.skip(error.message)
+    except DeviceError:
+        pytest.skip("no NVIDIA driver answers here")
     _, name = driver.cuDeviceGetName(128, driver.cuDeviceGet(0)[1])
     if b"(simulated)" in name:
         pytest.skip("the driver is the simulator, which runs no kernels")

@@ -151,7 +151,8 @@ def _run(command: list[str], what: str) -> None:
     if done.returncode == 0:
         return
     if "No such file or directory" in done.stderr:
-        raise BuildError(_missing(f"{what} lacks a header\n{done.stderr}"))
+        lacking = next(line for line in done.stderr.splitlines() if "No such file or directory" in line)
+        raise BuildError(_missing(f"{what} lacks a header: {lacking}"))
     message = f"the driver simulator's {what} does not compile:\n{done.stderr[:SAID_MOST]}"
     raise BuildError(message)
 

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from codecfleet.actors.dla.engine import tensors as dla_tensors
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.cluster.probes.report.engines import Engine
+from tests.sweeps import swept
 
 from ..integration.ray_cluster import ray_cluster
 from .loadable import DataType, Loadable, Operation, Tensor
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray]
 
 DLAS = 3
 DATA_MISMATCH = 0x40000007
@@ -152,6 +153,7 @@ def test_a_dla_that_breaks_costs_the_job_nothing(
     assert again(found)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_the_job_nothing(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
@@ -161,7 +163,7 @@ def test_a_process_that_dies_costs_the_job_nothing(
     assert "died at work" in again(found)
 
 
-@pytest.mark.parametrize("function", ["cudlaTask.dla2", "cuStreamSynchronize"], ids=["engine", "driver"])
+@pytest.mark.parametrize("function", swept(["cudlaTask.dla2", "cuStreamSynchronize"]), ids=["engine", "driver"])
 def test_a_dla_that_hangs_is_given_up(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]], function: str
 ) -> None:
@@ -212,6 +214,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_dlas_of_a_cluster_share_the_work(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:

@@ -19,6 +19,7 @@ from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.settle.nvenc_options import REFUSED, read_option
 from codecfleet.actors.settle.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.errors import Unsupported
+from tests.sweeps import swept
 
 from .scenario import Scenario, machine
 from .simulated_driver import Ran, run_simulated
@@ -276,7 +277,10 @@ def test_every_name_of_the_guide_is_delivered_or_refused_by_name(name: str) -> N
         assert TABLE_1[name] in caught.value.next_step
 
 
-@pytest.mark.parametrize(("codec", "name"), [(codec, name) for codec in CODECS for name in cases(codec)])
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    swept(((codec, name) for codec in CODECS for name in cases(codec)), is_slow=lambda case: case[0] is not Codec.H264),
+)
 def test_each_value_asked_for_is_the_value_in_the_drivers_structure(codec: Codec, name: str) -> None:
     """Every value of every setting arrives where nvEncodeAPI.h has it."""
     for _, text, expected in cases(codec)[name]:
@@ -302,7 +306,7 @@ def mixed(codec: Codec, chooser: random.Random) -> tuple[Options, Fields]:
     return options, expected
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", swept(CODECS))
 def test_settings_do_not_disturb_each_other(codec: Codec) -> None:
     """Given all together, in many mixtures, each value still arrives as it was asked for."""
     chooser = random.Random(7)  # noqa: S311 - the same mixtures in every run
@@ -323,7 +327,7 @@ def test_what_is_left_to_the_preset_is_the_presets(codec: Codec) -> None:
     assert (got["maxEncodeWidth"], got["maxEncodeHeight"]) == ("640", "480")
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", swept(CODECS))
 def test_what_is_refused_as_dropped_is_dropped(codec: Codec) -> None:
     """The package takes those keys and changes nothing: refusing them keeps somebody from believing they worked."""
     values = {"slice": {"mode": 3, "data": 4}}

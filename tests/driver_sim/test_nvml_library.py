@@ -13,6 +13,7 @@ from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
+from tests.sweeps import swept
 
 from .nvml_answers import answers
 from .scenario import SIMULATED, Action, Fault, Scenario, machine
@@ -24,7 +25,8 @@ MACHINES = {
     for node in load_fleet(fleet).nodes
     if any(not each.uuid.endswith("/cpu") for each in node.devices)
 } | {node.name: node for node in load_fleet(Path(__file__).with_name("parts.toml")).nodes}
-PARTS = ("cut", "mig-host", "expired")
+REPORTED = ("a100-mig/a100", "rtx-4090/workstation", "vgpu/hypervisor", "vgpu/guest-1", "cut", "mig-host", "expired")
+SHORT = ("rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1")
 CONTRACT = """
 import sys
 import pynvml, pytest
@@ -61,7 +63,7 @@ def _printed(ran: Ran) -> Any:  # noqa: ANN401 - as above
     return json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", swept(MACHINES, is_slow=lambda name: name not in SHORT))
 def test_the_library_answers_what_the_fake_does(name: str) -> None:
     """Each question that the fake knows has the same answer from the simulated library through the real binding."""
     node = MACHINES[name]
@@ -74,7 +76,7 @@ def test_the_library_answers_what_the_fake_does(name: str) -> None:
     assert {key: pair for key, pair in differing.items() if pair[0] != pair[1]} == {}
 
 
-@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1", *PARTS])
+@pytest.mark.parametrize("name", swept(REPORTED, is_slow=lambda name: name not in SHORT))
 def test_a_probe_makes_the_same_report_of_either(name: str) -> None:
     """A machine's whole report is the same through the simulated library as through the fake, but for the names."""
     node = MACHINES[name]
@@ -85,7 +87,7 @@ def test_a_probe_makes_the_same_report_of_either(name: str) -> None:
     assert told == expected
 
 
-@pytest.mark.parametrize("name", ["rtx-4090/workstation", "a100-mig/a100", "vgpu/hypervisor", "vgpu/guest-1", *PARTS])
+@pytest.mark.parametrize("name", swept(REPORTED))
 def test_the_contract_of_the_real_driver_holds(name: str) -> None:
     """The contract tests that run on a real driver pass, none of them skipped, on the simulated one."""
     ran = run_simulated(CONTRACT, Scenario(machine=MACHINES[name]))

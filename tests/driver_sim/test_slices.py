@@ -18,13 +18,13 @@ import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.integration.ray_cluster import RayCluster, ray_cluster
+from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
 ]
@@ -109,7 +109,7 @@ def assert_exact(clip: Path, output: Path) -> None:
     assert f"exact: {FRAMES} frames" in checked.stdout
 
 
-@pytest.mark.parametrize("name", ["slices", "guest"])
+@pytest.mark.parametrize("name", swept(["slices", "guest"]))
 def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
     """Slices have a worker process each, and so has a vGPU; the film is exact."""
     env = {**os.environ, **simulated(name, tmp_path / "simulation")}
@@ -129,6 +129,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_a_cluster_uses_every_slice_and_a_guest(way: str, cluster: RayCluster, clip: Path, tmp_path: Path) -> None:
     """However a node is started, each of its slices has one worker, no device is quarantined, and the film is exact."""
     name, options, variables = WAYS[way]
@@ -143,6 +144,7 @@ def test_a_cluster_uses_every_slice_and_a_guest(way: str, cluster: RayCluster, c
     assert_exact(clip, output)
 
 
+@pytest.mark.slow
 def test_a_guest_whose_nvenc_cannot_open_is_encoded_in_software(
     cluster: RayCluster, clip: Path, tmp_path: Path
 ) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
     pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
 ]
 
@@ -59,30 +59,42 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_nvdec_gives_the_bytes_that_software_gives(film: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small clip of 5 s: what is encoded beside a simulated GPU is encoded by this machine."""
+    made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
+    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
+
+
+@pytest.fixture(scope="module")
+def in_software(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The SHA-256 of what software makes of the clip."""
+    output = tmp_path_factory.mktemp("software") / "cpu.mp4"
+    done, report = transcode(clip, output, SOFTWARE)
+    assert done.returncode == 0, done.stderr
+    assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
+    return sha256(output)
+
+
+def test_nvdec_gives_the_bytes_that_software_gives(clip: Path, in_software: str, tmp_path: Path) -> None:
     """Every segment is decoded on the device, and the output is the same to the last byte."""
-    done, report = transcode(film, tmp_path / "gpu.mp4", HYBRID)
+    done, report = transcode(clip, tmp_path / "gpu.mp4", HYBRID)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
     assert "NVDEC decoded" in done.stdout
-    plain, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
-    assert plain.returncode == 0, plain.stderr
-    assert {segment["decoded_by"] for segment in in_software["segments"]} == {"software"}
-    assert sha256(tmp_path / "gpu.mp4") == sha256(tmp_path / "cpu.mp4")
+    assert sha256(tmp_path / "gpu.mp4") == in_software
 
 
-def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(film: Path, tmp_path: Path) -> None:
+def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(clip: Path, in_software: str, tmp_path: Path) -> None:
     """The driver's word that a picture is wrong is heard, told in the report, and not in the output."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=20)
-    done, report = transcode(film, tmp_path / "gpu.mp4", HYBRID, [spoilt])
+    done, report = transcode(clip, tmp_path / "gpu.mp4", HYBRID, [spoilt])
     assert done.returncode == 0, done.stderr
     reasons = {segment["fallback"] for segment in report["segments"]} - {""}
     assert reasons == {"NVDEC could not decode every picture, of this source or of one beside it"}, report["segments"]
     assert "fallback" in {warning["code"] for warning in report["warnings"]}
-    _, in_software = transcode(film, tmp_path / "cpu.mp4", SOFTWARE)
-    assert in_software
-    assert sha256(tmp_path / "gpu.mp4") == sha256(tmp_path / "cpu.mp4")
+    assert sha256(tmp_path / "gpu.mp4") == in_software
 
 
 def test_a_gpu_that_cannot_be_had_is_refused(tmp_path: Path, shared_media: Path) -> None:
@@ -101,14 +113,7 @@ def counted(output: Path, function: str) -> int:
     return sum(line.split(maxsplit=1)[0] == function for line in lines)
 
 
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small clip of 5 s: what is encoded beside a simulated GPU is encoded by this machine."""
-    made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
-    return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
-
-
-@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize("codec", swept(["h264", "hevc", "av1"]))
 def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path, codec: str) -> None:
     """By default the GPU does it all where that is faster: exactly, and what it decodes never leaves it."""
     output = tmp_path / "gpu.mp4"
@@ -133,6 +138,7 @@ def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path,
     assert f"exact: {FRAMES} frames" in checked.stdout
 
 
+@pytest.mark.slow
 def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_path: Path) -> None:
     """A picture that NVDEC spoils is decoded in software, brought to the device, and encoded to the same bytes."""
     done, report = transcode(clip, tmp_path / "nvdec.mp4", "--codec h264 --encoder nvenc")
@@ -145,7 +151,7 @@ def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_pa
     assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
 
 
-def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, tmp_path: Path) -> None:
+def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, in_software: str, tmp_path: Path) -> None:
     """An NVENC that breaks off costs time and no job: one kind writes the whole track, and the report says why."""
     broken = Fault(function="NvEncEncodePicture", action=Action.STATUS, value=8)
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", [broken])
@@ -153,11 +159,10 @@ def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, tmp_path: Pat
     assert report["encoder_kind"].startswith("libx264")
     (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
     assert reason.startswith("software encodes the track from its start: ")
-    _, in_software = transcode(clip, tmp_path / "cpu.mp4", SOFTWARE)
-    assert in_software
-    assert sha256(tmp_path / "auto.mp4") == sha256(tmp_path / "cpu.mp4")
+    assert sha256(tmp_path / "auto.mp4") == in_software
 
 
+@pytest.mark.slow
 def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
     """It does not come back: what insists on it ends soon, with the reason; software begins anew what does not."""
     lost = [Fault(function="cuvidDecodePicture", action=Action.LOSE, call=20)]

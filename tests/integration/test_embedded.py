@@ -233,6 +233,7 @@ def test_a_killed_driver_leaves_no_process(places: Mapping[str, str]) -> None:
     assert written(places) == []
 
 
+@pytest.mark.slow
 def test_a_stranger_in_a_ray_driver(places: Mapping[str, str]) -> None:
     """In a process that is connected already, that Ray is used, neither reconfigured nor shut down."""
     facts, _ = run(
@@ -263,6 +264,7 @@ def test_a_stranger_in_a_ray_driver(places: Mapping[str, str]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small /dev/shm")
+@pytest.mark.slow
 def test_lives_with_little_shared_memory(places: Mapping[str, str]) -> None:
     """With 64 MiB of shared memory, as plain containers have, large results still arrive and nothing is said."""
     small = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh")

@@ -216,6 +216,7 @@ def long_film(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_index_of_a_long_film_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a remote film of two hours a worker reads the index once, however many ranges it reads at the same time."""
     film = long_film(tmp_path / "long.mp4").read_bytes()

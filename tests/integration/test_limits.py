@@ -43,6 +43,7 @@ def pictures(path: Path) -> list[tuple[Fraction, bytes]]:
 # --- Many segments, much film, little memory ---
 
 
+@pytest.mark.slow
 def test_twelve_hundred_segments_join_exactly(tmp_path: Path) -> None:
     """A cut before every frame: 1,200 segments, each seam proven, every picture at its time, once."""
     count = 1200

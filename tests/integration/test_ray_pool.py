@@ -94,6 +94,7 @@ async def test_a_crash_loop_ends(pool: Pool) -> None:
         await pool.submit(works.Ask(job="j", label="b"))
 
 
+@pytest.mark.slow
 async def test_success_forgives_former_deaths(pool: Pool) -> None:
     """Deaths with finished work between them never end a pool."""
     for _ in range(6):

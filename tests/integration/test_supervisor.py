@@ -12,7 +12,7 @@ import pytest
 
 from .ray_cluster import RayCluster, ray_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 IDLE_S = 4
 PATIENCE_S = 90
@@ -63,6 +63,7 @@ def given_back(cluster: RayCluster) -> bool:
     return int(groups) == 0 and float(cpus) == 0
 
 
+@pytest.mark.slow
 def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
     """Two jobs of unequal size share evenly; the supervisor's death delays neither, and nothing stays reserved."""
     outputs = [tmp_path / "large.mp4", tmp_path / "small.mp4"]

@@ -2,15 +2,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.sweeps import swept
+
 from .damage import Counts, compare
 
-pytestmark = [pytest.mark.media, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.media, pytest.mark.timeout(300)]
 
 PLACES = 2
 
 
 @pytest.mark.parametrize(
-    "name", ["hevc_ibi_elst_ends_betn_b_and_i.mp4", "mpeg2_sony_ct3_interlaced.m2v", "vp9_odd_161x121.webm"]
+    "name", swept(["hevc_ibi_elst_ends_betn_b_and_i.mp4", "mpeg2_sony_ct3_interlaced.m2v", "vp9_odd_161x121.webm"])
 )
 def test_damaged_films_give_the_same_bytes(shared_media: Path, name: str) -> None:
     """Cut short or with broken bits, a film is encoded to the same bytes by any number of workers, in any process."""

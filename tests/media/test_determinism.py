@@ -10,10 +10,11 @@ import pytest
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.testing import FaultyPool, LocalPool
+from tests.sweeps import swept
 
 from .cases import AV1, H264, HEVC, VP9, Case
 
-pytestmark = [pytest.mark.media, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.media, pytest.mark.timeout(300)]
 
 WORKERS = (1, 2, 3, 8)
 
@@ -52,7 +53,7 @@ def shuffled(segments: Iterable[int], seed: int) -> list[str]:
     return labels
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.source)
+@pytest.mark.parametrize("case", swept(CASES), ids=lambda case: case.source)
 async def test_bytes_do_not_depend_on_workers_nor_on_the_order_they_finish_in(
     shared_media: Path, tmp_path: Path, case: Case
 ) -> None:

@@ -18,7 +18,7 @@ import av
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
 READY_S = 60
 STOP_S = 10
@@ -164,6 +164,7 @@ def _belongs(process: psutil.Process, folder: Path) -> bool:
     return bool(environ.get("RAY_TMPDIR") == str(folder))
 
 
+@pytest.mark.slow
 def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, repository: Path) -> None:
     """``--working-dir .`` takes the checkout with it: driver and workers import that copy, whatever is installed."""
     answer = cluster.submit(repository, WHERE)

@@ -80,7 +80,7 @@ def test_the_undertaker_ends_who_writes_there(tmp_path: Path, word: bytes) -> No
     grave = tmp_path / "grave"
     grave.mkdir()
     with (grave / "log").open("wb") as log, (tmp_path / "log").open("wb") as elsewhere:
-        sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+        sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         inside, outside = subprocess.Popen(sleeper, stdout=log), subprocess.Popen(sleeper, stdout=elsewhere)
     with hire(grave) as hired, inside, outside:
         hired.communicate(word)

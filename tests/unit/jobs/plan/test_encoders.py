@@ -160,16 +160,18 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job says why it waits; with auto software begins, and a job that insists ends with the reason."""
-    monkeypatch.setattr(job_run, "WAITING_S", 0.01)
+    monkeypatch.setattr(job_run, "WAITING_S", 0)
+    asked = asyncio.Event()
     reason = "no GPU came for it within 30 s: Ray has given it to others"
 
     class Promised(Asked):
         def waits_for(self, job: str) -> str:
+            asked.set()
             return f"{job}: Ray has given it to others"
 
         async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - any work's result
             if isinstance(work, DescribeEncoder):
-                await asyncio.sleep(0.1)
+                await asked.wait()
                 raise FleetUnavailable(reason)
             return await super().submit(work)
 

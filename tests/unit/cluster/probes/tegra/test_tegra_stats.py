@@ -88,7 +88,7 @@ def test_no_line_makes_the_parser_raise(line: str) -> None:
 
 def test_first_line_of_a_running_program_is_read_and_the_program_ended() -> None:
     """The program never ends by itself: its first line counts, whatever comes after."""
-    writes_forever = f"import time\nprint({THOR!r}, flush=True)\nprint('more', flush=True)\ntime.sleep(600)"
+    writes_forever = f"import signal\nprint({THOR!r}, flush=True)\nprint('more', flush=True)\nsignal.pause()"
     assert read_tegrastats(60.0, (sys.executable, "-c", writes_forever)) == parse_tegrastats(THOR)
 
 
@@ -96,7 +96,7 @@ def test_program_that_is_missing_or_silent_has_a_reason() -> None:
     """Without tegrastats, or where it says nothing, there is a reason and no exception."""
     missing = read_tegrastats(60.0, ("/no/such/tegrastats",))
     silent = read_tegrastats(60.0, (sys.executable, "-c", ""))
-    hanging = read_tegrastats(0.0, (sys.executable, "-c", "import time; time.sleep(600)"))
+    hanging = read_tegrastats(0.0, (sys.executable, "-c", "import signal; signal.pause()"))
     assert isinstance(missing, NotApplicable)
     assert missing.absence is Absence.NO_LIBRARY
     assert isinstance(silent, NotApplicable)

@@ -1,0 +1,21 @@
+"""Sweeps: `make test` tries the first cases of a promise, `make test-all` the others too."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+__all__ = ["swept"]
+
+
+def swept(cases: Iterable[Any], *, is_slow: Callable[[Any], bool] | None = None) -> list[Any]:
+    """Return cases for ``parametrize``; those that ``is_slow`` tells, by default all but the first, are marked slow.
+
+    A case with several arguments is a tuple.
+    """
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        if (is_slow(case) if is_slow else number > 0)
+        else case
+        for number, case in enumerate(cases)
+    ]
