@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         UsageError,
         WorkError,
     )
+    from .jobs.encode.job import encode
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, transcode
     from .jobs.frames.request import FramesReport
-    from .jobs.frames.stream import FrameStream
+    from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
     from .jobs.plan.plan import Plan, plan_transcode
     from .jobs.probe.job import ProbeReport, probe
@@ -70,6 +71,8 @@ __all__ = [
     "Warned",
     "WorkError",
     "__version__",
+    "encode",
+    "frames",
     "load_spec",
     "plan_transcode",
     "probe",
@@ -83,6 +86,7 @@ _HOMES = {
     "actors.media.values": ("SeiMessage",),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
+    "jobs.encode.job": ("encode",),
     "jobs.encode.request": ("EncodeFrame", "EncodeReport"),
     "jobs.report.events": (
         "Done",
@@ -96,7 +100,7 @@ _HOMES = {
     ),
     "jobs.fleet": ("Fleet", "transcode"),
     "jobs.frames.request": ("FramesReport",),
-    "jobs.frames.stream": ("FrameStream",),
+    "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
     "jobs.plan.plan": ("Plan", "plan_transcode"),
     "jobs.probe.job": ("ProbeReport", "probe"),

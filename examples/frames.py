@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from codecfleet import CodecfleetError, Fleet, Frame
+import codecfleet
+from codecfleet import CodecfleetError, Frame
 
 STEP = 30.0
 """How much the mean brightness of a cell must differ, on average, between the frames of two scenes."""
@@ -28,9 +29,8 @@ async def first_of_scenes(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
 
 async def summarize(source: str, output: str) -> None:
     """Write the first frame of each scene, two a second."""
-    fleet = Fleet()
-    async with fleet.frames(source, pix_fmt="yuv420p", size=(320, 180)) as frames:
-        report = await fleet.encode(first_of_scenes(frames), output, fps=2, overwrite=True)
+    async with codecfleet.frames(source, pix_fmt="yuv420p", size=(320, 180)) as frames:
+        report = await codecfleet.encode(first_of_scenes(frames), output, fps=2, overwrite=True)
     print(f"{report.output}: {report.frames_out} of {frames.report.frames} frames, encoded by {report.encoder}")
 
 

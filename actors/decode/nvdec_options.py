@@ -16,7 +16,7 @@ Latency: TypeAlias = Literal["native", "low", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvdecOptions:
-    """What ``Fleet.frames`` asks of NVDEC's sessions; sessions with other options are other sessions.
+    """What ``frames`` asks of NVDEC's sessions; sessions with other options are other sessions.
 
     Args:
         latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" some four packets late, "low" as soon

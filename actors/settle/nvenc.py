@@ -39,7 +39,7 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""Settings that a job of many segments settles itself; ``Fleet.encode`` has one session, and takes them."""
+"""Settings that a job of many segments settles itself; ``encode`` has one session, and takes them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
@@ -101,7 +101,7 @@ def nvenc_request(
             raise Unsupported(message, "Leave it out.")
         if key in _OF_ONE_SESSION and not single_session:
             message = f"NVENC setting {key} is not a job's to set: {_OF_ONE_SESSION[key]}"
-            raise Unsupported(message, "Leave it out, or encode frames with Fleet.encode.")
+            raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
     read = tuple((key, read_option(key, text)) for key, text in options)
     return NvencRequest(codec=codec, rate=rate, preset=preset, options=read, single_session=single_session)
 

@@ -43,7 +43,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
     "colorspace": (
         "which range the GPU converts RGB to is documented nowhere",
-        "Give RGB frames to Fleet.encode with matrix, which converts them exactly.",
+        "Give RGB frames to codecfleet.encode with matrix, which converts them exactly.",
     ),
     "s": ("it overrides the size of the pictures", "Use --scale."),
     "use_ivf_container": ("codecfleet settles how packets are laid out", "Leave it out."),

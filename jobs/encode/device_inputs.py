@@ -1,4 +1,4 @@
-"""Arrays on the GPU that users hand to ``Fleet.encode``: what NVENC reads where it lies, and what comes to the host.
+"""Arrays on the GPU that users hand to ``encode``: what NVENC reads where it lies, and what comes to the host.
 
 Sources: the CUDA Array Interface, version 3, "Synchronization"; the Python array API standard, ``__dlpack__``;
 PyNvVideoCodec programming guide, section 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).

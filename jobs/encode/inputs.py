@@ -1,4 +1,4 @@
-"""What users hand to ``Fleet.encode``, each read as one thing: a picture, where it is, and when it is shown."""
+"""What users hand to ``encode``, each read as one thing: a picture, where it is, and when it is shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -5,37 +5,80 @@ import secrets
 import time
 from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from os import PathLike
+from typing import Unpack
 
 from ...actors.device.interface import WorkerDevice
+from ...actors.encode.settings import Codec
+from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError
 from ..board.threads import consume_exception, in_thread, shielded, uncancellable
 from ..carry.containers import container_for
 from ..frames.stream import FrameStream
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
+from ..request.api_values import exact, location
 from .encoder import FrameEncoder
-from .request import EncodeReport, EncodeRequest
+from .request import EncodeOptions, EncodeReport, EncodeRequest, codec_named
 
-__all__ = ["encode_frames"]
+__all__ = ["encode"]
 
 
-async def encode_frames(
-    frames: Iterable[object] | AsyncIterable[object], request: EncodeRequest, device: Callable[[], WorkerDevice]
+async def encode(
+    frames: Iterable[object] | AsyncIterable[object],
+    output: str | PathLike[str],
+    *,
+    codec: Codec | str | None = None,
+    fps: Fraction | int | None = None,
+    gpu: WorkerDevice | None = None,
+    **options: Unpack[EncodeOptions],
 ) -> EncodeReport:
-    """Encode frames into a file that appears at once and whole; leave nothing under its name otherwise.
+    """Encode frames that you have into a file, in this process; the file appears at once and whole, or not at all.
+
+    Frames on this process's GPU are encoded by its NVENC, without a copy through the host, where it has one; otherwise,
+    and from the host, by software.
 
     Args:
-        frames: what to encode; see ``read_offered``. A plain iterable is run through in a thread.
-        request: how, and into what.
-        device: the GPU of this process, if it turns out to be one.
+        frames: pictures, in the order in which they are shown: those of ``frames``, PyAV's ``VideoFrame``s, NumPy
+            arrays, raw bytes, DLPack tensors, objects with the CUDA array interface or ``cuda()``; or (picture,
+            seconds); or an ``EncodeFrame``, which also asks for a keyframe, SEI messages or new rates. A plain iterable
+            is run through in a thread.
+        output: path or fsspec URL; its extension names the container.
+        codec: h264, hevc, av1 or vp9; None is the container's usual one.
+        fps: show frame n at n / ``fps``; None takes the frames' own times.
+        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        **options: how to encode, and what arrays are.
+
+            - ``quality``: the encoder's own scale, lower is better; or ``bitrate_bps``, an average.
+            - ``preset``: 1 is fastest, 7 slowest; 4 by default.
+            - ``encoder``: ``"software"`` or ``"nvenc"``; ``"auto"`` (default) is NVENC for frames on the GPU.
+            - ``encoder_options``: of the encoder, by its own names: ``(("tune", "film"),)``.
+            - ``time_base``: the tick in which the frames' own times are whole; found by default.
+            - ``input_pix_fmt``: how arrays are laid out; by default (rows, columns, 3) are rgb24, 4 rgba, and
+              two-dimensional ones the rows of NV12, or of P010 where samples have 16 bits, and bytes NV12.
+            - ``size``: (width, height) of raw bytes, which do not say it.
+            - ``pix_fmt``: what to encode; what the frames are by default, and yuv420p for RGB.
+            - ``matrix``: what RGB is turned into YUV by, ``"bt709"`` by default; the file says so.
+            - ``sample_aspect_ratio``: the frames' own by default.
+            - ``overwrite``: replace what has the output's name.
 
     Raises:
-        UsageError: a frame is none, does not fit the others, or has no time; or there are no frames; or the output is
-            the file that they come from.
-        RequestError: the output cannot be had like that.
-        DeviceError: the GPU is insisted on, and cannot do it; or it failed.
+        UsageError: the call makes no sense; something is not a frame, does not fit the others, or has no time; there
+            are no frames; or the output is the file that they come from.
+        RequestError: the output cannot be made like that.
+        DeviceError: the GPU failed, or NVENC is required and cannot do it.
         WorkError: encoding or writing failed.
     """
+    request = EncodeRequest(
+        output=location("output", output), codec=codec_named(codec), fps=exact("fps", fps), **options
+    )
+    return await _encode(frames, request, own_gpu if gpu is None else lambda: gpu)
+
+
+async def _encode(
+    frames: Iterable[object] | AsyncIterable[object], request: EncodeRequest, device: Callable[[], WorkerDevice]
+) -> EncodeReport:
     began = time.monotonic()
     container = container_for(request.output)
     codec = request.codec or container.default_codec

@@ -1,9 +1,9 @@
-"""What ``Fleet.encode`` is asked for, checked; and what came of it."""
+"""What ``encode`` is asked for, checked; and what came of it."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from ...actors.encode.settings import Codec, RateChange, RateControl
 from ...actors.media.location import absolute
@@ -11,7 +11,7 @@ from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
 from ..request.api_values import check_ratio, check_size, check_text, check_whole, exact
 
-__all__ = ["EncodeFrame", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
+__all__ = ["EncodeFrame", "EncodeOptions", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix", "codec_named"]
 
 EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
 Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
@@ -22,10 +22,10 @@ _COLOURS = {"bt709": Colour(1, 1, 1, 1), "bt601": Colour(1, 6, 6, 6), "bt2020": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodeFrame:
-    """One frame for ``Fleet.encode``, and what is asked of the encoder with it.
+    """One frame for ``encode``, and what is asked of the encoder with it.
 
     Args:
-        picture: whatever ``Fleet.encode`` takes for a picture.
+        picture: whatever ``encode`` takes for a picture.
         time_s: when it is shown, in seconds; None is the picture's own time, if it has one.
         keyframe: make it one that nothing before it is needed for: an IDR picture.
         sei_messages: written beside it; NVENC alone does.
@@ -50,6 +50,23 @@ class EncodeFrame:
         if wrong:
             message = f"{wrong[0]!r} is neither an SEI message nor a change of rates"
             raise UsageError(message, "Give SeiMessage(kind, payload) and RateChange(bitrate=...).")
+
+
+class EncodeOptions(TypedDict, total=False):
+    """The options of ``encode`` that go into an ``EncodeRequest`` as they are."""
+
+    quality: int | None
+    bitrate_bps: int | None
+    preset: int
+    encoder: EncoderChoice
+    encoder_options: tuple[tuple[str, str], ...]
+    time_base: Fraction | None
+    input_pix_fmt: str | None
+    size: tuple[int, int] | None
+    pix_fmt: str | None
+    matrix: Matrix
+    sample_aspect_ratio: Fraction | None
+    overwrite: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +103,9 @@ class EncodeRequest:
                 message = f"{name} {value!r} is none of {', '.join(known)}"
                 raise UsageError(message, f"Leave it out for {known[0]}.")
         for name in ("fps", "time_base", "sample_aspect_ratio"):
-            check_ratio(name, getattr(self, name))
+            ratio = exact(name, getattr(self, name))
+            check_ratio(name, ratio)
+            object.__setattr__(self, name, ratio)
         for name in ("quality", "bitrate_bps", "preset"):
             check_whole(name, getattr(self, name))
         for name in ("output", "input_pix_fmt", "pix_fmt"):
@@ -116,6 +135,19 @@ class EncodeRequest:
     def colour_of_rgb(self) -> Colour:
         """What RGB becomes."""
         return _COLOURS[self.matrix]
+
+
+def codec_named(codec: Codec | str | None) -> Codec | None:
+    """Return the codec.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    try:
+        return None if codec is None else Codec(codec)
+    except ValueError:
+        message = f"codec {codec!r} is none of {', '.join(Codec)}"
+        raise UsageError(message, "Leave it out for the container's usual one.") from None
 
 
 def _check_options(options: object) -> None:

@@ -1,21 +1,38 @@
-"""What ``Fleet.frames`` is asked for, checked; and what came of it."""
+"""What ``frames`` is asked for, checked; and what came of it."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.media.location import absolute
 from ...errors import UsageError
-from ..request.api_values import check_size, check_text, check_whole
+from ..request.api_values import check_size, check_text, check_whole, exact
 
-__all__ = ["Decoder", "FrameRequest", "FramesReport", "Place"]
+__all__ = ["Decoder", "FrameOptions", "FrameRequest", "FramesReport", "Place"]
 
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
 SEGMENT_S = Fraction(2)
 """Short: a cut costs a few pictures decoded twice, and memory holds what is decoded ahead."""
+
+
+class FrameOptions(TypedDict, total=False):
+    """The options of ``frames``, as ``FrameRequest`` checks them."""
+
+    place: Place
+    decoder: Decoder
+    start_s: Fraction | None
+    end_s: Fraction | None
+    video_track: int
+    every: int
+    size: tuple[int, int] | None
+    pix_fmt: str | None
+    threads: int | None
+    memory_bytes: int | None
+    strict: bool
+    nvdec: NvdecOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +64,8 @@ class FrameRequest:
     nvdec: NvdecOptions = PLAIN
 
     def __post_init__(self) -> None:
+        for name in ("start_s", "end_s"):
+            object.__setattr__(self, name, exact(name, getattr(self, name)))
         for name, known in (("place", ("host", "device", "auto")), ("decoder", ("auto", "software", "nvdec"))):
             if (value := getattr(self, name)) not in known:
                 message = f"{name} {value!r} is none of {', '.join(known)}"

@@ -4,18 +4,21 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from os import PathLike
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.surfaces.frames import Frame
+from ...cluster.worker.own_gpu import own_gpu
 from ..board.threads import in_thread
+from ..request.api_values import location
 from .reader import FrameReader
-from .request import FrameRequest, FramesReport
+from .request import FrameOptions, FrameRequest, FramesReport
 from .slots import FramesEnd
 from .source import FrameSource, open_frame_source
 
-__all__ = ["FrameStream"]
+__all__ = ["FrameStream", "frames"]
 
 TURN_FRAMES: Final = 16
 """How many frames that are ready go out before the event loop has a turn."""
@@ -24,7 +27,7 @@ TURN_FRAMES: Final = 16
 class FrameStream:
     """The frames of a source, in order: iterate over it once, and close it when breaking off.
 
-        async with fleet.frames("film.mkv") as frames:
+        async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
                 ...
 
@@ -136,3 +139,37 @@ class FrameStream:
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(woken.set)
+
+
+def frames(
+    source: str | PathLike[str], *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
+) -> FrameStream:
+    """Decode a source's frames, for analysis and training: those that ``transcode`` takes, at the same times.
+
+    They are decoded in this process, several segments at once: on its own GPU if it has one, else in software. Inside
+    a Ray task or actor, that is the GPU that Ray assigned to it.
+
+    Args:
+        source: path or fsspec URL.
+        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        **options: what to decode, and into what.
+
+            - ``place``: where frames shall lie: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``: on the
+              GPU if it decodes this source.
+            - ``decoder``: ``"auto"`` (default) is NVDEC where it decodes the source exactly and software elsewhere;
+              ``"software"`` or ``"nvdec"`` is one of them alone.
+            - ``start_s``, ``end_s``: the part [start, end), in seconds after the source's first picture.
+            - ``video_track``: counted among the video tracks, from 0.
+            - ``every``: take the frames 0, ``every``, 2 ``every`` ... of that part.
+            - ``size``: (width, height) that frames get; the source's by default.
+            - ``pix_fmt``: FFmpeg's pixel format that frames get, such as ``rgb24`` on the host; else the source's.
+            - ``threads``: how many segments are decoded at once.
+            - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of what is free on the GPU.
+            - ``strict``: raise ``InputDamaged`` where decoding meets damage, rather than count it.
+            - ``nvdec``: latency, SEI messages, decode statistics and the largest size, with ``decoder="nvdec"`` alone.
+
+    Raises:
+        UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
+    """
+    request = FrameRequest(source=location("source", source), **options)
+    return FrameStream(request, own_gpu if gpu is None else lambda: gpu)

@@ -6,9 +6,11 @@ each video track. At most one picture of each video track is decoded.
 
 from collections.abc import Iterator
 from fractions import Fraction
+from os import PathLike
 
 from av.stream import Disposition
 
+from ..request.api_values import location
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind, describe_tracks
 from .lines import describe_for_people
 from .oddities import Evidence, find_oddities
@@ -33,12 +35,14 @@ class ProbeReport(SourceFacts):
         return next((oddity for oddity in self.oddities if oddity.code == code), None)
 
 
-def probe(source: str) -> ProbeReport:
+def probe(source: str | PathLike[str]) -> ProbeReport:
     """Probe the source at a path or URL. A source without video is no error.
 
     Raises:
-        InputError: there is nothing there, or it is no media file that can be read.
+        InputError: there is nothing there, or it is not a media file that can be read.
+        UsageError: ``source`` is not a path.
     """
+    source = location("source", source)
     described = describe_tracks(source)
     tally = tally_packets(source)
     videos = {

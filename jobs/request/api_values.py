@@ -1,5 +1,6 @@
 """Values as programs pass them, checked before anything begins: Python holds nobody to the types of a signature."""
 
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 from numbers import Integral
@@ -8,7 +9,7 @@ from typing import Any, Final
 from ...errors import UsageError
 from .values import SIDE_MAX
 
-__all__ = ["TERM_MAX", "check_ratio", "check_size", "check_text", "check_whole", "exact", "is_ffmpeg_ratio"]
+__all__ = ["TERM_MAX", "check_ratio", "check_size", "check_text", "check_whole", "exact", "is_ffmpeg_ratio", "location"]
 
 TERM_MAX: Final = (1 << 31) - 1
 """FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
@@ -93,3 +94,16 @@ def check_text(name: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
         message = f"{name} is no text: {value!r}"
         raise UsageError(message, "Give a str.")
+
+
+def location(name: str, value: object) -> str:
+    """Return a path or URL as text.
+
+    Raises:
+        UsageError: it is neither ``str`` nor ``os.PathLike``.
+    """
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        message = f"{name} is not a path: {value!r}"
+        raise UsageError(message, "Give a str or a pathlib.Path.")
+    return path

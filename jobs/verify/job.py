@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import zip_longest
 from math import prod
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 
 from ...errors import UsageError
 from ..report.report import Report
+from ..request.api_values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
@@ -89,14 +91,14 @@ class _Compared:
 
 
 def verify(
-    source: str,
-    output: str,
+    source: str | PathLike[str],
+    output: str | PathLike[str],
     *,
     video_track: int = 0,
     audio_tracks: Sequence[int] | None = None,
     start_s: Fraction | None = None,
     end_s: Fraction | None = None,
-    report: str | None = None,
+    report: str | PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Verdict:
     """Prove that ``output`` holds every frame of a video track of ``source``, and all that belongs to it.
@@ -114,30 +116,17 @@ def verify(
     Raises:
         InputError: one of the files cannot be read.
         NoVideoTrack: one of them has no such video track.
-        UsageError: the report cannot be read.
+        UsageError: the report cannot be read, or a name is not a path.
     """
     began = time.monotonic()
-    told = None if report is None else _read_report(report)
-    scan = scan_output(output)
+    source, output = location("source", source), location("output", output)
+    told = None if report is None else _read_report(location("report", report))
+    pair = _Pair(source=source, output=output, video_track=video_track, scan=scan_output(output), progress=progress)
     selection = _select(source, video_track, start_s, end_s)
-    pair = _Pair(source=source, output=output, video_track=video_track, scan=scan, progress=progress)
     compared = _compare(pair, selection)
     chosen = selection or _Selection(order=compared.timeline.order, times=compared.timeline.times)
-    checks = [
-        *_check_frames(chosen, compared),
-        *check_times(chosen.times, compared.time_base, compared.output_pts, scan),
-        *compared.comparison.checks(),
-        *check_stream(scan, len(compared.output_pts)),
-        check_access(output, scan, compared.digests),
-        *_check_beside(
-            source,
-            output,
-            replace(
-                _alignment(chosen, compared, scan, audio_tracks, trimmed=selection is not None), dropped=_dropped(told)
-            ),
-            compared,
-        ),
-    ]
+    alignment = _alignment(chosen, compared, pair.scan, audio_tracks, trimmed=selection is not None)
+    checks = _checks(pair, chosen, compared, replace(alignment, dropped=_dropped(told)))
     return Verdict(
         source=source,
         output=output,
@@ -149,6 +138,17 @@ def verify(
         checks=with_declared(checks, () if told is None else (*told.warnings, *told.choices)),
         wall_s=round(time.monotonic() - began, 3),
     )
+
+
+def _checks(pair: "_Pair", chosen: _Selection, compared: _Compared, alignment: Alignment) -> list[Check]:
+    return [
+        *_check_frames(chosen, compared),
+        *check_times(chosen.times, compared.time_base, compared.output_pts, pair.scan),
+        *compared.comparison.checks(),
+        *check_stream(pair.scan, len(compared.output_pts)),
+        check_access(pair.output, pair.scan, compared.digests),
+        *_check_beside(pair.source, pair.output, alignment, compared),
+    ]
 
 
 def _dropped(report: Report | None) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""``Fleet.frames`` and ``Fleet.encode`` on a real GPU."""
+"""``frames`` and ``encode`` on a real GPU."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codecfleet import Fleet, Frame, FramesReport
+import codecfleet
+from codecfleet import Frame, FramesReport
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.device_tensor import device_tensor
 from codecfleet.testing.nvidia.surface_decoder import surface_of
@@ -16,7 +17,7 @@ from codecfleet.testing.nvidia.surface_decoder import surface_of
 
 async def _read(source: Path, options: dict[str, Any]) -> tuple[list[tuple[int, int, str]], FramesReport]:
     """Read a source's frames, as (number, ticks, hash) each."""
-    async with Fleet().frames(str(source), **options) as frames:
+    async with codecfleet.frames(str(source), **options) as frames:
         told = [
             (frame.index, frame.ticks, hashlib.sha256(frame.to_ndarray().tobytes()).hexdigest())
             async for frame in frames
@@ -26,7 +27,7 @@ async def _read(source: Path, options: dict[str, Any]) -> tuple[list[tuple[int, 
 
 async def _some(source: Path, count: int) -> list[Frame]:
     """Take some frames on the device, and hold them all."""
-    async with Fleet().frames(str(source), place="device") as frames:
+    async with codecfleet.frames(str(source), place="device") as frames:
         return [await anext(frames) for _ in range(count)]
 
 
@@ -74,8 +75,8 @@ def test_frames_on_the_device_are_encoded(film: Path, tmp_path: Path) -> None:
     """By NVENC where there is one; else by software, with the reason: every frame at its time either way."""
 
     async def through() -> tuple[int, str, str]:
-        fleet = Fleet()
-        report = await fleet.encode(fleet.frames(str(film), place="device"), str(tmp_path / "out.mp4"), preset=1)
+        frames = codecfleet.frames(film, place="device")
+        report = await codecfleet.encode(frames, tmp_path / "out.mp4", preset=1)
         return report.frames_out, report.encoder, report.fallback
 
     frames, encoder, fallback = asyncio.run(through())

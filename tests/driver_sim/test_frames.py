@@ -1,4 +1,4 @@
-"""``Fleet.frames`` and ``Fleet.encode`` on the real PyNvVideoCodec and the driver simulator, from end to end.
+"""``frames`` and ``encode`` on the real PyNvVideoCodec and the driver simulator, from end to end.
 
 The simulator decodes and encodes in software behind NVDEC's and NVENC's interfaces: pictures and bitstreams are real,
 and nothing here was seen on a GPU.
@@ -30,7 +30,7 @@ GOPS = {
 COMMON = """
 import asyncio, gc, hashlib, json, sys
 from fractions import Fraction
-from codecfleet import Fleet
+import codecfleet
 from codecfleet.jobs.frames.request import FrameRequest
 from codecfleet.jobs.frames.stream import FrameStream
 from codecfleet.cluster.worker.own_gpu import own_gpu
@@ -89,7 +89,7 @@ asyncio.run(main())
 
 ENCODE = """
 async def main():
-    report = await Fleet().encode(stream(sys.argv[1], place="device"), sys.argv[2], codec=sys.argv[3], preset=4)
+    report = await codecfleet.encode(stream(sys.argv[1], place="device"), sys.argv[2], codec=sys.argv[3], preset=4)
     print(json.dumps([report.encoder, report.from_device, report.frames_in, report.frames_out, report.fallback]))
     async def read(source):
         return [(str(frame.time_s), frame.planes[0].astype(int)) async for frame in stream(source, decoder="software")]

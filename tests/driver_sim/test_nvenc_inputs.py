@@ -1,4 +1,4 @@
-"""``Fleet.encode`` of every form of picture on the real PyNvVideoCodec, from host and (simulated) device."""
+"""``encode`` of every form of picture on the real PyNvVideoCodec, from host and (simulated) device."""
 
 import json
 from importlib.util import find_spec
@@ -34,7 +34,8 @@ import asyncio, json, sys
 from types import SimpleNamespace
 import numpy as np
 from cuda.bindings import driver
-from codecfleet import EncodeFrame, Fleet, RateChange, SeiMessage
+import codecfleet
+from codecfleet import EncodeFrame, RateChange, SeiMessage
 from codecfleet.cluster.worker.own_gpu import own_gpu
 from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
 
@@ -53,7 +54,7 @@ def on_device(data):
 
 def encode(name, pictures, **options):
     options = {"fps": 25, "codec": "hevc", "encoder": "nvenc", "preset": 1} | options
-    report = asyncio.run(Fleet().encode(pictures, f"{folder}/{name}.mp4", **options))
+    report = asyncio.run(codecfleet.encode(pictures, f"{folder}/{name}.mp4", **options))
     return [report.encoder, report.frames_out, report.pix_fmt, report.from_device, report.output_sha256]
 """
 

@@ -30,7 +30,7 @@ ODDITIES = {
 @pytest.fixture
 def film_report(film: Path) -> ProbeReport:
     """What probe says of the bundled film."""
-    return probe(str(film))
+    return probe(film)
 
 
 GROWING = {"hevc_multi_stsd_reschange_128.mp4": (128, 256), "reschange_av1_up.ivf": (1280, 720)}
@@ -63,7 +63,7 @@ def test_what_is_no_media_is_an_input_error(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("no film")
     with pytest.raises(InputNotFound):
-        probe(str(tmp_path / "absent.mp4"))
+        probe(tmp_path / "absent.mp4")
     with pytest.raises(InputUnreadable):
         probe(str(text))
 

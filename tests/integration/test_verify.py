@@ -128,7 +128,7 @@ def without(n: int) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.mov"])
 def test_an_honest_encoding_is_exact(source: str, tmp_path: Path, name: str) -> None:
     """The same frames at the same times pass in every container, down to rounded milliseconds."""
-    verdict = verify(source, write(tmp_path / name, Clip()))
+    verdict = verify(Path(source), Path(write(tmp_path / name, Clip())))
     assert failures(verdict) == set()
     assert (verdict.source_frames, verdict.output_frames) == (FRAMES, FRAMES)
     assert verdict.pictures is not None

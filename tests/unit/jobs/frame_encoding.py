@@ -11,7 +11,8 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from codecfleet import EncodeReport, Fleet
+import codecfleet
+from codecfleet import EncodeReport
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
@@ -72,8 +73,8 @@ async def given(items: list[Any]) -> AsyncIterator[Any]:
 
 def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:  # noqa: ANN401
     """Encode, in a loop of its own."""
-    fleet = Fleet(gpu=(device or FakeDevice()).gpu)
-    return asyncio.run(fleet.encode(items, str(output), **({"preset": 1} | options)))  # type: ignore[arg-type]
+    gpu = (device or FakeDevice()).gpu
+    return asyncio.run(codecfleet.encode(items, output, gpu=gpu, **({"preset": 1} | options)))  # type: ignore[arg-type]
 
 
 def shown(path: Path) -> list[VideoFrame]:

@@ -131,7 +131,7 @@ def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
     """Segments could not be joined; one session can have it."""
     with pytest.raises(Unsupported, match=f"{name} is not a job's to set") as caught:
         settle(options=((name, "1"),))
-    assert "Fleet.encode" in caught.value.next_step
+    assert "codecfleet.encode" in caught.value.next_step
 
 
 MODES: list[tuple[tuple[tuple[str, str], ...], RateControl | None, dict[str, object]]] = [

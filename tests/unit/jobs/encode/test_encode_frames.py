@@ -1,4 +1,4 @@
-"""``Fleet.encode``: frames of every kind into one exact file, or nothing, with software and a (fake) NVENC."""
+"""``encode``: frames of every kind into one exact file, or nothing, with software and a (fake) NVENC."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ import pytest
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from codecfleet import EncodeFrame, EncodeReport, Fleet, RateChange, SeiMessage
+import codecfleet
+from codecfleet import EncodeFrame, EncodeReport, RateChange, SeiMessage
 from codecfleet.errors import (
     EngineUnfit,
 )
@@ -82,9 +83,8 @@ def test_frames_of_a_source_stay_on_the_device(tmp_path: Path, codec: str, pix_f
     source, device = make_clip(tmp_path / "in.mp4", clip), FakeDevice()
 
     async def through() -> EncodeReport:
-        fleet = Fleet(gpu=device.gpu)
-        frames = fleet.frames(str(source), place="device")
-        return await fleet.encode(frames, str(tmp_path / "out.mkv"), codec=codec, preset=1)
+        frames = codecfleet.frames(source, place="device", gpu=device.gpu)
+        return await codecfleet.encode(frames, tmp_path / "out.mkv", codec=codec, preset=1, gpu=device.gpu)
 
     report = asyncio.run(through())
     assert (report.encoder, report.from_device, report.fallback) == (f"{codec}_nvenc", True, "")

@@ -1,4 +1,4 @@
-"""What ``Fleet.encode`` refuses: it says why in one line, and leaves nothing."""
+"""What ``encode`` refuses: it says why in one line, and leaves nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codecfleet import EncodeFrame, Fleet, RateChange, SeiMessage
+import codecfleet
+from codecfleet import EncodeFrame, RateChange, SeiMessage
 from codecfleet.errors import (
     CodecfleetError,
     EngineUnfit,
@@ -142,7 +143,7 @@ def test_a_source_is_never_replaced_by_what_comes_of_it(tmp_path: Path) -> None:
     film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(COUNT)))
     before = film.read_bytes()
     with pytest.raises(UsageError, match="output and input are the same file"):
-        encode(Fleet().frames(str(film), decoder="software"), film, overwrite=True)
+        encode(codecfleet.frames(str(film), decoder="software"), film, overwrite=True)
     assert film.read_bytes() == before
     assert list(tmp_path.iterdir()) == [film]
 
@@ -168,7 +169,7 @@ def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
             begun.set()
 
     async def cancel(source: object, begun: asyncio.Event) -> None:
-        work = asyncio.ensure_future(Fleet().encode(source, str(tmp_path / "out.mp4"), fps=25, preset=1))  # type: ignore[arg-type]
+        work = asyncio.ensure_future(codecfleet.encode(source, str(tmp_path / "out.mp4"), fps=25, preset=1))  # type: ignore[arg-type]
         await begun.wait()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet import Fleet, Frame
+import codecfleet
+from codecfleet import Frame
 from codecfleet.actors.nvidia import gpu
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.gpu import assemble_gpu
@@ -61,17 +62,16 @@ def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:
     assert not workers()
 
 
-def test_a_fleet_that_closes_closes_its_streams(source: Path) -> None:
-    """Leaving the fleet ends what was begun in it."""
+def test_a_closed_stream_has_no_threads_and_no_frames(source: Path) -> None:
+    """``aclose`` ends what the stream began."""
 
     async def begin() -> None:
-        fleet = Fleet(gpu=no_gpu())
-        frames = fleet.frames(str(source))
-        await anext(frames)
-        await fleet.aclose()
+        begun = codecfleet.frames(source, gpu=no_gpu())
+        await anext(begun)
+        await begun.aclose()
         assert not workers()
         with pytest.raises(StopAsyncIteration):
-            await anext(frames)
+            await anext(begun)
 
     asyncio.run(begin())
 

@@ -1,7 +1,7 @@
-"""``Fleet.frames``: the frames of a sequential decode, from several threads, on the host and on a (fake) device."""
+"""``frames``: the frames of a sequential decode, from several threads, on the host and on a (fake) device."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet import Fleet, Frame, NvdecOptions, SeiMessage
+import codecfleet
+from codecfleet import Frame, NvdecOptions, SeiMessage
 from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder
 from codecfleet.actors.decode.nvdec_options import Latency
 from codecfleet.errors import (
@@ -177,7 +178,7 @@ def test_software_has_no_options_of_nvdec() -> None:
     """Also where it might decode a segment alone: who asks for them says that NVDEC shall decode."""
     for decoder in ("software", "auto"):
         with pytest.raises(UsageError, match=f"software has no NvdecOptions, and decoder '{decoder}'"):
-            Fleet().frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
+            codecfleet.frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
 
 
 def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:
@@ -258,7 +259,14 @@ def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
 def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None:
     """Before anything is read."""
     with pytest.raises(UsageError):
-        Fleet().frames("absent.mkv", **options)
+        codecfleet.frames("absent.mkv", **options)
+
+
+@pytest.mark.parametrize("call", [codecfleet.frames, codecfleet.probe, lambda path: codecfleet.verify(path, "a.mp4")])
+def test_what_is_not_a_path_is_refused(call: Callable[[object], object]) -> None:
+    """With one clear line, whichever function it is given to."""
+    with pytest.raises(UsageError, match="source is not a path: 5"):
+        call(5)
 
 
 def test_what_is_wrong_with_a_source_comes_with_the_first_frame(source: Path) -> None:
