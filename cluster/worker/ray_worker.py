@@ -195,7 +195,7 @@ def _take_device(part: int, *, counts_slices: bool) -> str:
 
 
 def _keep_to_dla(dla: int) -> None:
-    from ...actors.dla.inference.network import warm_networks  # noqa: PLC0415 - few workers have one
+    from ...actors.dla.inference import warm_networks  # noqa: PLC0415 - few workers have one
 
     show_the_gpu(os.environ)
     warm_networks().keep_to(dla)

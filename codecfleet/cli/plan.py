@@ -9,8 +9,7 @@ from ..jobs.spec_parts import RUN
 from .params import named
 
 if TYPE_CHECKING:
-    from ..cluster.placement.model.inventory import Inventory, Node
-    from ..cluster.placement.model.policy import Policy
+    from ..cluster.placement.model import Inventory, Node, Policy
     from ..jobs.plan.placing import PlacedPlan
     from ..jobs.plan.plan import Plan
 
@@ -70,7 +69,7 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
         UsageError: the fleet or the policy file makes no sense.
         FleetUnavailable: the cluster does not answer.
     """
-    from ..cluster.placement.nodes.build import inventory_of_fleet
+    from ..cluster.placement.nodes import inventory_of_fleet
     from ..cluster.simulated.fleet_file import load_fleet
 
     policy = _policy(on.policy)
@@ -86,21 +85,21 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
 
 
 def _has_gpu(node: "Node") -> bool:
-    from ..cluster.probes.report.device_report import DeviceKind
+    from ..cluster.probes.report import DeviceKind
 
     return any(device.kind is not DeviceKind.CPU for device in node.devices)
 
 
 def _policy(path: str | None) -> "Policy":
-    from ..cluster.placement.model.policy import Policy, load_policy
+    from ..cluster.placement.model import Policy, load_policy
 
     return Policy() if path is None else load_policy(path)
 
 
 def _this_machine() -> "Inventory":
     from ..cluster import machine
-    from ..cluster.placement.model.inventory import Inventory
-    from ..cluster.placement.nodes.build import inventory_of_processor
+    from ..cluster.placement.model import Inventory
+    from ..cluster.placement.nodes import inventory_of_processor
     from ..cluster.survey.known_gpus import known_gpus
 
     found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
@@ -109,8 +108,8 @@ def _this_machine() -> "Inventory":
 
 
 def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, note: str = "") -> "PlacedPlan":
-    from ..cluster.placement.nodes.guest_share import shared_by_policy
-    from ..cluster.placement.rates.rates import start_rates
+    from ..cluster.placement.nodes import shared_by_policy
+    from ..cluster.placement.rates import start_rates
     from ..jobs.plan.placing import demand_of, place_plan
 
     shared = shared_by_policy(inventory, policy)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 from ..errors import FleetUnavailable
 
 if TYPE_CHECKING:
-    from ..cluster.placement.model.inventory import Inventory
-    from ..cluster.probes.node.report import NodeReport, SilentNode
-    from ..cluster.supervisor.status.status import Status
+    from ..cluster.placement.model import Inventory
+    from ..cluster.probes.node import NodeReport, SilentNode
+    from ..cluster.supervisor.status import Status
     from ..jobs.report.events import Event
     from ..jobs.report.report import Report
     from ..jobs.request.spec import TranscodeSpec
@@ -135,7 +135,7 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
 
         fleet = load_fleet(Path(machines.fleet))
         return [simulated_report(node, fleet.name) for node in fleet.nodes]
-    from ..cluster.probes.node.probe import probe_node
+    from ..cluster.probes.node import probe_node
 
     return [probe_node(fresh=machines.fresh)]
 
@@ -149,7 +149,7 @@ def _status(address: str | None) -> Answer:
 
 
 def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
-    from ..cluster.supervisor.status.lines import NOBODY, STATUS_SCHEMA, status_lines
+    from ..cluster.supervisor.status import NOBODY, STATUS_SCHEMA, status_lines
 
     document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
     if status is None:
@@ -169,7 +169,7 @@ def _order(address: str | None, order: str, node: str) -> Answer:
     import asyncio
 
     from ..cluster.operate.supervisor import order_node, require_address
-    from ..cluster.supervisor.state.events import Order
+    from ..cluster.supervisor.state import Order
 
     asyncio.run(order_node(require_address(address), Order(order), node))
     return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from ...actors.decode.decoding import AccessPoint
 from ...actors.segment.walk import SegmentTally
 from ...cluster.client.pool import Pool
-from ...cluster.placement.model.demand import Demand
+from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
 from ..source.index import TrackIndex
 from .board import Board, Event, Fail, Finished, Join, Lost, Run, decide, start_next

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from ...actors.dla.inference.segments import InferredSegment, NamedTensor
+from ...actors.dla.inference import InferredSegment, NamedTensor
 from ...errors import ProofFailed
 from ..join.spool import storage_error
 

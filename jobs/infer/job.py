@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...actors.dla.engine.host import require_dlas
-from ...actors.dla.inference.network import read_loadable, warm_networks
-from ...actors.dla.inference.segments import InferredSegment
+from ...actors.dla.engine import require_dlas
+from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
 from ...cluster.client.pool import Pool
 from ...errors import CodecfleetError, Unsupported
 from ..board.board import Board, Finished, Run

@@ -16,8 +16,7 @@ from ...actors.settle.request import NvencRequest, settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.client.pool import Pool
-from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
-from ...cluster.placement.model.preview import Prospect
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, Prospect
 from ...errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from ..report.report import Warning_
 from .losses import picture_losses

@@ -13,15 +13,21 @@ from ...actors.settle.nvenc import nvenc_objection
 from ...actors.settle.software import codes_interlaced
 from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
-from ...cluster.placement.assign.assignment import place
-from ...cluster.placement.assign.prediction import LaneSchedule, Prediction, predict
-from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, Rendition
-from ...cluster.placement.model.inventory import Device, DeviceState, Inventory
-from ...cluster.placement.model.placement import Placement, Refusal
-from ...cluster.placement.model.policy import Policy
-from ...cluster.placement.rates.rates import Rates
-from ...cluster.probes.report.device_report import DeviceKind
-from ...cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from ...cluster.placement.assign import LaneSchedule, Prediction, place, predict
+from ...cluster.placement.model import (
+    Demand,
+    Device,
+    DeviceState,
+    EncoderChoice,
+    EncoderKind,
+    Inventory,
+    Placement,
+    Policy,
+    Refusal,
+    Rendition,
+)
+from ...cluster.placement.rates import Rates
+from ...cluster.probes.report import Codec, CodecCase, DeviceKind, Direction, Engine
 from ...cluster.text_lines import wrapped
 from ...errors import Unsupported
 from .plan import Plan

@@ -25,7 +25,7 @@ from ...actors.settle.request import (
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.grouping import counted
-from ...cluster.placement.model.demand import EncoderKind
+from ...cluster.placement.model import EncoderKind
 from ...errors import InputDamaged, Unsupported, WouldLose
 from ..carry.carry import CarryPlan, plan_carry
 from ..carry.containers import Container, container_for

@@ -1,1 +1,21 @@
 """cuDLA: sessions, tasks, tensors and the watchdog."""
+
+from .cuda_calls import CudaCalls
+from .host import require_dlas
+from .statuses import Status
+from .task_memory import TASK
+from .tensors import TENSOR_DESCRIPTOR, DataCategory, DataFormat, DataType, PixelFormat, PixelMapping, TensorDescriptor
+
+__all__ = [
+    "TASK",
+    "TENSOR_DESCRIPTOR",
+    "CudaCalls",
+    "DataCategory",
+    "DataFormat",
+    "DataType",
+    "PixelFormat",
+    "PixelMapping",
+    "Status",
+    "TensorDescriptor",
+    "require_dlas",
+]

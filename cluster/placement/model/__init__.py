@@ -1,1 +1,23 @@
 """The values of placement: demand, inventory, policy, placement."""
+
+from .demand import Demand, EncoderChoice, EncoderKind, Rendition
+from .inventory import Device, DeviceState, Inventory, Node
+from .placement import Placement, Refusal
+from .policy import Policy, load_policy
+from .preview import Prospect
+
+__all__ = [
+    "Demand",
+    "Device",
+    "DeviceState",
+    "EncoderChoice",
+    "EncoderKind",
+    "Inventory",
+    "Node",
+    "Placement",
+    "Policy",
+    "Prospect",
+    "Refusal",
+    "Rendition",
+    "load_policy",
+]

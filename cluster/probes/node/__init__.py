@@ -1,1 +1,6 @@
 """A whole machine probed: one report."""
+
+from .probe import probe_node
+from .report import DeviceTrials, HostReport, NodeReport, SilentNode
+
+__all__ = ["DeviceTrials", "HostReport", "NodeReport", "SilentNode", "probe_node"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....actors.dla.engine.cuda_calls import CudaCalls
+from ....actors.dla.engine import CudaCalls
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, NotApplicable
 

@@ -1,1 +1,6 @@
 """What a supervisor knows."""
+
+from .events import Order, Reserve, Start
+from .messages import FoundWorker, RayNode
+
+__all__ = ["FoundWorker", "Order", "RayNode", "Reserve", "Start"]

@@ -5,12 +5,11 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...cluster.placement.model.inventory import Node
-from ...cluster.probes.gpus.live_health import DeviceHealth
-from ...cluster.probes.report.absence import Maybe
-from ...cluster.supervisor.runner.backend import Hands
-from ...cluster.supervisor.state.events import Order, Reserve, Start
-from ...cluster.supervisor.state.messages import FoundWorker, RayNode
+from ...cluster.placement.model import Node
+from ...cluster.probes.gpus import DeviceHealth
+from ...cluster.probes.report import Maybe
+from ...cluster.supervisor.runner import Hands
+from ...cluster.supervisor.state import FoundWorker, Order, RayNode, Reserve, Start
 from ...cluster.worker.facts import WorkerFacts
 from ...cluster.worker.heartbeat import Pulse
 from .fake_worker import FakeWorker

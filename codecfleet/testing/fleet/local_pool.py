@@ -10,8 +10,7 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.client.pool import Pool
-from ...cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
-from ...cluster.placement.model.preview import Prospect
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, Prospect
 from ...errors import Cancelled, UsageError, WorkerLost
 
 __all__ = ["FaultyPool", "LocalPool"]

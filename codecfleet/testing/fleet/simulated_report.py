@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ...cluster.probes.gpus.child import read_nvml
-from ...cluster.probes.node.report import DeviceTrials, HostReport, NodeReport
-from ...cluster.probes.report.absence import Absence, NotApplicable
-from ...cluster.probes.report.device_report import DeviceKind
-from ...cluster.probes.report.engines import Direction, Engine, How, Trial
-from ...cluster.probes.trials.cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
+from ...cluster.probes.gpus import read_nvml
+from ...cluster.probes.node import DeviceTrials, HostReport, NodeReport
+from ...cluster.probes.report import Absence, DeviceKind, Direction, Engine, How, NotApplicable, Trial
+from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
 from ..nvml.fake_nvml import FakeNvml
 

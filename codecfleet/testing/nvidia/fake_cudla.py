@@ -17,18 +17,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.dla.engine.statuses import Status
-from ...actors.dla.engine.task_memory import TASK
-from ...actors.dla.engine.tensors import (
+from ...actors.dla.engine import (
+    TASK,
     TENSOR_DESCRIPTOR,
     DataCategory,
     DataFormat,
     DataType,
     PixelFormat,
     PixelMapping,
+    Status,
     TensorDescriptor,
 )
-from ...actors.dla.inference.layout import pack, unpack
+from ...actors.dla.inference import pack, unpack
 
 __all__ = ["HANG", "VERSION", "FakeLoadable", "FakeMachine", "Refused", "fake_tensor"]
 

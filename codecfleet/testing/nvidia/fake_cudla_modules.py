@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ...actors.dla.engine.statuses import Status
+from ...actors.dla.engine import Status
 from .fake_cudla import VERSION, FakeMachine, Refused
 
 __all__ = ["FakeCudlaError", "FakeModules"]

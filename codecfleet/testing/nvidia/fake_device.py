@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from av.video.frame import VideoFrame
 
 from ...actors.decode.decoding import PictureDecoder
-from ...actors.nvidia.convert.device_pictures import PicturePool
-from ...actors.nvidia.cuda.buffer_pool import BufferPool
-from ...actors.nvidia.cuda.context import Cuda
+from ...actors.nvidia.convert import PicturePool
+from ...actors.nvidia.cuda import BufferPool, Cuda
 from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec

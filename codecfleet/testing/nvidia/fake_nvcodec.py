@@ -15,9 +15,15 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES, TRIAL_HEIGHT, TRIAL_WIDTH
-from ...cluster.probes.trials.gpu import surface
-from ...cluster.probes.trials.software import TrialStream, decode_luma
+from ...cluster.probes.trials import (
+    NVDEC_CASES,
+    NVENC_CASES,
+    TRIAL_HEIGHT,
+    TRIAL_WIDTH,
+    TrialStream,
+    decode_luma,
+    surface,
+)
 
 __all__ = ["FakeNvCodec", "FakeNvCodecError"]
 

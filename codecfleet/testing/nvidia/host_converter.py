@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.nvidia.convert.surface_converter import SurfaceConversion, SurfaceConverter
-from ...actors.nvidia.cuda.context import Stream
+from ...actors.nvidia.convert import SurfaceConversion, SurfaceConverter
+from ...actors.nvidia.cuda import Stream
 from ...actors.surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlace, PlanePlan, padding_bits
 from ...actors.surfaces.formats import SurfaceFormat
 from ...actors.surfaces.scaling import WEIGHT_BITS, Taps

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, SoftwareDecoder
 from ...actors.decode.nvdec_support import TrackFacts, track_facts, unsupported_reason
-from ...actors.nvidia.nvdec.packet_prep import Feeder
+from ...actors.nvidia.nvdec import Feeder
 from ...actors.surfaces.formats import SurfaceFormat, surface_format
 from ...actors.surfaces.host_pictures import apply_colour, packed_surface, planar_picture
 from ...errors import DeviceError, EngineUnfit

@@ -18,7 +18,7 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report.device_report import DeviceKind
+from ...cluster.probes.report import DeviceKind
 from ...cluster.simulated.devices import SimulatedNode
 from .fake_nvml_device import DEVICE_ANSWERS, check
 from .fake_nvml_instances import FakeInstances

@@ -4,7 +4,7 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report.engines import Engine
+from ...cluster.probes.report import Engine
 from .fake_nvml_state import Answer, FakeDevice, refuse
 
 __all__ = ["DEVICE_ANSWERS", "check"]

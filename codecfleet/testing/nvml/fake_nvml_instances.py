@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report.engines import Engine
+from ...cluster.probes.report import Engine
 from .fake_nvml_device import check
 from .fake_nvml_mig import profile_with_id, profiles_of
 from .fake_nvml_state import FakeDevice, FakeGpuInstance, FakeSlice, refuse

@@ -5,8 +5,8 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.nvml.gpm import METRICS
-from ...cluster.probes.report.engines import Engine
+from ...cluster.probes.nvml import METRICS
+from ...cluster.probes.report import Engine
 from .fake_nvml_state import Answer, FakeDevice, FakeSlice, refuse
 from .mig_profiles import FakeProfile, placements_of, profiles_of_gpu
 

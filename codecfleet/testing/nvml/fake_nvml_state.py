@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from ...cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 __all__ = ["Answer", "FakeDevice", "FakeFbcSession", "FakeGpuInstance", "FakeSlice", "FakeVgpu", "refuse"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.gpus.hardware import MIB, VgpuType, load_hardware
+from ...cluster.probes.gpus import MIB, VgpuType, load_hardware
 from .fake_nvml_device import SAMPLED_AT_US, encoder_sessions, encoder_stats
 from .fake_nvml_mig import profiles_of
 from .fake_nvml_state import Answer, FakeDevice, FakeVgpu, refuse

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ...cluster.probes.gpus.hardware import MIB, MigProfileFacts, load_hardware
-from ...cluster.probes.report.engines import Engine
+from ...cluster.probes.gpus import MIB, MigProfileFacts, load_hardware
+from ...cluster.probes.report import Engine
 from ...cluster.simulated.devices import SimulatedSlice
 
 __all__ = ["COMPUTE_KINDS", "FakeProfile", "compute_sizes", "placements_of", "profiles_of_gpu"]
