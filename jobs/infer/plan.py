@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 from ...actors.decode.decoding import DecodeRange
 from ...actors.device.blob import Parcel
-from ...actors.dla.inference.network import NetworkSettings, WarmNetworks
-from ...actors.dla.inference.pictures import PixelRule
-from ...actors.dla.inference.segments import InferSegment
-from ...cluster.placement.model.demand import Demand
-from ...cluster.placement.nodes.assumed import plain_demand
+from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
+from ...cluster.placement.model import Demand
+from ...cluster.placement.nodes import plain_demand
 from ..board.board import Run
 from ..infer_spec import InferSpec
 from ..plan.track_ranges import PlannedSegment, TrackRanges
