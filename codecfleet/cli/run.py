@@ -1,13 +1,13 @@
 """A ``transcode`` command, run: the job, a view on it, and its report."""
 
 import asyncio
-import contextlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from ..actors.media.whole_file import write_whole
 from ..console.live import JsonView, PlainView, RichView, View
 from ..console_output import Output, ReaderGone, is_terminal, json_line
 from ..errors import OutputUnwritable, StorageFailed, UsageError
@@ -182,15 +182,8 @@ def write_report(path: Path, report: Report) -> None:
     Raises:
         StorageFailed: it could not be written; the output itself is in its place.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(report.model_dump_json(indent=2) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
+        write_whole(path, f"{report.model_dump_json(indent=2)}\n".encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         message = f"the output is complete, but its report {path} could not be written: {error.strerror}"
         raise StorageFailed(message, "Free some space, or name another place.") from error

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
 
-from ....errors import DeviceError, EngineFailed
+from ....errors import DeviceError, EngineFailed, EngineUnfit
 from ...bitstream.packet_headers import CodedSequence
 from ...decode.decoding import PictureT
 from ...decode.nvdec_options import PLAIN, NvdecOptions
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _NVDEC: Final = "NVDEC"
+_UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
 _ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does without the GPU."
 
@@ -317,7 +318,7 @@ def raise_mapped(error: Exception, what: str) -> NoReturn:
     """Raise the error of our tree for what PyNvVideoCodec raised; ours pass as they are.
 
     Raises:
-        DeviceError: by the code in its message, where there is one.
+        DeviceError: by the code in its message, where there is one, else by the package's class of error.
     """
     if isinstance(error, DeviceError):
         raise error
@@ -325,7 +326,8 @@ def raise_mapped(error: Exception, what: str) -> NoReturn:
     if code is not None:
         raise cuda_error(int(code[1]), f"{what}:") from error
     message = f"{what}: {' '.join(str(error).split())[:300]}"
-    raise EngineFailed(message, _ADVICE) from error
+    kind = EngineUnfit if type(error).__name__ == _UNSUPPORTED else EngineFailed
+    raise kind(message, _ADVICE) from error
 
 
 def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:  # noqa: ANN401 - publishes no types

@@ -6,7 +6,6 @@ drivers, devices, packages or schemas do not match it. A file that cannot be rea
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 import msgpack
 from pydantic import TypeAdapter, ValidationError
 
+from ....actors.media.whole_file import write_whole
 from ..report.engines import Trial
 
 __all__ = ["CacheKey", "cache_folder", "is_lasting", "load_trials", "save_trials"]
@@ -80,17 +80,4 @@ def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -
     packed = msgpack.packb({"key": key.as_list(), "trials": _TRIALS.dump_python(trials, mode="json")})
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / key.file_name, packed)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".trials-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+        write_whole(folder / key.file_name, packed)

@@ -1,11 +1,19 @@
 """What NVIDIA's codecs say when they refuse, read as reasons and mends."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.child.trial_errors import decode_fault, encode_fault, fault_of_death, is_whole_device
+from codecfleet.cluster.probes.child.trial_errors import (
+    Fault,
+    decode_fault,
+    encode_fault,
+    fault_of_death,
+    is_whole_device,
+)
 
 H200_AV1 = (
     "HandleVideoSequence : \nError code : 801\nError Type : CUDA_ERROR_NOT_SUPPORTED\n"
@@ -105,3 +113,11 @@ def test_any_message_is_one_short_line(message: str) -> None:
         assert fault.reason
         assert len(fault.reason.splitlines()) == 1
         assert len(fault.reason) < 200
+
+
+@pytest.mark.parametrize("read", [decode_fault, encode_fault])
+def test_what_no_version_said_before_is_told_as_it_is(read: Callable[[str], Fault]) -> None:
+    """An unknown message is its own reason, and an unknown number keeps the words it came with."""
+    assert read("the flux is inverted") == Fault(None, "the flux is inverted")
+    assert read("Error code : 4711, inverted") == Fault(4711, "Error code : 4711, inverted")
+    assert read("") == Fault(None, "it failed without a word")

@@ -1,0 +1,27 @@
+"""Files that appear complete or not at all."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file beside its place, flush it to the disk, and rename it: it may replace an older one.
+
+    Raises:
+        OSError: it could not be written; nothing of it is left.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise

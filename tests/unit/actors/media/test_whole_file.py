@@ -1,0 +1,40 @@
+"""Files that appear complete or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.media.whole_file import write_whole
+
+
+def test_a_file_is_written_and_replaces_an_older_one(tmp_path: Path) -> None:
+    """Only the new content is there afterwards, readable for those whom the umask admits."""
+    path = tmp_path / "report.json"
+    for content in (b"older and longer", b"new"):
+        write_whole(path, content)
+        assert path.read_bytes() == content
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When flushing or renaming fails, the older file is as it was and nothing lies beside it."""
+    path = tmp_path / "report.json"
+    path.write_bytes(b"older")
+
+    def refuse(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"new")
+    monkeypatch.undo()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(folder, b"new")
+    assert path.read_bytes() == b"older"
+    assert sorted(tmp_path.iterdir()) == [folder, path]

@@ -1,0 +1,48 @@
+"""What PyNvVideoCodec's decoder says, as one of our errors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecfleet.actors.nvidia.nvdec.session import raise_mapped
+from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
+
+
+class PyNvVCExceptionUnsupported(Exception):
+    """As the package names what it cannot do."""
+
+
+def mapped(error: Exception) -> DeviceError:
+    """Return our error for one of the package's."""
+    with pytest.raises(DeviceError) as caught:
+        raise_mapped(error, "NVDEC opens no session")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("Error code : 2\nError Type : out of memory"), DeviceMemory),
+        (RuntimeError("Error code : 700"), DeviceLost),
+        (RuntimeError("Error code : 4711"), DeviceError),
+        (RuntimeError("something that no version said before"), EngineFailed),
+        (RuntimeError(""), EngineFailed),
+        (PyNvVCExceptionUnsupported("Codec not supported on this GPU"), EngineUnfit),
+        (PyNvVCExceptionUnsupported("Error code : 2"), DeviceMemory),
+    ],
+)
+def test_a_fault_is_told_by_its_code_then_by_its_class(error: Exception, kind: type[DeviceError]) -> None:
+    """A known code says what it is; a class of the package's does where there is none; the rest is a failure."""
+    assert type(mapped(error)) is kind
+
+
+def test_our_own_errors_pass() -> None:
+    """What is one of ours already stays the same object."""
+    ours = EngineFailed("failed", "Try again.")
+    assert mapped(ours) is ours
+
+
+@given(st.text())
+def test_any_message_is_one_of_ours(text: str) -> None:
+    """Whatever the package says, nothing foreign leaves the session."""
+    assert mapped(RuntimeError(text)).next_step
