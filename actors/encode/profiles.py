@@ -10,6 +10,7 @@ from .settings import Codec, RateControl, check_rate
 
 __all__ = [
     "INITIAL_FULLNESS",
+    "NVENC_PIX_FMTS",
     "NVENC_PROFILES",
     "PRESETS",
     "PROFILES",
@@ -165,7 +166,8 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
 }
 """Every software encoder, by the format it writes."""
 
-_NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
+NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
+"""What NVENC's surfaces hold exactly; it codes AV1 in 4:2:0 alone."""
 
 
 def _nvenc(codec: Codec, default_quality: int, worst_quality: int, pix_fmts: tuple[str, ...]) -> EncoderProfile:
@@ -180,8 +182,8 @@ def _nvenc(codec: Codec, default_quality: int, worst_quality: int, pix_fmts: tup
 
 
 NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
-    Codec.H264: _nvenc(Codec.H264, 23, 51, _NVENC_PIX_FMTS),
-    Codec.HEVC: _nvenc(Codec.HEVC, 26, 51, _NVENC_PIX_FMTS),
-    Codec.AV1: _nvenc(Codec.AV1, 32, 63, _NVENC_PIX_FMTS[:2]),
+    Codec.H264: _nvenc(Codec.H264, 23, 51, NVENC_PIX_FMTS),
+    Codec.HEVC: _nvenc(Codec.HEVC, 26, 51, NVENC_PIX_FMTS),
+    Codec.AV1: _nvenc(Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
 }
 """NVENC, by the format it writes; it has no VP9."""

@@ -5,6 +5,7 @@ segments, no files opened, the same bytes everywhere, and colours that the conta
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from ...errors import Unsupported
 
@@ -18,107 +19,75 @@ _COUNT = "every picture gives exactly one packet"
 _RATE = "use --quality, --bitrate, --maxrate and --bufsize"
 _PACKETS = "codecfleet settles how packets and parameter sets are laid out"
 
-_OPTIONS: Mapping[str, str] = {
-    **dict.fromkeys(("forced-idr", "intra-refresh", "flags", "flags2"), _SEGMENTS),
-    **dict.fromkeys(("threads", "thread_type", "row-mt", "slices"), _THREADS),
-    **dict.fromkeys(("stats", "passlogfile", "fastfirstpass", "x265-stats", "cplxblur"), _FILES),
-    **dict.fromkeys(
-        (
-            *("color_range", "color_primaries", "color_trc", "colorspace", "chroma_sample_location"),
-            *("field_order", "time_base", "video_size", "pixel_format", "aspect", "alpha_mode"),
-        ),
-        _PICTURE,
-    ),
-    **dict.fromkeys(("drop-threshold", "ts-parameters", "skip_frame", "frame_drop_threshold"), _COUNT),
-    **dict.fromkeys(("b", "maxrate", "minrate", "bufsize", "crf", "rc_init_occupancy", "rc_max_rate"), _RATE),
-    **dict.fromkeys(("err_detect", "dolbyvision", "export_side_data", "copy_opaque", "x264opts"), _PACKETS),
-}
 
-_PARAMETERS: Mapping[str, Mapping[str, str]] = {
-    "libx264": {
-        **dict.fromkeys(("open-gop", "intra-refresh"), _SEGMENTS),
-        **dict.fromkeys(
-            (
-                *("threads", "lookahead-threads", "sliced-threads", "sync-lookahead", "cpu-independent"),
-                *("deterministic", "non-deterministic", "opencl", "opencl-clbin", "opencl-device"),
+def _by_name(reasons: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the reason for each name; the names of one reason stand in one text."""
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
+
+
+_OPTIONS: Final = _by_name(
+    {
+        _SEGMENTS: "forced-idr intra-refresh flags flags2",
+        _THREADS: "threads thread_type row-mt slices",
+        _FILES: "stats passlogfile fastfirstpass x265-stats cplxblur",
+        _PICTURE: (
+            "color_range color_primaries color_trc colorspace chroma_sample_location field_order time_base video_size "
+            "pixel_format aspect alpha_mode"
+        ),
+        _COUNT: "drop-threshold ts-parameters skip_frame frame_drop_threshold",
+        _RATE: "b maxrate minrate bufsize crf rc_init_occupancy rc_max_rate",
+        _PACKETS: "err_detect dolbyvision export_side_data copy_opaque x264opts",
+    }
+)
+_PARAMETERS: Final = {
+    library: _by_name(reasons)
+    for library, reasons in {
+        "libx264": {
+            _SEGMENTS: "open-gop intra-refresh",
+            _THREADS: (
+                "threads lookahead-threads sliced-threads sync-lookahead cpu-independent deterministic "
+                "non-deterministic opencl opencl-clbin opencl-device"
             ),
-            _THREADS,
-        ),
-        **dict.fromkeys(("stats", "pass", "qpfile", "dump-yuv", "cqmfile", "log-file"), _FILES),
-        **dict.fromkeys(
-            (
-                *("fps", "sar", "input-res", "input-csp", "output-csp", "force-cfr", "vfr-input", "timebase", "frames"),
-                *("range", "fullrange", "colorprim", "transfer", "colormatrix", "chromaloc", "pulldown", "crop-rect"),
-                *("interlaced", "tff", "bff", "fake-interlaced", "mastering-display", "cll"),
+            _FILES: "stats pass qpfile dump-yuv cqmfile log-file",
+            _PICTURE: (
+                "fps sar input-res input-csp output-csp force-cfr vfr-input timebase frames range fullrange colorprim "
+                "transfer colormatrix chromaloc pulldown crop-rect interlaced tff bff fake-interlaced "
+                "mastering-display cll"
             ),
-            _PICTURE,
-        ),
-        **dict.fromkeys(("crf", "bitrate", "qp", "vbv-maxrate", "vbv-bufsize", "vbv-init", "filler"), _RATE),
-        **dict.fromkeys(("annexb", "repeat-headers"), _PACKETS),
-    },
-    "libx265": {
-        **dict.fromkeys(("open-gop", "intra-refresh", "no-open-gop"), _SEGMENTS),
-        **dict.fromkeys(("pools", "numa-pools", "frame-threads", "lookahead-threads", "const-vbv"), _THREADS),
-        **dict.fromkeys(
-            (
-                *("stats", "pass", "multi-pass-opt-rps", "qpfile", "csv", "csv-log-level", "recon", "recon-depth"),
-                *("analysis-save", "analysis-load", "analysis-reuse-file", "scaling-list", "lambda-file", "zonefile"),
-                *("dhdr10-info", "dolby-vision-rpu", "dolby-vision-profile", "nalu-file", "log-file", "film-grain"),
-                *("aom-film-grain", "multiview-config", "svt"),
+            _RATE: "crf bitrate qp vbv-maxrate vbv-bufsize vbv-init filler",
+            _PACKETS: "annexb repeat-headers",
+        },
+        "libx265": {
+            _SEGMENTS: "open-gop intra-refresh no-open-gop",
+            _THREADS: "pools numa-pools frame-threads lookahead-threads const-vbv",
+            _FILES: (
+                "stats pass multi-pass-opt-rps qpfile csv csv-log-level recon recon-depth analysis-save analysis-load "
+                "analysis-reuse-file scaling-list lambda-file zonefile dhdr10-info dolby-vision-rpu "
+                "dolby-vision-profile nalu-file log-file film-grain aom-film-grain multiview-config svt"
             ),
-            _FILES,
-        ),
-        **dict.fromkeys(
-            (
-                *(
-                    "fps",
-                    "sar",
-                    "input-res",
-                    "input-csp",
-                    "input-depth",
-                    "output-depth",
-                    "interlace",
-                    "field",
-                    "frames",
-                ),
-                *("range", "colorprim", "transfer", "colormatrix", "chromaloc", "overscan", "display-window"),
-                *("master-display", "max-cll", "hdr10", "video-signal-type-preset", "seek", "total-frames", "alpha"),
+            _PICTURE: (
+                "fps sar input-res input-csp input-depth output-depth interlace field frames range colorprim transfer "
+                "colormatrix chromaloc overscan display-window master-display max-cll hdr10 video-signal-type-preset "
+                "seek total-frames alpha"
             ),
-            _PICTURE,
-        ),
-        **dict.fromkeys(
-            ("crf", "bitrate", "qp", "vbv-maxrate", "vbv-bufsize", "vbv-init", "vbv-end", "lossless"), _RATE
-        ),
-        **dict.fromkeys(("annexb", "repeat-headers", "idr-recovery-sei", "single-sei", "num-layers"), _PACKETS),
-    },
-    "libsvtav1": {
-        **dict.fromkeys(("irefresh-type", "enable-force-key-frames", "sframe-dist", "sframe-mode"), _SEGMENTS),
-        **dict.fromkeys(("lp", "pin", "ss", "logical-processors", "target-socket", "pin-lp"), _THREADS),
-        **dict.fromkeys(
-            ("pass", "passes", "stats", "qp-file", "use-q-file", "recon", "fgs-table", "roi-map-file", "errlog"), _FILES
-        ),
-        **dict.fromkeys(
-            (
-                *(
-                    "width",
-                    "height",
-                    "fps",
-                    "fps-num",
-                    "fps-denom",
-                    "forced-max-frame-width",
-                    "input-depth",
-                    "color-format",
-                ),
-                *("forced-max-frame-height", "color-primaries", "transfer-characteristics", "matrix-coefficients"),
-                *("color-range", "chroma-sample-position", "mastering-display", "content-light", "frames", "skip"),
-                *("resize-mode", "resize-denom", "resize-kf-denom", "resize-frame-events", "frame-resz-events"),
-                *("resize-frame-kf-denoms", "resize-frame-denoms", "superres-mode", "profile"),
+            _RATE: "crf bitrate qp vbv-maxrate vbv-bufsize vbv-init vbv-end lossless",
+            _PACKETS: "annexb repeat-headers idr-recovery-sei single-sei num-layers",
+        },
+        "libsvtav1": {
+            _SEGMENTS: "irefresh-type enable-force-key-frames sframe-dist sframe-mode",
+            _THREADS: "lp pin ss logical-processors target-socket pin-lp",
+            _FILES: "pass passes stats qp-file use-q-file recon fgs-table roi-map-file errlog",
+            _PICTURE: (
+                "width height fps fps-num fps-denom forced-max-frame-width input-depth color-format "
+                "forced-max-frame-height color-primaries transfer-characteristics matrix-coefficients color-range "
+                "chroma-sample-position mastering-display content-light frames skip resize-mode resize-denom "
+                "resize-kf-denom resize-frame-events frame-resz-events resize-frame-kf-denoms resize-frame-denoms "
+                "superres-mode profile"
             ),
-            _PICTURE,
-        ),
-        **dict.fromkeys(("rc", "crf", "qp", "tbr", "mbr", "buf-sz", "buf-initial-sz", "buf-optimal-sz"), _RATE),
-        **dict.fromkeys(("avif", "pred-struct", "rtc"), _PACKETS),
-    },
+            _RATE: "rc crf qp tbr mbr buf-sz buf-initial-sz buf-optimal-sz",
+            _PACKETS: "avif pred-struct rtc",
+        },
+    }.items()
 }
 
 

@@ -309,7 +309,7 @@ def _opened(wrong_pictures: Callable[[], int], is_shared: Callable[[int], bool])
 
 def assemble_gpu(
     cuda: Cuda,
-    package: Any,  # noqa: ANN401 - publishes no types
+    package: Any,
     unpacker: Unpacker | None,
     wrong_pictures: Callable[[], int],
     converter: Callable[[], SurfaceConverter] | None = None,
@@ -370,7 +370,7 @@ class _CompiledOnce:
             return self._compiled
 
 
-def imported(module: str, package: str) -> Any:  # noqa: ANN401 - modules that publish no types
+def imported(module: str, package: str) -> Any:
     """Import what may not be installed.
 
     Raises:

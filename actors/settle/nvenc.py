@@ -17,9 +17,9 @@ from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMo
 from ..encode.profiles import INITIAL_FULLNESS, NVENC_PROFILES, Options, gop_frames, preset_index
 from ..encode.settings import Codec, EncoderSettings, RateControl
 from ..media.values import VideoFormat
+from ..surfaces.formats import surface_format
 from .nvenc_capabilities import EncoderCapabilities
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
-from .nvenc_surfaces import surface_for
 
 __all__ = ["NvencRequest", "nvenc_kind", "nvenc_objection", "nvenc_request", "settle_nvenc"]
 
@@ -113,8 +113,8 @@ def nvenc_objection(codec: Codec, picture: VideoFormat) -> str:
         return f"NVENC has no {codec} encoder"
     if picture.pix_fmt not in profile.pix_fmts:
         return f"NVENC does not encode {codec} in {picture.pix_fmt}"
-    across, down = surface_for(picture.pix_fmt).chroma.value
-    if picture.width % across or picture.height % down:
+    surface = surface_format(picture.pix_fmt)
+    if surface is None or not surface.holds(picture.width, picture.height):
         return f"NVENC takes no {picture.pix_fmt} of {picture.width}x{picture.height}"
     return ""
 
@@ -130,7 +130,9 @@ def settle_nvenc(
         EngineUnfit: this device's does not.
     """
     codec = request.codec
-    if objection := nvenc_objection(codec, picture):
+    surface = surface_format(picture.pix_fmt)
+    objection = nvenc_objection(codec, picture)
+    if objection or surface is None:
         raise Unsupported(objection, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
     profile = NVENC_PROFILES[codec]
     effort = _EFFORTS[preset_index(request.preset)]
@@ -139,7 +141,7 @@ def settle_nvenc(
     given = dict(request.options)
     chosen = _with_modes(ours, given, request.rate) if request.single_session else ours | given
     settings = NvencSettings(**({"codec": codec} | chosen))
-    capabilities.check(settings, surface_for(picture.pix_fmt), picture.width, picture.height)
+    capabilities.check(settings, surface, picture.width, picture.height)
     return EncoderSettings(
         codec=codec,
         implementation=profile.implementation,

@@ -7,7 +7,7 @@ from typing import Final
 from ...errors import EngineUnfit
 from ..encode.nvenc_settings import NvencSettings, RateMode, TuningInfo
 from ..encode.settings import Codec
-from .nvenc_surfaces import Chroma, NvencSurface
+from ..surfaces.formats import SurfaceFormat
 
 __all__ = ["SOFTWARE_STEP", "EncoderCapabilities"]
 
@@ -41,7 +41,7 @@ class EncoderCapabilities:
         """How many B pictures may stand between two others."""
         return self.most("num_max_bframes", 0)
 
-    def check(self, settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> None:
+    def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
         """Check that the device can encode such pictures with these settings.
 
         Raises:
@@ -63,15 +63,15 @@ class EncoderCapabilities:
             )
             raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
 
-    def _demands(self, settings: NvencSettings, surface: NvencSurface) -> list[tuple[str, bool]]:
+    def _demands(self, settings: NvencSettings, surface: SurfaceFormat) -> list[tuple[str, bool]]:
         wanted = settings.bf or 0
         bit = _RATE_MODE_BITS.get(settings.rc, 0)
         modes = self.most("supported_ratecontrol_modes", bit)
         references = max(settings.numrefl0 or 0, settings.numrefl1 or 0)
         return [
             ("10-bit samples", surface.bits == 8 or self.has("10bit_encode")),  # noqa: PLR2004 - a byte
-            ("4:2:2 chroma", surface.chroma is not Chroma.YUV422 or self.has("yuv422_encode")),
-            ("4:4:4 chroma", surface.chroma is not Chroma.YUV444 or self.has("yuv444_encode")),
+            ("4:2:2 chroma", surface.chroma != "4:2:2" or self.has("yuv422_encode")),
+            ("4:4:4 chroma", surface.chroma != "4:4:4" or self.has("yuv444_encode")),
             (f"{wanted} B pictures in a row", wanted <= self.b_frames_max),
             (f"rate control {settings.rc}", modes & bit == bit),
             ("look-ahead", not settings.lookahead or self.has("lookahead")),

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias, TypedDict
 
-from ...actors.encode.settings import Codec, RateChange, RateControl
+from ...actors.encode.settings import Codec, RateChange, RateControl, check_rate
 from ...actors.media.location import absolute
 from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
@@ -115,9 +115,8 @@ class EncodeRequest:
         if self.fps is not None and self.time_base is not None:
             message = "fps and time_base exclude each other: a constant rate counts its frames"
             raise UsageError(message, "Give one of them.")
-        if self.quality is not None and self.bitrate_bps is not None:
-            message = "quality and bitrate exclude each other"
-            raise UsageError(message, "Give one of them.")
+        if self.rate is not None:
+            check_rate(self.rate)
 
     @property
     def absolute_output(self) -> str:

@@ -47,12 +47,11 @@ import PyNvVideoCodec
 from codecfleet.actors.settle.request import nvenc_request, settle
 from codecfleet.actors.encode.settings import Codec, RateControl
 from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, VideoFormat
-from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
-from codecfleet.actors.surfaces.formats import SurfaceLayout
+from codecfleet.actors.surfaces.device_frame import DeviceFrame, TimedPicture, device_planes
+from codecfleet.actors.surfaces.formats import SurfaceLayout, surface_format
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.inputs import host_input
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
-from codecfleet.actors.settle.nvenc_surfaces import surface_for
 from codecfleet.testing.clips import picture
 
 TICK = Fraction(1, 1000)
@@ -85,20 +84,16 @@ cuda(driver.cuInit(0))
 context = cuda(driver.cuDevicePrimaryCtxRetain(cuda(driver.cuDeviceGet(0))))
 cuda(driver.cuCtxSetCurrent(context))
 device = NvencDevice(PyNvVideoCodec, cuda_context=int(context))
-surface = surface_for(pix_fmt)
+surface = surface_format(pix_fmt)
 settings = settled(device, codec, pix_fmt)
 
 def pixels(frame):
     data = host_input(frame, surface, 320, 240)
     address = int(cuda(driver.cuMemAlloc(data.nbytes)))
     cuda(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
-    shapes = surface.planes(320, 240)
-    planes = []
-    for shape in shapes:
-        planes.append(DevicePlane(address, shape.row_bytes, shape.row_bytes, shape.rows))
-        address += shape.size_bytes
+    planes = device_planes(surface, address, 320, 240)
     bits = 10 if "10" in pix_fmt else 8
-    return DeviceFrame(layout=LAYOUTS[pix_fmt], bits=bits, width=320, height=240, planes=tuple(planes), owner=None)
+    return DeviceFrame(layout=LAYOUTS[pix_fmt], bits=bits, width=320, height=240, planes=planes, owner=None)
 
 with NvencSession(device, settings, from_host=place == "software") as session:
     packets, sizes = [], []

@@ -15,9 +15,11 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from codecfleet.actors.encode.nvenc_settings import LEVELS, NvencSettings
+from codecfleet.actors.encode.profiles import NVENC_PROFILES
 from codecfleet.actors.encode.settings import Codec
+from codecfleet.actors.nvidia.nvenc.inputs import SURFACE_NAMES
 from codecfleet.actors.settle.nvenc_options import REFUSED, read_option
-from codecfleet.actors.settle.nvenc_surfaces import Chroma, NvencSurface
+from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import Unsupported
 from tests.sweeps import swept
 
@@ -362,9 +364,11 @@ def test_what_is_refused_as_misread_is_misread() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_surface_is_coded_as_our_table_has_it(codec: Codec) -> None:
     """Bits and chroma that a surface is coded in are those of the surface."""
-    kept = [each for each in NvencSurface if codec is not Codec.AV1 or each.chroma is Chroma.YUV420]
-    rows: list[tuple[str, Options, dict[str, Any]]] = [(each.value, {"codec": codec.value} | BASE, {}) for each in kept]
+    kept = [found for name in NVENC_PROFILES[codec].pix_fmts if (found := surface_format(name)) is not None]
+    rows: list[tuple[str, Options, dict[str, Any]]] = [
+        (SURFACE_NAMES[each.layout], {"codec": codec.value} | BASE, {}) for each in kept
+    ]
     for surface, got in zip(kept, initialized(rows, blackwell=True), strict=True):
-        number = {Chroma.YUV420: "1", Chroma.YUV422: "2", Chroma.YUV444: "3"}[surface.chroma]
+        number = {"4:2:0": "1", "4:2:2": "2", "4:4:4": "3"}[surface.chroma]
         assert got[f"{codec}Config.outputBitDepth"] == str(surface.bits), surface
         assert got[f"{codec}Config.chromaFormatIDC"] == number, surface

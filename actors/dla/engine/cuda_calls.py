@@ -49,14 +49,14 @@ class CudaCalls:
         driver: ``cuda.bindings.driver``, or what stands for it.
     """
 
-    def __init__(self, driver: Any) -> None:  # noqa: ANN401 - a module that publishes no types
+    def __init__(self, driver: Any) -> None:
         self._driver = driver
         self._call("cuInit", 0)
         self._gpu = self._integrated()
         self._block_while_waiting()
         self._context = self._call("cuDevicePrimaryCtxRetain", self._gpu)
 
-    def _integrated(self) -> Any:  # noqa: ANN401 - a CUdevice
+    def _integrated(self) -> Any:
         """Return the integrated GPU, or the first one where none is: cuDLA then says that it does not fit."""
         gpus = [self._call("cuDeviceGet", ordinal) for ordinal in range(self._call("cuDeviceGetCount"))]
         attribute = self._driver.CUdevice_attribute(INTEGRATED)
@@ -117,7 +117,7 @@ class CudaCalls:
         """Queue the filling of memory with one byte."""
         self._call("cuMemsetD8Async", memory, value, size_bytes, stream)
 
-    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
+    def _call(self, name: str, *arguments: object) -> Any:
         error, *values = getattr(self._driver, name)(*arguments)
         if int(error) != 0:
             raise CudaFailure(name, int(error), getattr(error, "name", str(error)))

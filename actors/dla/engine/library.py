@@ -47,7 +47,7 @@ class CudlaBinding:
         binding: the module, or what stands for it.
     """
 
-    def __init__(self, binding: Any) -> None:  # noqa: ANN401 - a module that publishes no types
+    def __init__(self, binding: Any) -> None:
         self._binding = binding
 
     def version(self) -> int:
@@ -115,7 +115,7 @@ class CudlaBinding:
         """Limit the time of a task (``cudlaSetTaskTimeoutInMs``)."""
         self._call("cudlaSetTaskTimeoutInMs", "set_task_timeout_in_ms", handle, milliseconds)
 
-    def _call(self, function: str, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
+    def _call(self, function: str, name: str, *arguments: object) -> Any:
         try:
             return getattr(self._binding, name)(*arguments)
         except self._binding.CudlaError as error:

@@ -147,7 +147,7 @@ class Converter(SurfaceConverter):
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
     """
 
-    def __init__(self, core: Any, cuda: Cuda) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
         self._kernels = Kernels(core, SOURCE, KERNEL_NAMES)
 

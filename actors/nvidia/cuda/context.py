@@ -47,7 +47,7 @@ class Cuda:
         DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
     """
 
-    def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, driver: Any, watch: CallWatch | None = None) -> None:
         self._driver = driver
         self.watch = process_watch() if watch is None else watch
         self._lock = threading.Lock()
@@ -109,7 +109,7 @@ class Cuda:
 
     def launch(
         self,
-        kernel: Any,  # noqa: ANN401 - the binding's own type
+        kernel: Any,
         grid: tuple[int, int],
         block: tuple[int, int],
         arguments: int,
@@ -118,16 +118,16 @@ class Cuda:
         """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
         self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
 
-    def function(self, kernel: Any) -> Any:  # noqa: ANN401 - the binding's own types
+    def function(self, kernel: Any) -> Any:
         """Return a kernel of ``cuda.core`` as ``launch`` takes it."""
         return self._driver.CUfunction(int(kernel))
 
-    def destroy_stream(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+    def destroy_stream(self, handle: Any) -> None:
         """Close a stream."""
         self.enter()
         self._call("cuStreamDestroy", handle)
 
-    def wait_for(self, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+    def wait_for(self, handle: Any) -> None:
         """Wait until everything that was put into a stream is done."""
         self._begun("cuStreamSynchronize", handle)
 
@@ -142,7 +142,7 @@ class Cuda:
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _MEND) from error
 
-    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the function returns
+    def _call(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
@@ -151,10 +151,10 @@ class Cuda:
         if error:
             raise_cuda(int(error), name, getattr(error, "name", ""))
 
-    def _opened(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - as above
+    def _opened(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.opening("CUDA", name), name, arguments)
 
-    def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - as above
+    def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:
         with call:
             error, *values = getattr(self._driver, name)(*arguments)
         if int(error) != 0:
@@ -165,7 +165,7 @@ class Cuda:
 class Stream:
     """A CUDA stream: what is put into it happens in order."""
 
-    def __init__(self, cuda: Cuda, handle: Any) -> None:  # noqa: ANN401 - the binding's own type
+    def __init__(self, cuda: Cuda, handle: Any) -> None:
         self._cuda = cuda
         self.handle = handle
 

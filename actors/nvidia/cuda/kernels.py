@@ -24,7 +24,7 @@ class Kernels:
         Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
     """
 
-    def __init__(self, core: Any, source: str, names: Iterable[str]) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, core: Any, source: str, names: Iterable[str]) -> None:
         device = core.Device(0)
         device.set_current()
         options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
@@ -32,7 +32,7 @@ class Kernels:
         self._code = core.Program(source, code_type="c++", options=options).compile("cubin", name_expressions=wanted)
         self._handles = {name: self._code.get_kernel(name).handle for name in wanted}
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the binding's own type
+    def __getitem__(self, name: str) -> Any:
         return self._handles[name]
 
 
@@ -49,7 +49,7 @@ class Launch:
         values: its arguments, in order, as ctypes values.
     """
 
-    def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:
         self._cuda = cuda
         self._kernel = cuda.function(kernel)
         self._grid = (-(-size[0] // BLOCK[0]), -(-size[1] // BLOCK[1]))

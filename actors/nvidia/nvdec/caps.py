@@ -16,7 +16,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 class NvdecCapabilities:
     """What the device's NVDEC can: asked once for each codec, sampling and depth, since asking makes a context."""
 
-    def __init__(self, module: Any, cuda: Cuda) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
         self._cuda = cuda
         self._lock = threading.Lock()

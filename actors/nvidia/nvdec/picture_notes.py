@@ -11,7 +11,7 @@ __all__ = ["picture_notes"]
 _ADVICE: Final = "Do without them, or use a GPU whose driver has them."
 
 
-def picture_notes(frame: Any, *, statistics: bool) -> PictureNotes:  # noqa: ANN401 - publishes no types
+def picture_notes(frame: Any, *, statistics: bool) -> PictureNotes:
     """Read the notes of a ``DecodedFrame``; they are the decoder's until its next call.
 
     Raises:
@@ -21,7 +21,7 @@ def picture_notes(frame: Any, *, statistics: bool) -> PictureNotes:  # noqa: ANN
     return PictureNotes(messages, _statistics(frame) if statistics else None)
 
 
-def _statistics(frame: Any) -> DecodeStatistics:  # noqa: ANN401 - as above
+def _statistics(frame: Any) -> DecodeStatistics:
     if not frame.decode_stats_size:
         message = "statistics: this GPU's driver gives no decode statistics; NVIDIA's 590 is the first that does"
         raise EngineUnfit(message, _ADVICE)

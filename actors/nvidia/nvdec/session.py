@@ -124,7 +124,7 @@ class NvdecSession:
 
     def __init__(
         self,
-        codec_module: Any,  # noqa: ANN401 - publishes no types
+        codec_module: Any,
         cuda: Cuda,
         key: SessionKey,
     ) -> None:
@@ -139,7 +139,7 @@ class NvdecSession:
         self._stream = cuda.stream()
         self._decoder = self._opened()
 
-    def _opened(self) -> Any:  # noqa: ANN401 - publishes no types
+    def _opened(self) -> Any:
         try:
             with self._cuda.watch.opening(_NVDEC, "CreateDecoder"):
                 return self._module.CreateDecoder(
@@ -253,7 +253,7 @@ class NvdecSession:
             reader.close()
         self._readers.clear()
 
-    def _packet(self, payload: bytes, ticket: int) -> Any:  # noqa: ANN401 - publishes no types
+    def _packet(self, payload: bytes, ticket: int) -> Any:
         packet = self._module.PacketData()
         # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
         packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
@@ -262,7 +262,7 @@ class NvdecSession:
             packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE
         return packet
 
-    def _frames(self, packet: Any) -> list[Any]:  # noqa: ANN401 - as above
+    def _frames(self, packet: Any) -> list[Any]:
         try:
             return list(self._decoder.Decode(packet))
         except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
@@ -275,7 +275,7 @@ class NvdecSession:
             return begun > 0  # a picture does not wait for the next one
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
-    def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:  # noqa: ANN401 - publishes no types
+    def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:
         """Decode a packet, and begin to take its pictures away.
 
         Nobody waits: the decoder fills its frames on our stream, on which the reader empties them, so what its next
@@ -303,7 +303,7 @@ class NvdecSession:
                 self._stream.wait()
             self._begun.clear()
 
-    def _notes(self, frame: Any) -> PictureNotes | None:  # noqa: ANN401 - publishes no types
+    def _notes(self, frame: Any) -> PictureNotes | None:
         options = self.key.options
         return picture_notes(frame, statistics=options.statistics) if options.has_notes else None
 
@@ -330,7 +330,7 @@ def raise_mapped(error: Exception, what: str) -> NoReturn:
     raise kind(message, _ADVICE) from error
 
 
-def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:  # noqa: ANN401 - publishes no types
+def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:
     """Return what ``CreateDecoder`` of ``PyNvVideoCodec`` is given; what it does by itself is left out."""
     found: dict[str, Any] = {}
     if options.keeps_coding_order:

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ....errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit
+from ....errors import CodecfleetError, DeviceLost, EngineUnfit, SessionLimit, Unsupported
 from ...encode.nvenc_settings import NvencSettings
 from ...encode.settings import Codec
 from ...settle.nvenc_capabilities import SOFTWARE_STEP, EncoderCapabilities
-from ...settle.nvenc_surfaces import NvencSurface
+from ...surfaces.formats import SurfaceFormat
 from ...watchdog import CallWatch, process_watch
 from ..cuda.memory_budget import MemoryBudget
 from .arguments import create_encoder_arguments
 from .errors import Evidence, nvenc_error
+from .inputs import SURFACE_NAMES
 
 __all__ = ["NvencDevice", "NvencEncoder"]
 
@@ -50,7 +51,7 @@ class NvencDevice:
 
     def __init__(
         self,
-        package: Any,  # noqa: ANN401 - a module that publishes no types
+        package: Any,
         *,
         free_bytes: Callable[[], int | None] = lambda: None,
         cuda_context: int = 0,
@@ -85,7 +86,7 @@ class NvencDevice:
             return self._capabilities[codec]
 
     def open(
-        self, settings: NvencSettings, surface: NvencSurface, width: int, height: int, *, from_host: bool
+        self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int, *, from_host: bool
     ) -> "NvencEncoder":
         """Make an encoder, having checked that the settings fit it and the device.
 
@@ -96,15 +97,18 @@ class NvencDevice:
             DeviceMemory: the device's memory does not hold one more.
             DeviceError: the driver failed.
         """
-        surface.check_codec(settings.codec)
+        name = SURFACE_NAMES[surface.layout]
+        if not surface.holds(width, height):
+            message = f"NVENC takes no {name} surface of {width}x{height}"
+            raise Unsupported(message, "Where chroma is halved, sides are even; scale with --scale.")
         needed_bytes = _session_bytes(settings, surface, width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
         arguments = create_encoder_arguments(settings) | {"gpu_id": 0} | self._handles
 
-        def made() -> Any:  # noqa: ANN401 - publishes no types
+        def made() -> Any:
             try:
                 with self.watch.opening(_NVENC, "CreateEncoder"):
-                    return self.package.CreateEncoder(width, height, surface.value, from_host, **arguments)
+                    return self.package.CreateEncoder(width, height, name, from_host, **arguments)
             except Exception as error:
                 found = self.mapped(error, needed_bytes, opening=True)
                 if isinstance(found, SessionLimit):
@@ -143,7 +147,7 @@ class NvencDevice:
             counts = self._counts
             self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
 
-    def abandon(self, native: Any) -> None:  # noqa: ANN401 - publishes no types
+    def abandon(self, native: Any) -> None:
         """Keep an encoder of a lost device: destroying it makes the package end the process before anybody has heard.
 
         Whoever hears renews the process, and the encoder goes with it.
@@ -166,13 +170,13 @@ class NvencDevice:
 class NvencEncoder:
     """One open encoder of the package, with its faults mapped. Not thread-safe."""
 
-    def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:  # noqa: ANN401 - publishes no types
+    def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:
         self._device = device
         self._native: Any = native
         self._needed_bytes = needed_bytes
         self._is_lost = False
 
-    def call(self, name: str, *arguments: object, **named: object) -> Any:  # noqa: ANN401 - whatever it returns
+    def call(self, name: str, *arguments: object, **named: object) -> Any:
         """Call a method of the package's encoder.
 
         Raises:
@@ -196,6 +200,6 @@ class NvencEncoder:
             self._device.closed(self._needed_bytes)
 
 
-def _session_bytes(settings: NvencSettings, surface: NvencSurface, width: int, height: int) -> int:
+def _session_bytes(settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> int:
     window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
-    return _SESSION_BYTES + window * surface.frame_bytes(width, height)
+    return _SESSION_BYTES + window * surface.size_bytes(width, height)

@@ -11,23 +11,27 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ....errors import EncoderFailed, Unsupported
-from ...settle.nvenc_surfaces import NvencSurface, PlaneShape, surface_for
-from ...surfaces.device_frame import DeviceFrame
-from ...surfaces.formats import SurfaceLayout, surface_format
+from ....errors import EncoderFailed
+from ...encode.profiles import NVENC_PIX_FMTS
+from ...surfaces.device_frame import DeviceFrame, DevicePlane, device_planes
+from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
 from ...surfaces.host_pictures import packed_surface
 
-__all__ = ["CudaPlane", "CudaPlanes", "device_input", "host_input"]
+__all__ = ["SURFACE_NAMES", "CudaPlane", "CudaPlanes", "device_input", "host_input"]
 
-_CAI_VERSION: Final = 3
-_BY_LAYOUT: Final = {
-    SurfaceLayout.NV12: NvencSurface.NV12,
-    SurfaceLayout.P016: NvencSurface.P010,
-    SurfaceLayout.NV16: NvencSurface.NV16,
-    SurfaceLayout.P216: NvencSurface.P210,
-    SurfaceLayout.YUV444: NvencSurface.YUV444,
-    SurfaceLayout.YUV444_16: NvencSurface.YUV444_16BIT,
+SURFACE_NAMES: Final = {
+    SurfaceLayout.NV12: "NV12",
+    SurfaceLayout.P016: "P010",
+    SurfaceLayout.NV16: "NV16",
+    SurfaceLayout.P216: "P210",
+    SurfaceLayout.YUV444: "YUV444",
+    SurfaceLayout.YUV444_16: "YUV444_16BIT",
 }
+"""Surfaces by the names that ``CreateEncoder`` takes, which are case-sensitive (programming guide, sections 2.3, 2.4).
+
+Names of what another holds as well, or of RGB, are not used: docs/nvenc.md has the reasons.
+"""
+_CAI_VERSION: Final = 3
 _CODED_BITS: Final = 10
 _ADVICE: Final = "Give a picture of exactly the session's size and surface format."
 
@@ -38,13 +42,13 @@ class CudaPlane:
     It wants those of 16-bit samples and of pairs in its own way (the last always 1), and refuses all others.
     """
 
-    def __init__(self, address: int, shape: PlaneShape) -> None:
-        wide = shape.component_bytes == 2  # noqa: PLR2004 - 16 bits
+    def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
+        wide = sample_bytes > 1
         self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (shape.rows, shape.columns, shape.components),
-            "strides": (shape.row_bytes, 2 if wide else shape.components, 1),
+            "shape": (plane.rows, plane.row_bytes // (sample_bytes * components), components),
+            "strides": (plane.row_bytes, 2 if wide else components, 1),
             "typestr": "|u2" if wide else "|u1",
-            "data": (address, False),
+            "data": (plane.address, False),
             "version": _CAI_VERSION,
         }
 
@@ -52,19 +56,19 @@ class CudaPlane:
 class CudaPlanes:
     """The planes of one picture, behind the method that the package looks for. ``owner`` keeps the memory alive."""
 
-    def __init__(self, address: int, surface: NvencSurface, width: int, height: int, owner: object) -> None:
-        self._planes: list[CudaPlane] = []
+    def __init__(self, surface: SurfaceFormat, planes: tuple[DevicePlane, ...], owner: object) -> None:
+        # Of 4:2:2 the package counts samples of chroma, not pairs.
+        components = (1, 2) if surface.halved_down else (1,) * len(planes)
+        parts = zip(planes, components, strict=True)
+        self._planes = [CudaPlane(plane, surface.sample_bytes, count) for plane, count in parts]
         self._owner = owner
-        for shape in surface.planes(width, height):
-            self._planes.append(CudaPlane(address, shape))
-            address += shape.size_bytes
 
     def cuda(self) -> list[CudaPlane]:
         """Return the planes in order."""
         return self._planes
 
 
-def host_input(frame: object, surface: NvencSurface, width: int, height: int) -> NDArray[np.uint8]:
+def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> NDArray[np.uint8]:
     """Return a software frame's samples as a surface's bytes, exactly: nothing is converted but their order.
 
     Raises:
@@ -73,24 +77,17 @@ def host_input(frame: object, surface: NvencSurface, width: int, height: int) ->
     if not isinstance(frame, VideoFrame):
         message = f"the session reads pictures from the host, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)
-    format_ = surface_format(frame.format.name)
-    if (frame.width, frame.height) != (width, height) or format_ is None or not _holds(surface, frame.format.name):
-        message = f"a picture of {frame.width}x{frame.height} {frame.format.name} is no {surface.value} surface of "
-        message += f"{width}x{height}"
-        raise EncoderFailed(message, _ADVICE)
-    found = np.empty(surface.frame_bytes(width, height), dtype=np.uint8)
-    packed_surface(frame, format_, found)
+    name = frame.format.name
+    fits = name in NVENC_PIX_FMTS and surface_format(name) == surface
+    if (frame.width, frame.height) != (width, height) or not fits:
+        what = f"picture of {frame.width}x{frame.height} {name}"
+        raise _misfit(what, surface, width, height)
+    found = np.empty(surface.size_bytes(width, height), dtype=np.uint8)
+    packed_surface(frame, surface, found)
     return found
 
 
-def _holds(surface: NvencSurface, pix_fmt: str) -> bool:
-    try:
-        return surface is surface_for(pix_fmt)
-    except Unsupported:
-        return False
-
-
-def device_input(frame: object, surface: NvencSurface, width: int, height: int) -> CudaPlanes:
+def device_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> CudaPlanes:
     """Return a picture in device memory as the package takes it: planes, tight and in order.
 
     Raises:
@@ -99,19 +96,20 @@ def device_input(frame: object, surface: NvencSurface, width: int, height: int) 
     if not isinstance(frame, DeviceFrame):
         message = f"the session reads pictures from the device, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)
-    shapes = surface.planes(width, height)
     if frame.bits > _CODED_BITS:
         message = f"NVENC codes {_CODED_BITS} bits at most, not {frame.bits}"
         raise EncoderFailed(message, "Convert to 10 bits, or use a software encoder.")
-    found = tuple((plane.row_bytes, plane.rows) for plane in frame.planes)
-    if _BY_LAYOUT[frame.layout] is not surface or found != tuple((shape.row_bytes, shape.rows) for shape in shapes):
-        message = f"a {frame.layout.value} frame of {frame.width}x{frame.height} is no {surface.value} surface of "
-        message += f"{width}x{height}"
-        raise EncoderFailed(message, _ADVICE)
-    address = frame.planes[0].address
-    for plane, shape in zip(frame.planes, shapes, strict=True):
-        if plane.address != address or plane.pitch_bytes != shape.row_bytes:
-            message = "the picture has gaps between its rows or planes, which PyNvVideoCodec does not take"
-            raise EncoderFailed(message, "Copy it into one piece first.")
-        address += shape.size_bytes
-    return CudaPlanes(frame.planes[0].address, surface, width, height, frame)
+    planes = device_planes(surface, frame.planes[0].address, width, height)
+    sizes = [[(plane.row_bytes, plane.rows) for plane in each] for each in (frame.planes, planes)]
+    if frame.layout is not surface.layout or sizes[0] != sizes[1]:
+        what = f"{frame.layout.value} frame of {frame.width}x{frame.height}"
+        raise _misfit(what, surface, width, height)
+    if frame.planes != planes:
+        message = "the picture has gaps between its rows or planes, which PyNvVideoCodec does not take"
+        raise EncoderFailed(message, "Copy it into one piece first.")
+    return CudaPlanes(surface, planes, frame)
+
+
+def _misfit(what: str, surface: SurfaceFormat, width: int, height: int) -> EncoderFailed:
+    wanted = f"{SURFACE_NAMES[surface.layout]} surface of {width}x{height}"
+    return EncoderFailed(f"a {what} does not fit a {wanted}", _ADVICE)

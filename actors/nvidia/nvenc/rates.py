@@ -30,7 +30,7 @@ class Rates:
     cq: int
 
 
-def initial_rates(settings: NvencSettings, native: Any) -> Rates:  # noqa: ANN401 - the package's own structure
+def initial_rates(settings: NvencSettings, native: Any) -> Rates:
     """Return the rates of an encoder that was made with ``settings``, and says ``native`` of itself."""
     return Rates(
         rc=settings.rc,
@@ -67,7 +67,7 @@ def changed_rates(rates: Rates, change: RateChange) -> Rates:
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
 
 
-def _rate(fps: Any) -> Fraction:  # noqa: ANN401 - whatever a caller gives
+def _rate(fps: Any) -> Fraction:
     try:
         return Fraction(fps)
     except (OverflowError, TypeError, ValueError, ZeroDivisionError):
@@ -94,7 +94,7 @@ def check_rates(settings: NvencSettings, wanted: Rates) -> None:
     )
 
 
-def put_rates(wanted: Rates, native: Any) -> None:  # noqa: ANN401 - the package's own structure
+def put_rates(wanted: Rates, native: Any) -> None:
     """Write rates into the package's ``structEncodeReconfigureParams``."""
     native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
     native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])

@@ -17,8 +17,8 @@ from ...bitstream.parameter_sets import max_reorder_frames
 from ...encode.session import EncodedPacket, EncoderSession, SessionState
 from ...encode.settings import Codec, EncoderSettings, RateChange
 from ...media.values import SeiMessage
-from ...settle.nvenc_surfaces import surface_for
 from ...surfaces.device_frame import TimedPicture
+from ...surfaces.formats import surface_format
 from .bitstream import BitstreamWriter
 from .device import NvencDevice
 from .inputs import device_input, host_input
@@ -73,11 +73,12 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         picture = settings.format
         self._settings = settings
         self.name = settings.implementation
-        if settings.nvenc is None:
+        surface = surface_format(picture.pix_fmt)
+        if settings.nvenc is None or surface is None:
             message = f"{settings.implementation} was not settled for NVENC"
             raise UsageError(message, "Settle the encoder again.")
         self._nvenc = settings.nvenc
-        self._surface = surface_for(picture.pix_fmt)
+        self._surface = surface
         self._from_host = from_host
         self._package = device.package
         size = (picture.width, picture.height)

@@ -38,7 +38,7 @@ class _Method:
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
         return asyncio.create_task(self._run(arguments))
 
-    async def _run(self, arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 - whatever the method returns
+    async def _run(self, arguments: tuple[object, ...]) -> Any:
         call = asyncio.ensure_future(self._call(*arguments))
         death = asyncio.ensure_future(self._dead.wait())
         try:

@@ -56,50 +56,50 @@ class FakeCudaDriver:
     streams_made: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
-    class CUstream_flags:  # noqa: N801 - the binding's own name
+    class CUstream_flags:
         """Flags of ``cuStreamCreate``."""
 
         CU_STREAM_NON_BLOCKING = 1
 
     CUfunction: Callable[[int], int] = int
 
-    def cuInit(self, flags: int) -> Answer:  # noqa: N802 - the binding's own names, here and below
+    def cuInit(self, flags: int) -> Answer:
         """Begin."""
         return self._answer("cuInit", valid=flags == 0)
 
-    def cuDeviceGet(self, ordinal: int) -> Answer:  # noqa: N802
+    def cuDeviceGet(self, ordinal: int) -> Answer:
         """Return the device."""
         return self._answer("cuDeviceGet", ordinal, valid=ordinal == 0)
 
-    def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:  # noqa: N802
+    def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:
         """Return the context."""
         return self._answer("cuDevicePrimaryCtxRetain", CONTEXT, valid=device == 0)
 
-    def cuCtxSetCurrent(self, context: int) -> Answer:  # noqa: N802
+    def cuCtxSetCurrent(self, context: int) -> Answer:
         """Make the context the thread's."""
         return self._answer("cuCtxSetCurrent", valid=context == CONTEXT)
 
-    def cuMemGetInfo(self) -> Answer:  # noqa: N802
+    def cuMemGetInfo(self) -> Answer:
         """Return (free, total) bytes."""
         return self._answer("cuMemGetInfo", 1 << 30, 2 << 30)
 
-    def cuMemHostAlloc(self, size_bytes: int, flags: int) -> Answer:  # noqa: N802
+    def cuMemHostAlloc(self, size_bytes: int, flags: int) -> Answer:
         """Return page-locked memory."""
         return self._allocated("cuMemHostAlloc", size_bytes, valid=flags == 0)
 
-    def cuMemFreeHost(self, address: int) -> Answer:  # noqa: N802
+    def cuMemFreeHost(self, address: int) -> Answer:
         """Take it back."""
         return self._freed("cuMemFreeHost", address)
 
-    def cuMemAlloc(self, size_bytes: int) -> Answer:  # noqa: N802
+    def cuMemAlloc(self, size_bytes: int) -> Answer:
         """Return device memory."""
         return self._allocated("cuMemAlloc", size_bytes)
 
-    def cuMemFree(self, address: int) -> Answer:  # noqa: N802
+    def cuMemFree(self, address: int) -> Answer:
         """Take it back."""
         return self._freed("cuMemFree", address)
 
-    def cuStreamCreate(self, flags: int) -> Answer:  # noqa: N802
+    def cuStreamCreate(self, flags: int) -> Answer:
         """Return a stream."""
         with self._lock:
             self.streams_made += 1
@@ -109,36 +109,36 @@ class FakeCudaDriver:
                 self.streams[handle] = []
             return answer
 
-    def cuStreamDestroy(self, stream: int) -> Answer:  # noqa: N802
+    def cuStreamDestroy(self, stream: int) -> Answer:
         """Close a stream."""
         return self._answer("cuStreamDestroy", valid=self.streams.pop(int(stream), None) is not None)
 
-    def cuStreamSynchronize(self, stream: int) -> Answer:  # noqa: N802
+    def cuStreamSynchronize(self, stream: int) -> Answer:
         """Do everything that was put into a stream: not a moment before."""
         streams = self.default_streams if int(stream) in self.default_streams else self.streams
         todo, streams[int(stream)] = streams[int(stream)], []
         failed = next((code for code in [each() for each in todo] if code), 0)
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
-    def cuCtxSynchronize(self) -> Answer:  # noqa: N802
+    def cuCtxSynchronize(self) -> Answer:
         """Do everything that was put into any stream."""
         for stream in [*self.default_streams, *self.streams]:
             self.cuStreamSynchronize(stream)
         return self._answer("cuCtxSynchronize")
 
-    def cuMemcpyDtoHAsync(self, host: int, device: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+    def cuMemcpyDtoHAsync(self, host: int, device: int, size_bytes: int, stream: int) -> Answer:
         """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoHAsync", stream, lambda: self._copy(host, device, size_bytes))
 
-    def cuMemcpyHtoDAsync(self, device: int, host: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+    def cuMemcpyHtoDAsync(self, device: int, host: int, size_bytes: int, stream: int) -> Answer:
         """Put a copy into a stream."""
         return self._queued("cuMemcpyHtoDAsync", stream, lambda: self._copy(device, host, size_bytes))
 
-    def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:  # noqa: N802
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:
         """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
 
-    def cuLaunchKernel(  # noqa: N802
+    def cuLaunchKernel(
         self,
         function: int,
         *shape_and_more: int,

@@ -40,7 +40,7 @@ class FakeModules:
         self.binding = _Binding(machine)
         self.driver = _Driver(machine)
 
-    def import_module(self, name: str) -> Any:  # noqa: ANN401 - stands for importlib.import_module
+    def import_module(self, name: str) -> Any:
         """Give the fakes by the names of the real modules."""
         return {"cuda.bindings.cudla": self.binding, "cuda.bindings.driver": self.driver}[name]
 
@@ -75,7 +75,7 @@ class _Binding:
         del flags
         return self._do(lambda: self._machine.load(handle, loadable[:size_bytes]))
 
-    def module_get_attributes(self, module: int, attribute: int) -> Any:  # noqa: ANN401 - as the binding does
+    def module_get_attributes(self, module: int, attribute: int) -> Any:
         found = self._do(lambda: self._machine.tensors(module, attribute))
         if attribute in (0, 1, 4):
             return len(found)
@@ -117,7 +117,7 @@ class _Driver:
         self._machine = machine
 
     @staticmethod
-    def CUdevice_attribute(number: int) -> int:  # noqa: N802 - as in the binding
+    def CUdevice_attribute(number: int) -> int:
         """Return the attribute of a number."""
         return number
 

@@ -82,8 +82,8 @@ class FakeNvCodec:
     streams: dict[str, TrialStream] = field(default_factory=dict)
     decoders_made: int = 0
 
-    cudaVideoCodec: Callable[[int], int] = int  # noqa: N815 - the package's own name
-    cudaVideoChromaFormat: Callable[[int], int] = int  # noqa: N815 - likewise
+    cudaVideoCodec: Callable[[int], int] = int
+    cudaVideoChromaFormat: Callable[[int], int] = int
     PacketData: type[_Packet] = _Packet
 
     @classmethod
@@ -91,7 +91,7 @@ class FakeNvCodec:
         """Return a GPU with seven decoders of Turing's kind and no encoder."""
         return cls(decodes=_HOPPER, decoder_engines=7, encoder_code=2)
 
-    def GetDecoderCaps(self, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:  # noqa: N802
+    def GetDecoderCaps(self, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:
         """Return what the driver says of a sample format."""
         supported = self._name(codec, chromaformat, bitdepth) in self.decodes and gpuid == 0
         size = (8192, 8192) if supported else (0, 0)
@@ -103,14 +103,14 @@ class FakeNvCodec:
             "height_max": size[1],
         }
 
-    def CreateDecoder(self, gpuid: int, codec: int, usedevicememory: bool) -> "_Decoder":  # noqa: FBT001, N802
+    def CreateDecoder(self, gpuid: int, codec: int, usedevicememory: bool) -> "_Decoder":
         """Return a decoder; the real one is made with its first packet."""
         if gpuid or usedevicememory:
             raise ValueError(gpuid, usedevicememory)
         self.decoders_made += 1
         return _Decoder(self, codec)
 
-    def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:  # noqa: N802
+    def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:
         """Return what the driver says of an encoder.
 
         Raises:
@@ -129,12 +129,12 @@ class FakeNvCodec:
             "support_yuv422_encode": int(any("4:2:2" in name for name in names)),
         }
 
-    def CreateEncoder(  # noqa: N802
+    def CreateEncoder(
         self,
         width: int,
         height: int,
         fmt: str,
-        usecpuinputbuffer: bool,  # noqa: FBT001
+        usecpuinputbuffer: bool,
         *,
         codec: str,
         gpu_id: int,
@@ -172,7 +172,7 @@ class _Decoder:
         self._codec = codec
         self._packets: list[bytes] = []
 
-    def Decode(self, packet: _Packet) -> list[NDArray[Any]]:  # noqa: N802 - the package's own name
+    def Decode(self, packet: _Packet) -> list[NDArray[Any]]:
         """Take a packet; an empty one flushes."""
         if packet.bsl:
             self._packets.append(ctypes.string_at(packet.bsl_data, packet.bsl))
@@ -201,12 +201,12 @@ class _Encoder:
         self._expected = expected
         self._stream = stream
 
-    def Encode(self, frame: NDArray[np.uint8]) -> list[dict[str, Any]]:  # noqa: N802 - the package's own name
+    def Encode(self, frame: NDArray[np.uint8]) -> list[dict[str, Any]]:
         """Take a picture of exactly the right size: the real one reads past the end of a smaller one."""
         if not np.array_equal(frame, self._expected):
             raise FakeNvCodecError(_NO_DEVICE_MESSAGE.format(code=8))
         return []
 
-    def EndEncode(self) -> list[dict[str, Any]]:  # noqa: N802 - the package's own name
+    def EndEncode(self) -> list[dict[str, Any]]:
         """Give what was encoded."""
         return [{"data": data, "timestamp": 0, "picture_type": 3} for data in self._stream.packets]

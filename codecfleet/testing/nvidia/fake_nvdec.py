@@ -97,13 +97,13 @@ class FakeNvdec:
     decoders_made: int = 0
     caps_asked: list[tuple[int, int, int]] = field(default_factory=list)
 
-    cudaVideoCodec: Callable[[int], int] = int  # noqa: N815 - the package's own name
-    cudaVideoChromaFormat: Callable[[int], int] = int  # noqa: N815 - likewise
+    cudaVideoCodec: Callable[[int], int] = int
+    cudaVideoChromaFormat: Callable[[int], int] = int
     PacketData: type[_PacketData] = _PacketData
     DisplayDecodeLatencyType: type[_Latency] = _Latency
     VideoPacketFlag: type[_PacketFlag] = _PacketFlag
 
-    def GetDecoderCaps(self, *, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:  # noqa: N802
+    def GetDecoderCaps(self, *, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:
         """Return what the driver says of a sample format.
 
         Raises:
@@ -116,7 +116,7 @@ class FakeNvdec:
         sides = {f"{name}_{end}": side for name in ("width", "height") for end, side in (("min", least), ("max", most))}
         return {"supported": int(supported), "num_decoder_engines": 7 * supported, **sides}
 
-    def CreateDecoder(  # noqa: N802
+    def CreateDecoder(
         self,
         *,
         gpuid: int,
@@ -127,8 +127,8 @@ class FakeNvdec:
         maxwidth: int = 0,
         maxheight: int = 0,
         latency: int = _Latency.NATIVE,
-        enableSEIMessage: bool = False,  # noqa: N803 - the package's own name
-        enableDecodeStats: bool = False,  # noqa: N803 - likewise
+        enableSEIMessage: bool = False,
+        enableDecodeStats: bool = False,
     ) -> "_Decoder":
         """Return a decoder; the driver makes the real one with its first packet.
 
@@ -173,15 +173,15 @@ class _Frame:
         """Return how many bytes of statistics there are."""
         return 0 if self.statistics is None else 4 * sum(map(len, self.statistics.values()))
 
-    def getSEIMessage(self) -> list[tuple[dict[str, int], list[int]]]:  # noqa: N802 - the package's own names
+    def getSEIMessage(self) -> list[tuple[dict[str, int], list[int]]]:
         """Return the messages."""
         return [({"sei_type": kind, "sei_uncompressed": 0}, list(payload)) for kind, payload in self.sei_messages]
 
-    def ParseDecodeStats(self) -> dict[str, list[int]]:  # noqa: N802
+    def ParseDecodeStats(self) -> dict[str, list[int]]:
         """Return the statistics, all lists empty where there are none."""
         return self.statistics or {key: [] for key in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
 
-    def GetPtrToPlane(self, plane: int) -> int:  # noqa: N802 - the package's own names, here and below
+    def GetPtrToPlane(self, plane: int) -> int:
         """Return where the surface begins."""
         if plane:
             raise ValueError(plane)
@@ -191,7 +191,7 @@ class _Frame:
         """Return the size of the surface."""
         return self.size_bytes
 
-    def getPTS(self) -> int:  # noqa: N802
+    def getPTS(self) -> int:
         """Return a timestamp: not always this picture's."""
         return self.timestamp
 
@@ -226,7 +226,7 @@ class _Decoder:
     def __del__(self) -> None:
         self._forget_surfaces()
 
-    def Decode(self, packet: _PacketData) -> list[_Frame]:  # noqa: N802
+    def Decode(self, packet: _PacketData) -> list[_Frame]:
         """Take a packet and return the frames that are ready; an empty one flushes.
 
         Raises:
@@ -244,7 +244,7 @@ class _Decoder:
             self._begin()
         return frames
 
-    def setReconfigParams(self, width: int, height: int) -> int:  # noqa: N802
+    def setReconfigParams(self, width: int, height: int) -> int:
         """Have what comes with the next other size be of this one.
 
         Raises:

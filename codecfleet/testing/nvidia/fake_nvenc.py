@@ -79,8 +79,8 @@ class FakeNvencError(Exception):
 
 @dataclass
 class _PictureParameters:
-    inputTimeStamp: int = 0  # noqa: N815 - the package's own name
-    encodePicFlags: int = 0  # noqa: N815 - likewise
+    inputTimeStamp: int = 0
+    encodePicFlags: int = 0
 
 
 class _RateMode(Enum):
@@ -99,15 +99,15 @@ class _Multipass(Enum):
 class _Reconfigure:
     """structEncodeReconfigureParams."""
 
-    rateControlMode: _RateMode = _RateMode.VBR  # noqa: N815 - the package's own names
-    multiPass: _Multipass = _Multipass.DISABLED  # noqa: N815
-    averageBitrate: int = 0  # noqa: N815
-    maxBitRate: int = 0  # noqa: N815
-    vbvBufferSize: int = 0  # noqa: N815
-    vbvInitialDelay: int = 0  # noqa: N815
-    frameRateNum: int = 30  # noqa: N815
-    frameRateDen: int = 1  # noqa: N815
-    targetQuality: int = 0  # noqa: N815
+    rateControlMode: _RateMode = _RateMode.VBR
+    multiPass: _Multipass = _Multipass.DISABLED
+    averageBitrate: int = 0
+    maxBitRate: int = 0
+    vbvBufferSize: int = 0
+    vbvInitialDelay: int = 0
+    frameRateNum: int = 30
+    frameRateDen: int = 1
+    targetQuality: int = 0
 
 
 @dataclass
@@ -137,7 +137,7 @@ class FakeNvenc:
     __version__ = "2.2.4"
     NV_ENC_PIC_PARAMS: type[_PictureParameters] = _PictureParameters
 
-    def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:  # noqa: N802 - the package's own name
+    def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:
         """Return what the driver says of an encoder; nothing for a codec it does not know.
 
         Raises:
@@ -149,13 +149,13 @@ class FakeNvenc:
             return {}
         return _CAPABILITIES | self.capabilities[codec]
 
-    def CreateEncoder(  # noqa: N802 - the package's own name
+    def CreateEncoder(
         self,
         width: int,
         height: int,
         fmt: str,
-        usecpuinputbuffer: bool,  # noqa: FBT001 - as the package has it
-        **settings: Any,  # noqa: ANN401 - of many types
+        usecpuinputbuffer: bool,
+        **settings: Any,
     ) -> "_Encoder":
         """Return an encoder. Stricter than the package: a key it would drop is an error.
 
@@ -208,21 +208,21 @@ class _Encoder:
             targetQuality=settings.get("cq", 0),
         )
 
-    def GetSequenceParams(self) -> bytes:  # noqa: N802 - the package's own name
+    def GetSequenceParams(self) -> bytes:
         """Return the parameter sets."""
         self._device.fail("nvEncGetSequenceParams")
         return self._sequence
 
-    def Encode(  # noqa: N802 - the package's own name
+    def Encode(
         self,
         frame: object,
-        picParams: _PictureParameters | int,  # noqa: N803 - likewise
+        picParams: _PictureParameters | int,
         sei: list[tuple[dict[str, int], list[int]]] | None = None,
     ) -> list[dict[str, Any]]:
         """Take a picture, with its parameters or with flags and messages; give what is ready."""
         self._device.fail("nvEncEncodePicture")
         if isinstance(picParams, int):
-            picParams = _PictureParameters(self._taken, picParams)  # noqa: N806 - the package counts by itself
+            picParams = _PictureParameters(self._taken, picParams)
         self._device.sei_messages += [(self._taken, sei)] if sei else []
         picture = _planar(_bytes_of(frame), self._surface, *self._size)
         picture.pts, picture.time_base = self._taken, Fraction(1, 25)
@@ -232,17 +232,17 @@ class _Encoder:
         self._collect(picture)
         return self._ready(self._taken - _LATE_PICTURES)
 
-    def EndEncode(self) -> list[dict[str, Any]]:  # noqa: N802 - the package's own name
+    def EndEncode(self) -> list[dict[str, Any]]:
         """Give the rest."""
         self._device.fail("nvEncLockBitstream")
         self._collect(None)
         return self._ready(self._taken + 1)
 
-    def GetEncodeReconfigureParams(self) -> _Reconfigure:  # noqa: N802 - the package's own name
+    def GetEncodeReconfigureParams(self) -> _Reconfigure:
         """Return what the encoder was made with, whatever was changed since: so does the package."""
         return _Reconfigure(**vars(self._rates))
 
-    def Reconfigure(self, wanted: _Reconfigure) -> bool:  # noqa: N802 - the package's own name
+    def Reconfigure(self, wanted: _Reconfigure) -> bool:
         """Take new rates."""
         self._device.fail("nvEncReconfigureEncoder")
         self._device.reconfigured.append(wanted)

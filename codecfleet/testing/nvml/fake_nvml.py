@@ -115,7 +115,7 @@ class FakeNvml:
         """Whether somebody has initialised the library and not shut it down."""
         return self._opened > 0
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - pynvml's functions, structures and constants
+    def __getattr__(self, name: str) -> Any:
         answer = self._answer(name)
         if answer is not None:
             call = partial(self._call, name, answer)
@@ -137,7 +137,7 @@ class FakeNvml:
             return lambda number, *arguments: INSTANCE_ANSWERS[name](*find_vgpu(self.devices, number), *arguments)
         return None
 
-    def _call(self, name: str, answer: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - pynvml's shapes
+    def _call(self, name: str, answer: Callable[..., Any], *arguments: Any) -> Any:
         self.calls.append(name)
         due = [entry for entry in self._plan if entry[0] <= self._clock()]
         self._plan = [entry for entry in self._plan if entry not in due]
@@ -153,7 +153,7 @@ class FakeNvml:
             refuse(self._init_code)
         return answer(*arguments)
 
-    def _ask_device(self, name: str, handle: object, *arguments: Any) -> Any:  # noqa: ANN401 - pynvml's shapes
+    def _ask_device(self, name: str, handle: object, *arguments: Any) -> Any:
         subject = self._subject(handle, name)
         if isinstance(subject, FakeSlice):
             if name not in SLICE_ANSWERS:
@@ -177,7 +177,7 @@ class FakeNvml:
         subject = self._subject(handle, name)
         return subject if isinstance(subject, FakeDevice) else refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def _handle(self, subject: FakeDevice | FakeSlice, address: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _handle(self, subject: FakeDevice | FakeSlice, address: int) -> Any:
         self._subjects[address] = subject
         return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlDevice_t)
 
@@ -224,7 +224,7 @@ class FakeNvml:
         branch = int(self.node.driver.partition(".")[0] or 0)
         return next((cuda for least, cuda in CUDA_BY_BRANCH.items() if branch >= least), CUDA_OF_OLD_DRIVERS)
 
-    def _device_handle(self, index: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _device_handle(self, index: int) -> Any:
         if not 0 <= index < len(self.devices):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         device = self.devices[index]
@@ -233,7 +233,7 @@ class FakeNvml:
             refuse(device.faults[name])
         return self._handle(device, 0x1000_0000 + index * 0x10000)
 
-    def _device_handle_by_uuid(self, uuid: str) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _device_handle_by_uuid(self, uuid: str) -> Any:
         for device in self.devices:
             if device.simulated.uuid == uuid:
                 return self._device_handle(device.index)
@@ -242,19 +242,19 @@ class FakeNvml:
                     return self._mig_handle(self._device_handle(device.index), place)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _device_handle_by_bus(self, bus_id: str) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _device_handle_by_bus(self, bus_id: str) -> Any:
         for device in self.devices:
             if device.simulated.pci_bus_id.lower().lstrip("0") == bus_id.lower().lstrip("0"):
                 return self._device_handle(device.index)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _mig_handle(self, handle: object, place: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _mig_handle(self, handle: object, place: int) -> Any:
         device = self._device_of(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
         if not device.simulated.mig_enabled or not 0 <= place < len(device.slices):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         return self._handle(device.slices[place], _address(handle) + (place + 1) * 0x100)
 
-    def _parent_handle(self, handle: object) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _parent_handle(self, handle: object) -> Any:
         subject = self._subject(handle, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
         if not isinstance(subject, FakeSlice):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -274,7 +274,7 @@ class FakeNvml:
                 return self.gpm.take(piece, sample)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _create_event_set(self) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _create_event_set(self) -> Any:
         self._next_event_set += 0x10
         self._event_sets[self._next_event_set] = []
         return ctypes.cast(ctypes.c_void_p(self._next_event_set), pynvml.c_nvmlEventSet_t)
@@ -285,7 +285,7 @@ class FakeNvml:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         self._event_sets[_address(event_set)].append(device)
 
-    def _wait(self, event_set: object, _timeout_ms: int) -> Any:  # noqa: ANN401 - pynvml's structure
+    def _wait(self, event_set: object, _timeout_ms: int) -> Any:
         for device in self._event_sets.get(_address(event_set), ()):
             if device.events:
                 kind, data = device.events.pop(0)
@@ -302,5 +302,5 @@ class FakeNvml:
         del self._event_sets[_address(event_set)]
 
 
-def _address(pointer: Any) -> int:  # noqa: ANN401 - a ctypes pointer
+def _address(pointer: Any) -> int:
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -152,18 +152,18 @@ def _uuid(device: FakeDevice) -> str:
     return device.simulated.uuid
 
 
-def _pci(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _pci(device: FakeDevice) -> Any:
     bus_id = device.simulated.pci_bus_id
     return pynvml.nvmlPciInfo_t(busId=bus_id.encode(), busIdLegacy=bus_id[-12:].encode())
 
 
-def _memory(device: FakeDevice, version: int | None = None) -> Any:  # noqa: ANN401 - pynvml's structure
+def _memory(device: FakeDevice, version: int | None = None) -> Any:
     total, used = device.simulated.memory_bytes, device.used_bytes
     structure = pynvml.c_nvmlMemory_v2_t if version else pynvml.c_nvmlMemory_t
     return structure(total=total, used=used, free=total - used)
 
 
-def _rates(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _rates(device: FakeDevice) -> Any:
     return pynvml.c_nvmlUtilization_t(gpu=device.gpu_percent, memory=device.memory_percent)
 
 
@@ -298,7 +298,7 @@ def _memory_errors(_device: FakeDevice, _error: int, _counter: int, location: in
     return 0 if location in known else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _fields(device: FakeDevice, wanted: list[int]) -> Any:  # noqa: ANN401 - an array of pynvml's structures
+def _fields(device: FakeDevice, wanted: list[int]) -> Any:
     values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
     for value, number in zip(values, wanted, strict=True):
         value.fieldId = number

@@ -54,25 +54,25 @@ class FakeInstances:
         device = self._device_of(handle, name)
         return device if device.simulated.mig_enabled else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    def _gpu_instances(self, handle: object, profile_id: int, instances: Any, count: Any) -> int:  # noqa: ANN401 - pointers
+    def _gpu_instances(self, handle: object, profile_id: int, instances: Any, count: Any) -> int:
         device = self._device(handle, "nvmlDeviceGetGpuInstances")
         profile = profile_with_id(device, profile_id)
         found = [each for each in device.gpu_instances if each.slices[0].simulated.profile == profile.name]
         _fill(instances, count, [self._address_of(each) for each in found])
         return int(pynvml.NVML_SUCCESS)
 
-    def _gpu_instance(self, handle: object, number: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _gpu_instance(self, handle: object, number: int) -> Any:
         for each in self._device(handle, "nvmlDeviceGetGpuInstanceById").gpu_instances:
             if each.number == number:
                 return ctypes.cast(ctypes.c_void_p(self._address_of(each)), pynvml.c_nvmlGpuInstance_t)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _gpu_placements(self, handle: object, profile_id: int, placements: Any, count: Any) -> int:  # noqa: ANN401 - pointers
+    def _gpu_placements(self, handle: object, profile_id: int, placements: Any, count: Any) -> int:
         profile = profile_with_id(self._device(handle, "nvmlDeviceGetGpuInstancePossiblePlacements"), profile_id)
         _place(placements, count, profile.starts, profile.size)
         return int(pynvml.NVML_SUCCESS)
 
-    def _gpu_info(self, handle: object) -> Any:  # noqa: ANN401 - pynvml's structure
+    def _gpu_info(self, handle: object) -> Any:
         found = self._instance(handle, "nvmlGpuInstanceGetInfo")
         profiles = profiles_of(found.device)
         profile = next(each for each in profiles if each.name == found.slices[0].simulated.profile)
@@ -86,7 +86,7 @@ class FakeInstances:
 
     # Compute instances of a GPU instance.
 
-    def _compute_profile(self, handle: object, kind: int, engines: int, version: int = 2) -> Any:  # noqa: ANN401 - a structure
+    def _compute_profile(self, handle: object, kind: int, engines: int, version: int = 2) -> Any:
         found = self._instance(handle, "nvmlGpuInstanceGetComputeInstanceProfileInfo")
         if kind >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or engines:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -114,25 +114,25 @@ class FakeInstances:
         size = _size(found, profile_id)
         return (found.slices[0].simulated.gpu_slices - sum(map(_slices, found.slices))) // size
 
-    def _compute_placements(self, handle: object, profile_id: int, placements: Any, count: Any) -> int:  # noqa: ANN401 - pointers
+    def _compute_placements(self, handle: object, profile_id: int, placements: Any, count: Any) -> int:
         found = self._instance(handle, "nvmlGpuInstanceGetComputeInstancePossiblePlacements")
         size = _size(found, profile_id)
         _place(placements, count, range(0, found.slices[0].simulated.gpu_slices - size + 1, size), size)
         return int(pynvml.NVML_SUCCESS)
 
-    def _compute_instances(self, handle: object, profile_id: int, instances: Any, count: Any) -> int:  # noqa: ANN401 - pointers
+    def _compute_instances(self, handle: object, profile_id: int, instances: Any, count: Any) -> int:
         found = self._instance(handle, "nvmlGpuInstanceGetComputeInstances")
         size = _size(found, profile_id)
         _fill(instances, count, [self._address_of(each) for each in found.slices if _slices(each) == size])
         return int(pynvml.NVML_SUCCESS)
 
-    def _compute_instance(self, handle: object, number: int) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def _compute_instance(self, handle: object, number: int) -> Any:
         for each in self._instance(handle, "nvmlGpuInstanceGetComputeInstanceById").slices:
             if each.simulated.compute_instance == number:
                 return ctypes.cast(ctypes.c_void_p(self._address_of(each)), pynvml.c_nvmlComputeInstance_t)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _compute_info(self, handle: object) -> Any:  # noqa: ANN401 - pynvml's structure
+    def _compute_info(self, handle: object) -> Any:
         found = self._subjects.get(_address(handle))
         if not isinstance(found, FakeSlice):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -174,7 +174,7 @@ def _size(instance: FakeGpuInstance, profile_id: int) -> int:
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
 
-def _fill(places: Any, count: Any, addresses: Sequence[int]) -> None:  # noqa: ANN401 - ctypes pointers
+def _fill(places: Any, count: Any, addresses: Sequence[int]) -> None:
     """Write handles into the caller's array, which must be long enough, and how many there are."""
     array = ctypes.cast(places, ctypes.POINTER(ctypes.c_void_p))
     for place, address in enumerate(addresses):
@@ -182,7 +182,7 @@ def _fill(places: Any, count: Any, addresses: Sequence[int]) -> None:  # noqa: A
     ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = len(addresses)
 
 
-def _place(places: Any, count: Any, starts: Sequence[int], size: int) -> None:  # noqa: ANN401 - ctypes pointers
+def _place(places: Any, count: Any, starts: Sequence[int], size: int) -> None:
     """Write placements into the caller's array; without one, only how many there are."""
     if places is not None:
         array = ctypes.cast(places, ctypes.POINTER(pynvml.c_nvmlGpuInstancePlacement_t))
@@ -191,5 +191,5 @@ def _place(places: Any, count: Any, starts: Sequence[int], size: int) -> None:  
     ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = len(starts)
 
 
-def _address(pointer: Any) -> int:  # noqa: ANN401 - a ctypes pointer
+def _address(pointer: Any) -> int:
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -41,7 +41,7 @@ def _slices_max(device: FakeDevice) -> int:
     return _slices_of(device) if device.simulated.mig_enabled else 0  # measured with MIG off, on an H200
 
 
-def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:  # noqa: ANN401 - pynvml's structure
+def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:
     if kind >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     found = next((profile for profile in profiles_of(device) if profile.kind == kind), None)
@@ -73,7 +73,7 @@ def _remaining(device: FakeDevice, profile_id: int) -> int:
     return max(min(places, slices // wanted.slices, more), 0)
 
 
-def _attributes(piece: FakeSlice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _attributes(piece: FakeSlice) -> Any:
     engines = piece.simulated.engines
     return pynvml.c_nvmlDeviceAttributes(
         sharedDecoderCount=engines.get(Engine.NVDEC, 0),
@@ -86,7 +86,7 @@ def _attributes(piece: FakeSlice) -> Any:  # noqa: ANN401 - pynvml's structure
     )
 
 
-def _memory(piece: FakeSlice, _version: int | None = None) -> Any:  # noqa: ANN401 - pynvml's structure
+def _memory(piece: FakeSlice, _version: int | None = None) -> Any:
     total, used = piece.simulated.memory_bytes, piece.used_bytes
     return pynvml.c_nvmlMemory_t(total=total, used=used, free=total - used)
 
@@ -133,7 +133,7 @@ class GpmSamples:
         """Return how many samples nobody has freed."""
         return len(self._taken)
 
-    def alloc(self) -> Any:  # noqa: ANN401 - pynvml's pointer
+    def alloc(self) -> Any:
         """Make room for a sample."""
         self._next += 0x10
         self._taken[self._next] = None
@@ -152,7 +152,7 @@ class GpmSamples:
         self._taken[_address(sample)] = target
         return sample
 
-    def measure(self, asked: Any) -> Any:  # noqa: ANN401 - c_nvmlGpmMetricsGet_t
+    def measure(self, asked: Any) -> Any:
         """Fill in what was asked for; engines that the target lacks say so."""
         first, second = (self._taken.get(_address(sample)) for sample in (asked.sample1, asked.sample2))
         if first is None or first is not second:
@@ -169,5 +169,5 @@ class GpmSamples:
         return asked
 
 
-def _address(pointer: Any) -> int:  # noqa: ANN401 - a ctypes pointer
+def _address(pointer: Any) -> int:
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0

@@ -132,7 +132,7 @@ def find_vgpu(devices: Iterable[FakeDevice], instance: int) -> tuple[FakeDevice,
     return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-def compatibility(_vgpu: object, _gpu: object) -> Any:  # noqa: ANN401 - pynvml's structure
+def compatibility(_vgpu: object, _gpu: object) -> Any:
     """Say that a vGPU can run on this GPU in whatever state its machine is."""
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
@@ -178,7 +178,7 @@ def _process_utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
     ]
 
 
-def _features(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _features(device: FakeDevice) -> Any:
     found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
     licensed = device.is_host if device.licensed is None else device.licensed
     if device.is_geforce or not (device.is_guest or device.is_host or device.licensed is not None):
@@ -193,7 +193,7 @@ def _features(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
     return found
 
 
-def _expiry(structure: Any, when: datetime | None) -> Any:  # noqa: ANN401 - pynvml's structures
+def _expiry(structure: Any, when: datetime | None) -> Any:
     if when is None:
         return structure(status=EXPIRY_NOT_AVAILABLE)
     utc = when.astimezone(UTC)
@@ -201,14 +201,14 @@ def _expiry(structure: Any, when: datetime | None) -> Any:  # noqa: ANN401 - pyn
     return structure(**day, hour=utc.hour, min=utc.minute, sec=utc.second, status=EXPIRY_VALID)
 
 
-def _device_metadata(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _device_metadata(device: FakeDevice) -> Any:
     _hosted(device)
     found = pynvml.c_nvmlVgpuPgpuMetadata_t(version=METADATA_VERSION, hostDriverVersion=device.node.driver.encode())
     found.hostSupportedVgpuRange.minVersion, found.hostSupportedVgpuRange.maxVersion = 0x10001, 0x160001
     return found
 
 
-def _scheduler(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _scheduler(device: FakeDevice) -> Any:
     _hosted(device)
     policy = SCHEDULERS.get(device.simulated.vgpu_scheduler, pynvml.NVML_VGPU_SCHEDULER_POLICY_UNKNOWN)
     return pynvml.c_nvmlVgpuSchedulerGetState_t(schedulerPolicy=policy)
@@ -219,7 +219,7 @@ def _host_mode(device: FakeDevice) -> int:
     return int(pynvml.NVML_HOST_VGPU_MODE_SRIOV)
 
 
-def _scheduler_capabilities(device: FakeDevice) -> Any:  # noqa: ANN401 - pynvml's structure
+def _scheduler_capabilities(device: FakeDevice) -> Any:
     _hosted(device)
     found = pynvml.c_nvmlVgpuSchedulerCapabilities_t()
     for position, policy in enumerate((1, 2, 3)):
@@ -293,7 +293,7 @@ def _captures(_device: FakeDevice, vgpu: FakeVgpu) -> list[Any]:
     ]
 
 
-def _capture_stats(_device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+def _capture_stats(_device: FakeDevice, vgpu: FakeVgpu) -> Any:
     count, fps, latency_us = encoder_stats(vgpu.captures)
     return pynvml.c_nvmlFBCStats_t(sessionsCount=count, averageFPS=fps, averageLatency=latency_us)
 
@@ -308,7 +308,7 @@ def _accounting_pids(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
     return ctypes.c_uint(len(pids)), (ctypes.c_uint * len(pids))(*pids)
 
 
-def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:  # noqa: ANN401 - pynvml's structure
+def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:
     for process in vgpu.processes if vgpu.accounting else ():
         if process.pid == pid:
             return pynvml.c_nvmlAccountingStats_t(
@@ -322,7 +322,7 @@ def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:  # 
     return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:
     return pynvml.c_nvmlVgpuMetadata_t(
         version=METADATA_VERSION,
         guestInfoState=int(bool(vgpu.guest_driver)),
@@ -331,7 +331,7 @@ def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynv
     )
 
 
-def _licence_info(_device: FakeDevice, vgpu: FakeVgpu) -> Any:  # noqa: ANN401 - pynvml's structure
+def _licence_info(_device: FakeDevice, vgpu: FakeVgpu) -> Any:
     state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if vgpu.licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
     return pynvml.c_nvmlVgpuLicenseInfo_t(
         isLicensed=int(vgpu.licensed),

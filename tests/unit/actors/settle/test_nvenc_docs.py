@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.encode.profiles import NVENC_PROFILES
+from codecfleet.actors.encode.profiles import NVENC_PIX_FMTS, NVENC_PROFILES
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
+from codecfleet.actors.nvidia.nvenc.inputs import SURFACE_NAMES
 from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, settings_to_options
-from codecfleet.actors.settle.nvenc_surfaces import Chroma, NvencSurface
 from codecfleet.actors.settle.request import nvenc_request, settle
+from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 
 GUIDE = {
@@ -86,9 +87,10 @@ def test_default_qualities_are_as_shown(page: str) -> None:
 def test_every_surface_is_as_shown(page: str) -> None:
     """Names, sizes and bits of the surfaces are the code's."""
     shown = {row[0].strip("`"): row for row in rows(section(page, "Surface formats"), 4)[1:]}
-    assert list(shown) == [surface.value for surface in NvencSurface]
-    ratio = {Chroma.YUV420: "4:2:0", Chroma.YUV422: "4:2:2", Chroma.YUV444: "4:4:4"}
-    for surface in NvencSurface:
-        _, coded, size, _ = shown[surface.value]
-        assert coded == f"{ratio[surface.chroma]}, {surface.bits} bits"
-        assert Fraction(size) == Fraction(surface.frame_bytes(64, 64), 64 * 64)
+    assert list(shown) == list(SURFACE_NAMES.values())
+    for pix_fmt in NVENC_PIX_FMTS:
+        surface = surface_format(pix_fmt)
+        assert surface is not None
+        _, coded, size, _ = shown[SURFACE_NAMES[surface.layout]]
+        assert coded == f"{surface.chroma}, {surface.bits} bits"
+        assert Fraction(size) == Fraction(surface.size_bytes(64, 64), 64 * 64)

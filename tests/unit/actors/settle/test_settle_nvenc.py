@@ -195,6 +195,10 @@ def test_what_nvenc_does_not_encode_is_refused() -> None:
     """VP9, other pixel formats and presets that are not there are refused with what is."""
     with pytest.raises(Unsupported, match="vp9"):
         settle(Codec.VP9)
+    with pytest.raises(Unsupported, match="av1 in yuv444p"):
+        settle(Codec.AV1, picture=VideoFormat(128, 96, "yuv444p", Fraction(25)))
+    with pytest.raises(Unsupported, match="yuv420p of 127x96"):
+        settle(picture=VideoFormat(127, 96, "yuv420p", Fraction(25)))
     with pytest.raises(Unsupported, match="gray"):
         settle(picture=VideoFormat(128, 96, "gray", Fraction(25)))
     with pytest.raises(UsageError, match="preset 8"):

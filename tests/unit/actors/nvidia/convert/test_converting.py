@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from codecfleet.actors.settle.nvenc_surfaces import surface_for
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.host_pictures import plane_samples
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
@@ -196,14 +195,6 @@ def test_sizes_that_no_surface_has_are_refused(size: tuple[int, int]) -> None:
         Conversion(source=NV12, source_size=size, target=NV12, target_size=(2, 2))
     with pytest.raises(Unsupported, match="no NV12 surface is of"):
         Conversion(source=NV12, source_size=(2, 2), target=NV12, target_size=size)
-
-
-@pytest.mark.parametrize("name", [name for name in FORMATS if not name.endswith("12le")])
-def test_what_nvenc_takes_is_a_target(name: str) -> None:
-    """What is converted to has the size and the bits of the surface in which NVENC takes it."""
-    surface = surface_for(name)
-    assert FORMATS[name].size_bytes(64, 32) == surface.frame_bytes(64, 32)
-    assert FORMATS[name].bits == surface.bits
 
 
 def scene(width: int, height: int) -> VideoFrame:

@@ -10,12 +10,14 @@ from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.settle.nvenc_capabilities import EncoderCapabilities
-from codecfleet.actors.settle.nvenc_surfaces import NvencSurface
+from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.errors import DeviceLost, DeviceMemory, EngineUnfit, SessionLimit, Unsupported
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
+from tests.device.conversion_cases import FORMATS
 
 SETTINGS = NvencSettings(bitrate=1_000_000, fps=Fraction(25), bf=2)
 SIZE = (128, 96)
+NV12 = FORMATS["yuv420p"]
 
 
 def test_capabilities_are_asked_once_a_codec() -> None:
@@ -23,7 +25,7 @@ def test_capabilities_are_asked_once_a_codec() -> None:
     package = FakeNvenc()
     device = NvencDevice(package)
     for _ in range(3):
-        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True).close()
+        device.open(SETTINGS, NV12, *SIZE, from_host=True).close()
     assert package.asked == ["h264"]
     assert device.capabilities(Codec.HEVC).engines == 2
     assert package.asked == ["h264", "hevc"]
@@ -34,7 +36,7 @@ def test_a_segment_gets_an_encoder_of_its_own() -> None:
     package = FakeNvenc(sessions_max=1)
     device = NvencDevice(package)
     for number in range(3):
-        encoder = device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+        encoder = device.open(SETTINGS, NV12, *SIZE, from_host=True)
         assert (device.counts.open, device.counts.made, package.open_sessions) == (1, number + 1, 1)
         encoder.close()
         encoder.close()
@@ -45,38 +47,38 @@ def test_the_encoder_is_made_on_the_visible_device_with_the_workers_handles() ->
     """The one visible GPU is number 0; the worker's context is passed on, and nothing unasked for."""
     package = FakeNvenc()
     device = NvencDevice(package, cuda_context=77)
-    device.open(SETTINGS, NvencSurface.P010, *SIZE, from_host=False)
+    device.open(SETTINGS, FORMATS["yuv420p10le"], *SIZE, from_host=False)
     (made,) = package.made
     assert (made["gpu_id"], made["cudacontext"]) == (0, 77)
     assert (made["width"], made["height"], made["fmt"], made["from_host"]) == (128, 96, "P010", False)
-    NvencDevice(package).open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    NvencDevice(package).open(SETTINGS, NV12, *SIZE, from_host=True)
     assert "cudacontext" not in package.made[1]
 
 
 @pytest.mark.parametrize(
     ("lacking", "settings", "surface", "named"),
     [
-        ({"support_10bit_encode": 0}, SETTINGS, NvencSurface.P010, "10-bit"),
-        ({"support_yuv444_encode": 0}, SETTINGS, NvencSurface.YUV444, "4:4:4"),
-        ({"support_yuv422_encode": 0}, SETTINGS, NvencSurface.NV16, "4:2:2"),
-        ({"num_max_bframes": 1}, SETTINGS, NvencSurface.NV12, "2 B pictures"),
-        ({"support_lookahead": 0}, replace(SETTINGS, lookahead=8), NvencSurface.NV12, "look-ahead"),
-        ({"support_temporal_aq": 0}, replace(SETTINGS, temporalaq=True), NvencSurface.NV12, "temporal"),
-        ({"support_multiple_ref_frames": 0}, replace(SETTINGS, numrefl0=2), NvencSurface.NV12, "reference"),
-        ({"support_custom_vbv_buf_size": 0}, replace(SETTINGS, vbvbufsize=9), NvencSurface.NV12, "buffer"),
-        ({"supported_ratecontrol_modes": 1}, replace(SETTINGS, rc=RateMode.CBR), NvencSurface.NV12, "cbr"),
+        ({"support_10bit_encode": 0}, SETTINGS, FORMATS["yuv420p10le"], "10-bit"),
+        ({"support_yuv444_encode": 0}, SETTINGS, FORMATS["yuv444p"], "4:4:4"),
+        ({"support_yuv422_encode": 0}, SETTINGS, FORMATS["yuv422p"], "4:2:2"),
+        ({"num_max_bframes": 1}, SETTINGS, NV12, "2 B pictures"),
+        ({"support_lookahead": 0}, replace(SETTINGS, lookahead=8), NV12, "look-ahead"),
+        ({"support_temporal_aq": 0}, replace(SETTINGS, temporalaq=True), NV12, "temporal"),
+        ({"support_multiple_ref_frames": 0}, replace(SETTINGS, numrefl0=2), NV12, "reference"),
+        ({"support_custom_vbv_buf_size": 0}, replace(SETTINGS, vbvbufsize=9), NV12, "buffer"),
+        ({"supported_ratecontrol_modes": 1}, replace(SETTINGS, rc=RateMode.CBR), NV12, "cbr"),
         (
             {"support_lossless_encode": 0},
             NvencSettings(rc=RateMode.CONSTQP, constqp=Qp.same(0), tuning_info=TuningInfo.LOSSLESS),
-            NvencSurface.NV12,
+            NV12,
             "lossless",
         ),
-        ({"width_max": 64}, SETTINGS, NvencSurface.NV12, "128x96"),
-        ({"height_min": 128}, SETTINGS, NvencSurface.NV12, "128x96"),
+        ({"width_max": 64}, SETTINGS, NV12, "128x96"),
+        ({"height_min": 128}, SETTINGS, NV12, "128x96"),
     ],
 )
 def test_what_the_device_lacks_is_named_before_an_encoder_is_made(
-    lacking: dict[str, int], settings: NvencSettings, surface: NvencSurface, named: str
+    lacking: dict[str, int], settings: NvencSettings, surface: SurfaceFormat, named: str
 ) -> None:
     """Each demand of the settings is held against the driver's answers."""
     package = FakeNvenc(capabilities={"h264": lacking})
@@ -98,7 +100,7 @@ def test_what_no_nvenc_does_is_refused_without_asking_the_device() -> None:
     """A size or format that the package would misread does not reach it."""
     package = FakeNvenc()
     with pytest.raises(Unsupported, match="65x64"):
-        NvencDevice(package).open(SETTINGS, NvencSurface.NV12, 65, 64, from_host=True)
+        NvencDevice(package).open(SETTINGS, NV12, 65, 64, from_host=True)
     assert not package.asked
 
 
@@ -107,9 +109,9 @@ def test_the_evidence_is_asked_for_when_an_encoder_fails(free_bytes: int, kind: 
     """A session too many is told from too little memory by what the device has free at that moment."""
     package = FakeNvenc(sessions_max=1)
     device = NvencDevice(package, free_bytes=lambda: free_bytes)
-    held = device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    held = device.open(SETTINGS, NV12, *SIZE, from_host=True)
     with pytest.raises(kind, match="1 encoders of this process are open"):
-        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+        device.open(SETTINGS, NV12, *SIZE, from_host=True)
     held.close()
     assert device.counts.open == 0
 
@@ -119,7 +121,7 @@ def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
     silent = EncoderCapabilities(Codec.H264, {"width_max": 4096})
     assert not silent.has("yuv422_encode")
     assert silent.b_frames_max == 0
-    silent.check(replace(SETTINGS, bf=0), NvencSurface.NV12, *SIZE)
+    silent.check(replace(SETTINGS, bf=0), NV12, *SIZE)
 
 
 def test_a_device_that_answers_nothing_is_lost() -> None:
@@ -131,7 +133,7 @@ def test_a_device_that_answers_nothing_is_lost() -> None:
 
     device = NvencDevice(FakeNvenc(faults={"nvEncInitializeEncoder": 20}), free_bytes=lost)
     with pytest.raises(DeviceLost, match="999"):
-        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+        device.open(SETTINGS, NV12, *SIZE, from_host=True)
 
 
 def test_encoders_take_of_the_devices_budget() -> None:
@@ -139,15 +141,15 @@ def test_encoders_take_of_the_devices_budget() -> None:
     package = FakeNvenc()
     budget = MemoryBudget(150 << 20)
     device = NvencDevice(package, budget=budget)
-    encoder = device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+    encoder = device.open(SETTINGS, NV12, *SIZE, from_host=True)
     assert 96 << 20 < budget.taken_bytes < 100 << 20
     with pytest.raises(DeviceMemory, match="are in use"):
-        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+        device.open(SETTINGS, NV12, *SIZE, from_host=True)
     assert (len(package.made), device.counts.open) == (1, 1)
     encoder.close()
     encoder.close()
     assert budget.taken_bytes == 0
-    device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True).close()
+    device.open(SETTINGS, NV12, *SIZE, from_host=True).close()
 
 
 def test_an_encoder_that_the_driver_refuses_takes_nothing() -> None:
@@ -155,5 +157,5 @@ def test_an_encoder_that_the_driver_refuses_takes_nothing() -> None:
     budget = MemoryBudget(1 << 30)
     device = NvencDevice(FakeNvenc(sessions_max=0), free_bytes=lambda: 1 << 40, budget=budget)
     with pytest.raises(SessionLimit):
-        device.open(SETTINGS, NvencSurface.NV12, *SIZE, from_host=True)
+        device.open(SETTINGS, NV12, *SIZE, from_host=True)
     assert budget.taken_bytes == 0

@@ -9,22 +9,18 @@ from av.video.frame import VideoFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.actors.encode.profiles import NVENC_PIX_FMTS
 from codecfleet.actors.nvidia.nvenc.inputs import CudaPlanes, device_input, host_input
-from codecfleet.actors.settle.nvenc_surfaces import NvencSurface
-from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane
+from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, device_planes
 from codecfleet.actors.surfaces.formats import SurfaceLayout
 from codecfleet.errors import EncoderFailed
 from codecfleet.testing.clips import turned_over
+from tests.device.conversion_cases import FORMATS
 
 WIDTH, HEIGHT = 66, 34  # rows that FFmpeg pads
-PIX_FMTS = {
-    "yuv420p": NvencSurface.NV12,
-    "yuv420p10le": NvencSurface.P010,
-    "yuv422p": NvencSurface.NV16,
-    "yuv422p10le": NvencSurface.P210,
-    "yuv444p": NvencSurface.YUV444,
-    "yuv444p10le": NvencSurface.YUV444_16BIT,
-}
+PIX_FMTS = NVENC_PIX_FMTS
+SURFACES = {name: FORMATS[name] for name in PIX_FMTS}
+NV12, P010 = SURFACES["yuv420p"], SURFACES["yuv420p10le"]
 
 
 def frame_of(pix_fmt: str, seed: int) -> tuple[VideoFrame, list[np.ndarray[Any, Any]]]:
@@ -47,19 +43,19 @@ def frame_of(pix_fmt: str, seed: int) -> tuple[VideoFrame, list[np.ndarray[Any, 
 def test_software_samples_arrive_exactly(pix_fmt: str, seed: int) -> None:
     """Every sample is where the surface has it: chroma in pairs, 10 bits in the upper bits, no padding."""
     frame, samples = frame_of(pix_fmt, seed)
-    surface = PIX_FMTS[pix_fmt]
+    surface = SURFACES[pix_fmt]
     data = host_input(frame, surface, WIDTH, HEIGHT)
-    shapes = surface.planes(WIDTH, HEIGHT)
+    planes_there = device_planes(surface, 0, WIDTH, HEIGHT)
     read = data.view("<u2") >> 6 if pix_fmt.endswith("10le") else data
     at = 0
     planes = []
-    for shape in shapes:
-        count = shape.rows * shape.columns * shape.components
-        planes.append(read[at : at + count].reshape(shape.rows, shape.columns, shape.components))
+    for plane in planes_there:
+        count = plane.rows * WIDTH
+        planes.append(read[at : at + count].reshape(plane.rows, WIDTH))
         at += count
-    assert np.array_equal(planes[0][:, :, 0], samples[0])
+    assert np.array_equal(planes[0], samples[0])
     pairs = planes[1].reshape(planes[1].shape[0], -1, 2)
-    chroma = [pairs[:, :, 0], pairs[:, :, 1]] if len(planes) == 2 else [p[:, :, 0] for p in planes[1:]]
+    chroma = [pairs[:, :, 0], pairs[:, :, 1]] if len(planes) == 2 else planes[1:]
     assert all(np.array_equal(found, wanted) for found, wanted in zip(chroma, samples[1:], strict=True))
 
 
@@ -67,17 +63,17 @@ def test_software_samples_arrive_exactly(pix_fmt: str, seed: int) -> None:
 def test_another_frame_is_refused(pix_fmt: str, width: int) -> None:
     """A frame of another size or format is not converted but refused."""
     with pytest.raises(EncoderFailed, match=pix_fmt):
-        host_input(VideoFrame(width, HEIGHT, pix_fmt), NvencSurface.NV12, WIDTH, HEIGHT)
+        host_input(VideoFrame(width, HEIGHT, pix_fmt), NV12, WIDTH, HEIGHT)
 
 
 def test_what_is_no_picture_is_refused() -> None:
     """Neither text nor numbers pass, nor what lies elsewhere."""
     for pixels in ("text", 3, None, device_frame()):
         with pytest.raises(EncoderFailed, match="reads pictures from the host"):
-            host_input(pixels, NvencSurface.NV12, 64, 32)
+            host_input(pixels, NV12, 64, 32)
     for pixels in ("text", 3, None, VideoFrame(64, 32, "yuv420p")):
         with pytest.raises(EncoderFailed, match="reads pictures from the device"):
-            device_input(pixels, NvencSurface.NV12, 64, 32)
+            device_input(pixels, NV12, 64, 32)
 
 
 def device_frame(*, gap_bytes: int = 0, pitch_bytes: int = 64, bits: int = 8) -> DeviceFrame:
@@ -94,7 +90,7 @@ def described(planes: CudaPlanes) -> list[dict[str, Any]]:
 
 def test_a_device_frame_becomes_planes() -> None:
     """The planes of the CUDA array interface are tight, in order, and where the frame has them."""
-    luma, chroma = described(device_input(device_frame(), NvencSurface.NV12, 64, 32))
+    luma, chroma = described(device_input(device_frame(), NV12, 64, 32))
     assert (luma["shape"], luma["strides"], luma["data"][0]) == ((32, 64, 1), (64, 1, 1), 4096)
     assert (chroma["shape"], chroma["strides"], chroma["data"][0]) == ((16, 32, 2), (64, 2, 1), 4096 + 64 * 32)
     assert luma["typestr"] == "|u1"
@@ -104,30 +100,31 @@ def test_a_device_frame_with_gaps_or_another_format_is_refused() -> None:
     """The package takes planes that are tight and one behind the other alone."""
     for frame in (device_frame(gap_bytes=64), device_frame(pitch_bytes=128)):
         with pytest.raises(EncoderFailed, match="gaps"):
-            device_input(frame, NvencSurface.NV12, 64, 32)
-    for surface, width in ((NvencSurface.P010, 64), (NvencSurface.NV12, 32)):
+            device_input(frame, NV12, 64, 32)
+    for surface, width in ((P010, 64), (NV12, 32)):
         with pytest.raises(EncoderFailed, match="NV12"):
             device_input(device_frame(), surface, width, 32)
     with pytest.raises(EncoderFailed, match="12"):
-        device_input(device_frame(bits=12), NvencSurface.NV12, 64, 32)
+        device_input(device_frame(bits=12), NV12, 64, 32)
 
 
 STRIDES = {
-    NvencSurface.NV12: [(64, 1, 1), (64, 2, 1)],
-    NvencSurface.P010: [(128, 2, 1), (128, 2, 1)],
-    NvencSurface.NV16: [(64, 1, 1), (64, 1, 1)],
-    NvencSurface.P210: [(128, 2, 1), (128, 2, 1)],
-    NvencSurface.YUV444: [(64, 1, 1)] * 3,
-    NvencSurface.YUV444_16BIT: [(128, 2, 1)] * 3,
+    "yuv420p": [(64, 1, 1), (64, 2, 1)],
+    "yuv420p10le": [(128, 2, 1), (128, 2, 1)],
+    "yuv422p": [(64, 1, 1), (64, 1, 1)],
+    "yuv422p10le": [(128, 2, 1), (128, 2, 1)],
+    "yuv444p": [(64, 1, 1)] * 3,
+    "yuv444p10le": [(128, 2, 1)] * 3,
 }
 """What PyNvVideoCodec 2.2.4 insists on, as it said itself."""
 
 
-@pytest.mark.parametrize("surface", NvencSurface)
-def test_planes_have_the_strides_that_the_package_insists_on(surface: NvencSurface) -> None:
+@pytest.mark.parametrize("pix_fmt", PIX_FMTS)
+def test_planes_have_the_strides_that_the_package_insists_on(pix_fmt: str) -> None:
     """Planes come out in the package's own spelling."""
-    ours = CudaPlanes(4096, surface, 64, 32, None)
-    assert [plane["strides"] for plane in described(ours)] == STRIDES[surface]
+    surface = SURFACES[pix_fmt]
+    ours = CudaPlanes(surface, device_planes(surface, 4096, 64, 32), None)
+    assert [plane["strides"] for plane in described(ours)] == STRIDES[pix_fmt]
 
 
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
@@ -138,11 +135,12 @@ def test_a_frame_that_lies_upside_down_is_read_from_its_top(pix_fmt: str) -> Non
         plane.update(np.random.default_rng(number).bytes(plane.buffer_size))
     over = turned_over(frame)
     assert all(plane.line_size < 0 for plane in over.planes)
-    surface = PIX_FMTS[pix_fmt]
+    surface = SURFACES[pix_fmt]
     upright, turned = host_input(frame, surface, WIDTH, HEIGHT), host_input(over, surface, WIDTH, HEIGHT)
     at = 0
-    for shape in surface.planes(WIDTH, HEIGHT):
-        rows, again = (each[at : at + shape.size_bytes].reshape(-1, shape.row_bytes) for each in (upright, turned))
+    for plane in device_planes(surface, 0, WIDTH, HEIGHT):
+        size_bytes = plane.rows * plane.row_bytes
+        rows, again = (each[at : at + size_bytes].reshape(-1, plane.row_bytes) for each in (upright, turned))
         # Of 4:2:2 the package counts both planes of chroma as one, in pairs.
         assert np.array_equal(again, rows[::-1])
-        at += shape.size_bytes
+        at += size_bytes

@@ -13,7 +13,6 @@ from codecfleet.actors.media.values import SeiMessage, VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.inputs import host_input
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
-from codecfleet.actors.settle.nvenc_surfaces import NvencSurface
 from codecfleet.actors.settle.request import nvenc_request, settle
 from codecfleet.actors.surfaces.device_frame import DeviceFrame, DevicePlane, TimedPicture
 from codecfleet.actors.surfaces.formats import SurfaceLayout
@@ -29,6 +28,7 @@ from codecfleet.errors import (
 )
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
+from tests.device.conversion_cases import FORMATS
 
 PICTURE = VideoFormat(128, 96, "yuv420p", Fraction(25))
 TICK = Fraction(1, 1000)
@@ -71,7 +71,7 @@ def test_the_delay_of_three_pictures_is_understood() -> None:
 def test_host_device_and_software_input_give_the_same_packets() -> None:
     """Wherever the samples lie, the picture is the same."""
     package = FakeNvenc()
-    kept = {number: host_input(software(number), NvencSurface.NV12, 128, 96) for number in range(6)}
+    kept = {number: host_input(software(number), FORMATS["yuv420p"], 128, 96) for number in range(6)}
 
     def on_device(number: int) -> TimedPicture:
         address = kept[number].ctypes.data
