@@ -1,7 +1,7 @@
 """Decoding a range of a source's video track: the frames a sequential decode would give, with their times.
 
 One thread decodes, always: the thread count changes what a damaged stream decodes to, and the sequential decode that
-defines the truth has one. The machine is filled by segments, not by a decoder's threads.
+defines what is right has one. The machine is filled by segments, not by a decoder's threads.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ DIGEST_BYTES = 16
 
 
 class Decoded(Protocol):
-    """A decoded picture, wherever it lies: its time, and whatever its decoder hangs on to it."""
+    """A decoded picture, wherever it lies: its time, and what its decoder adds."""
 
     pts: int | None
     opaque: object
@@ -70,7 +70,7 @@ class DecodeRange:
 
     ``entry`` None decodes from the first packet. ``last_packet`` is the last packet to send before flushing, None
     for the end of the file. ``expected_ticks`` are the sorted times the index promises from ``entry`` on, and
-    ``expected_packets`` is how many packets it saw there; None where nobody counted.
+    ``expected_packets`` is how many packets it saw there; None where it did not count.
     """
 
     source: str
@@ -123,7 +123,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the visible samples of every plane, and the picture's format: padding and metadata do not count."""
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {frame.format.name}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):
-        row_bytes = sum(_sample_bytes(c.bits) * c.width for c in frame.format.components if c.plane == number)
+        row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
         # Below 0 where rows lie the other way round, which is as good to be hashed; 0 for a palette, which has no rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
@@ -214,12 +214,8 @@ def decode_range(
             yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
 
 
-def _sample_bytes(bits: int) -> int:
-    return (bits + 7) // 8
-
-
 def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
-    """Return the track, ready to decode alone and as the truth is decoded, with a decoder that has seen nothing.
+    """Return the track, ready to decode alone and as a sequential decode does, with a decoder that has seen nothing.
 
     Raises:
         InputUnreadable: it is no video, or there is no decoder for it.
@@ -292,18 +288,13 @@ def _tallied(
     tally.decode_s += time.perf_counter() - began
     for frame in frames:
         tally.frames += 1
-        origin = _packet_number(frame)
+        origin = frame.opaque[0] if isinstance(frame.opaque, list) else None
         if frame.is_corrupt or is_incomplete(frame):
             came_from = number if origin is None else origin
             tally.corrupt_frames += 1
             tally.damaged_packets.add(came_from)
             tally.note_damage(came_from)
         yield origin, frame
-
-
-def _packet_number(frame: VideoFrame) -> int | None:
-    """Return the number of the packet a frame came from, where the decoder passed it on."""
-    return frame.opaque[0] if isinstance(frame.opaque, list) else None
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":

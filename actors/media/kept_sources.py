@@ -89,7 +89,7 @@ class KeptSources:
 
     @contextmanager
     def borrow(self, source: str, track: int, *, afresh: bool = False) -> Iterator[OpenSource]:
-        """Have a source that nobody else uses meanwhile: one that was kept, or one that is opened now.
+        """Have a source to oneself: one that was kept, or one that is opened now.
 
         Args:
             source: path or URL.

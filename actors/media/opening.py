@@ -111,7 +111,7 @@ def _check_kind(path: Path, mode: int) -> None:
         message = f"{path} is a directory, not a media file"
         raise InputUnreadable(message, "Name one file inside it.")
     if not stat.S_ISREG(mode):
-        # Opening a pipe that nobody writes to never returns, and every worker reads the source anew.
+        # Opening a pipe without a writer never returns, and every worker reads the source again.
         message = f"{path} is a pipe or a device, not a media file"
         raise InputUnreadable(message, "Write it to a file first: a source is read more than once.")
 

@@ -62,7 +62,7 @@ def packets_from(
 
     Args:
         entry: the packet to begin with.
-        container: the source, opened anew.
+        container: the source, just opened.
         stream: its track.
         demux: yields the track's packets from where the container stands; called after every seek.
     """

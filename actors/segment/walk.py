@@ -121,15 +121,14 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             DeviceError: the device is at its end.
             Exception: what ``make``, ``finish`` and ``seen`` raise.
         """
+        neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
                 for ticks, picture in pictures:
-                    for moment, made in self._make(ticks, picture):
-                        if self._holds(moment):
-                            yield moment, made
-                for moment, made in self._finish():
-                    if self._holds(moment):
-                        yield moment, made
+                    for made in self._make(ticks, picture):
+                        if not neighbours or self._holds(made[0]):
+                            yield made
+                yield from (made for made in self._finish() if self._holds(made[0]))
         except _FALLS_BACK as error:
             raise _GaveUp(error) from error
 
@@ -155,14 +154,14 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
     def _pictures(self) -> Generator[tuple[int, PictureT]]:
         """Yield the source pictures that ``make`` must see, and hash those at both seams."""
-        start, end = self._interval
+        (start, end), seen, taken = self._interval, self._seen, self.taken
         decoded = decode_range(self._range, self.met, self._path.decoder)
         if self._in_thread:
             decoded = read_ahead(decoded, READ_AHEAD_FRAMES)
         with ExitStack() as stack, closing(decoded):
             hashed = _hash_on(self._path, stack)
             for ticks, picture in decoded:
-                self._seen()
+                seen()
                 if start is not None and ticks < start:
                     if self._neighbours:
                         yield ticks, picture
@@ -170,7 +169,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                 if len(self.before) < SEAM_FRAMES:
                     self.before.append(hashed(ticks, picture))
                 if end is None or ticks < end:
-                    self.taken.append(ticks)
+                    taken.append(ticks)
                     yield ticks, picture
                 elif len(self.after) < SEAM_FRAMES:
                     self.after.append(hashed(ticks, picture))

@@ -170,8 +170,7 @@ class _Run:
         self.last_ticks = ticks
         if number % self._source.request.every == 0:
             notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
-            converted = [(ticks, picture)] if self._chain is None else self._chain.push(ticks, picture)
-            for moment, each in converted:
+            for moment, each in ((ticks, picture),) if self._chain is None else self._chain.push(ticks, picture):
                 yield moment, (self._frame(number, moment, each, notes), frame_bytes(each))
 
     def _check_damage(self) -> None:
