@@ -21,7 +21,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 MODELS = ("H200", "L40S", "L4", "A100 80GB")
 SEGMENT_FRAMES = 3000
@@ -104,11 +104,11 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy]]:
 
 
 def _demand(job: str, segments: int, encoder: EncoderChoice = EncoderChoice.AUTO) -> Demand:
-    track = Rendition(case=CodecCase(Codec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265")
+    track = Rendition(case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265")
     return Demand(
         job=job,
         segments=(SEGMENT_FRAMES,) * segments,
-        decode=CodecCase(Codec.H264, Direction.DECODE),
+        decode=CodecCase(MediaCodec.H264, Direction.DECODE),
         width=1920,
         height=1080,
         renditions=(track,),

@@ -13,11 +13,11 @@ __all__ = [
     "RUN",
     "AudioTracks",
     "Carried",
-    "Encoding",
+    "EncodeOptions",
     "Overwrite",
     "Part",
     "Picture",
-    "Placement",
+    "RunOptions",
     "Segmenting",
     "Source",
     "SourceRange",
@@ -52,7 +52,7 @@ AudioTracks = Annotated[
 Overwrite = Annotated[bool, Option("--overwrite", "Replace the output if it exists.", RULES, default="refuse")]
 
 
-class Encoding(Part):
+class EncodeOptions(Part):
     """What the video is encoded with. A codec of None follows the container, a quality of None the codec."""
 
     codec: Annotated[
@@ -251,7 +251,7 @@ class Segmenting(Part):
     ] = None
 
 
-class Placement(Part):
+class RunOptions(Part):
     """Which machines do the work, and before whose."""
 
     priority: Annotated[

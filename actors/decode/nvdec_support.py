@@ -13,14 +13,14 @@ from ..surfaces.formats import surface_format
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
-__all__ = ["CODECS", "TrackFacts", "track_facts", "unsupported_reason"]
+__all__ = ["CODECS", "CodedTrack", "track_facts", "unsupported_reason"]
 
 CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 """FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackFacts:
+class CodedTrack:
     """What is known of a track before any of it is decoded. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
 
     codec: str
@@ -31,10 +31,10 @@ class TrackFacts:
     extradata: bytes
 
 
-def track_facts(stream: "VideoStream") -> TrackFacts:
+def track_facts(stream: "VideoStream") -> CodedTrack:
     """Read the facts of an opened track."""
     parameters = video_parameters(stream)
-    return TrackFacts(
+    return CodedTrack(
         codec=stream.codec_context.codec.canonical_name,
         pix_fmt=parameters.pix_fmt,
         width=parameters.width,
@@ -44,7 +44,7 @@ def track_facts(stream: "VideoStream") -> TrackFacts:
     )
 
 
-def unsupported_reason(track: TrackFacts) -> str:
+def unsupported_reason(track: CodedTrack) -> str:
     """Return why NVDEC may not decode a track exactly as software does; "" where it may."""
     if track.codec == "mpeg2video":
         return "MPEG-2 leaves the rounding of its transform open, and NVDEC's is not software's"
@@ -60,7 +60,7 @@ def unsupported_reason(track: TrackFacts) -> str:
     return ""
 
 
-def _may_have_fields(track: TrackFacts) -> bool:
+def _may_have_fields(track: CodedTrack) -> bool:
     if track.codec == "h264":
         return has_whole_frames_only(track.extradata) is not True
     return track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..ray.ray_failures import Failure, classify
+from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import Link
 from ..supervisor.state.messages import ClientReport, Grants
@@ -90,7 +90,7 @@ class Conversation:
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
         # Who is late may be restarting; who answers with an error of our own code will do so again.
-        self._defects = self._defects + 1 if not is_late and classify(error) is Failure.CODE else 0
+        self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._take_in(_no_way(f"the supervisor fails: {reason}", self.grants.number))
         elif silence_s > LOST_PATIENCE_S:

@@ -30,7 +30,7 @@ from ...errors import (
 from ..placement.model.demand import Demand
 from ..placement.model.preview import Prospect
 from ..placement.nodes.assumed import PLAIN_FRAMES, plain_demand
-from ..ray.ray_failures import Failure, classify
+from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
 from ..supervisor.runner.client import Link
 from ..supervisor.state.messages import ClientReport, JobReport
@@ -38,8 +38,8 @@ from ..worker.blobs import ParcelPost
 from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
 from .lease_renewal import ANSWER_S, Conversation
-from .leases import Effect, Leases, Lose, Run, Stop
-from .pending_work import Order, lost_worker
+from .leases import Effect, Leases, Lose, RunTask, StopTask
+from .pending_work import PendingWork, lost_worker
 from .pool import Pool
 
 __all__ = ["LeasedPool"]
@@ -82,7 +82,7 @@ class LeasedPool(Pool):
         self._leases = Leases()
         self._tasks = itertools.count()
         self._turns = itertools.count(1)
-        self._orders: dict[int, Order] = {}
+        self._orders: dict[int, PendingWork] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
@@ -201,7 +201,7 @@ class LeasedPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        order = Order(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
+        order = PendingWork(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._orders[task] = order
         try:
@@ -253,11 +253,11 @@ class LeasedPool(Pool):
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Run(task, worker):
+                case RunTask(task, worker):
                     run = asyncio.create_task(self._run(task, worker, self._orders[task]))
                     self._running.add(run)
                     run.add_done_callback(self._running.discard)
-                case Stop(task, worker):
+                case StopTask(task, worker):
                     self._stop(task, worker)
                 case Lose(task, worker, reason):
                     self._fail(task, lost_worker(worker, reason))
@@ -275,7 +275,7 @@ class LeasedPool(Pool):
         # Unique among all clients of a worker.
         return f"{self._client}:{task}"
 
-    async def _run(self, task: int, worker: str, order: Order) -> None:
+    async def _run(self, task: int, worker: str, order: PendingWork) -> None:
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._link.handle(worker)
@@ -299,7 +299,7 @@ class LeasedPool(Pool):
                 self._leases.shun(task)
         except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
             failure = classify(error)
-            if failure is Failure.PROCESS:
+            if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return
             order.settle(Outcome(error=order.failed(failure, first_line(error))))

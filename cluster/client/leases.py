@@ -13,11 +13,11 @@ from typing import TypeAlias
 from ..supervisor.state.messages import Grants
 from ..supervisor.state.worker_slots import seat_of
 
-__all__ = ["Effect", "Leases", "Lose", "Run", "Stop"]
+__all__ = ["Effect", "Leases", "Lose", "RunTask", "StopTask"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunTask:
     """Hand ``task`` to ``worker``."""
 
     task: int
@@ -25,7 +25,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopTask:
     """Ask ``worker`` to stop ``task``; ``Leases.finished`` is called once it has."""
 
     task: int
@@ -41,7 +41,7 @@ class Lose:
     reason: str
 
 
-Effect: TypeAlias = Run | Stop | Lose
+Effect: TypeAlias = RunTask | StopTask | Lose
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Leases:
             return []
         job = self._jobs[name]
         if task in job.running:
-            return [Stop(task, job.running[task])]
+            return [StopTask(task, job.running[task])]
         job.waiting.remove(task)
         job.labels.pop(task)
         del self._job_of[task]
@@ -178,7 +178,7 @@ class Leases:
             task, worker = found
             job.waiting.remove(task)
             job.running[task] = worker
-            effects.append(Run(task, worker))
+            effects.append(RunTask(task, worker))
         return effects
 
 

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from ...actors.device.work import Work
 from ...errors import WorkerLost, WorkError
-from ..ray.ray_failures import Failure
+from ..ray.ray_failures import LossScope
 from ..worker.outcome import Outcome
 
-__all__ = ["Order", "lost_worker"]
+__all__ = ["PendingWork", "lost_worker"]
 
 _AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PendingWork:
     """One piece of work, packed for its journey, and what its submitter awaits."""
 
     work: Work[Any]
@@ -32,9 +32,9 @@ class Order:
         else:
             self.result.set_exception(outcome.error)
 
-    def failed(self, failure: Failure, reason: str) -> WorkError:
+    def failed(self, failure: LossScope, reason: str) -> WorkError:
         """Return the error for a failure of Ray's that is not its worker's death."""
-        if failure is Failure.RESULT:
+        if failure is LossScope.RESULT:
             return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
         return WorkError(f"{self.work.label} failed on its way: {reason}", "Its result must pickle.")
 

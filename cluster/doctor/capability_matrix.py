@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from ..probes.node.report import NodeReport
-from ..probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from ..probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from ..probes.trials.cases import SAMPLES
 
 __all__ = ["Cell", "MatrixRow", "Way", "all_trials", "capability_matrix", "ways"]
@@ -33,7 +33,7 @@ class Cell:
 class MatrixRow:
     """One codec with one chroma and bit depth, both ways."""
 
-    codec: Codec
+    codec: MediaCodec
     chroma: str
     bit_depth: int
     decode: Cell
@@ -87,7 +87,7 @@ def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
     )
 
 
-def _order(row: tuple[Codec, str, int]) -> tuple[int, int, int]:
+def _order(row: tuple[MediaCodec, str, int]) -> tuple[int, int, int]:
     codec, chroma, bit_depth = row
     known = _CHROMAS.index(chroma) if chroma in _CHROMAS else len(_CHROMAS)
-    return (list(Codec).index(codec), known, bit_depth)
+    return (list(MediaCodec).index(codec), known, bit_depth)

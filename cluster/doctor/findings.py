@@ -13,7 +13,7 @@ from ..probes.nvml.facts import BRANDS
 from ..probes.report.absence import Absence, NotApplicable, known
 from ..probes.report.device_report import DeviceReport
 from ..probes.report.engines import Direction, How, Trial
-from ..probes.report.verdict import State, Verdict
+from ..probes.report.verdict import Diagnosis, Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
@@ -36,7 +36,7 @@ _LICENCE_MEND: Final = "give the guest a licence: a client configuration token, 
 
 
 _ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
-_WEIGHT_OF: Final = {State.BROKEN: Weight.BROKEN, State.LIMITED: Weight.LIMITED}
+_WEIGHT_OF: Final = {Grade.BROKEN: Weight.BROKEN, Grade.LIMITED: Weight.LIMITED}
 
 
 def findings(report: NodeReport) -> tuple[Finding, ...]:
@@ -61,7 +61,7 @@ def needs_mending(found: tuple[Finding, ...]) -> bool:
     return any(finding.weight is Weight.BROKEN for finding in found)
 
 
-def verdicts(report: NodeReport) -> tuple[Verdict, ...]:
+def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
     if report.simulated or isinstance(report.cuda, NotApplicable):
         return ()

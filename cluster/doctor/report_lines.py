@@ -10,7 +10,7 @@ from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
 from ..probes.report.absence import Maybe, NotApplicable, known
 from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
-from ..probes.report.engines import Codec, Direction, Engine, EngineCount, How, Trial
+from ..probes.report.engines import Direction, Engine, EngineCount, How, MediaCodec, Trial
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
 from .findings import findings, verdicts
@@ -222,7 +222,7 @@ def _engines_of(counted: tuple[EngineCount, ...], trials: DeviceTrials | None, i
 def _cases(works: Sequence[Trial]) -> str:
     """Return what works, a codec at a time: ``hevc 8 10 (8192x8192)``."""
     texts = []
-    for codec in Codec:
+    for codec in MediaCodec:
         mine = [trial for trial in works if trial.case.codec is codec]
         if not mine:
             continue

@@ -8,10 +8,10 @@ from enum import Enum
 
 from ray import exceptions
 
-__all__ = ["Failure", "classify"]
+__all__ = ["LossScope", "classify"]
 
 
-class Failure(Enum):
+class LossScope(Enum):
     """How much is gone."""
 
     PROCESS = "process"  #: the worker process, its node, or our way to it
@@ -31,12 +31,12 @@ _PROCESS_GONE = (
 )
 
 
-def classify(error: BaseException) -> Failure:
+def classify(error: BaseException) -> LossScope:
     """Tell what is gone when a call of an actor ends in ``error``."""
     if isinstance(error, exceptions.RayTaskError):
-        return Failure.CODE
+        return LossScope.CODE
     if isinstance(error, _PROCESS_GONE):
-        return Failure.PROCESS
+        return LossScope.PROCESS
     if isinstance(error, exceptions.RayError):
-        return Failure.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
-    return Failure.CODE
+        return LossScope.RESULT  # ObjectLostError and its kin, a full object store, a cancelled call
+    return LossScope.CODE

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ...errors import UsageError
-from ..probes.gpus.hardware import MIB, MigProfileFacts, VgpuType
+from ..probes.gpus.hardware import MIB, MigProfileFacts, VgpuTypeEntry
 from .devices import SimulatedSlice, SimulatedVgpu
 
 __all__ = ["Gibibytes", "Parts", "Strict", "VgpuEntry", "made_uuid"]
@@ -44,7 +44,7 @@ class Parts:
     uuid: str
     memory_mib: int
     profiles: Mapping[str, MigProfileFacts]
-    vgpu_types: Mapping[str, VgpuType]
+    vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
         """Return the MIG devices of these GPU instances: a profile, or the names of its compute instances.

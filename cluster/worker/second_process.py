@@ -29,13 +29,13 @@ __all__ = [
     "CancelAll",
     "Cannot",
     "Child",
-    "Ended",
     "Pace",
     "Ready",
-    "Run",
-    "Said",
+    "RunEnded",
+    "RunWork",
     "SecondProcess",
     "SecondState",
+    "StateReport",
 ]
 
 ALONE_MAX: Final = 5
@@ -55,7 +55,7 @@ _STANDARD_ERROR: Final = 2
 _PROGRAM: Final = f"{__package__}.second_program"
 
 
-class Run(NamedTuple):
+class RunWork(NamedTuple):
     """To the second process: run packed work, whose parcels are beside it."""
 
     run: str
@@ -95,13 +95,13 @@ class Cannot(NamedTuple):
     reason: str
 
 
-class Said(NamedTuple):
+class StateReport(NamedTuple):
     """From the second process, a few times a second."""
 
     state: SecondState
 
 
-class Ended(NamedTuple):
+class RunEnded(NamedTuple):
     """From the second process: how a run ended, packed as it may be of any class, and what it does now."""
 
     run: str
@@ -171,7 +171,7 @@ class SecondProcess:
         self._lock = threading.Lock()
         self._state = _State.ABSENT
         self._awaited: dict[str, Future[Outcome[Any]]] = {}
-        self._letters: queue.SimpleQueue[Run | Cancel | CancelAll | None] = queue.SimpleQueue()
+        self._letters: queue.SimpleQueue[RunWork | Cancel | CancelAll | None] = queue.SimpleQueue()
         self._child: Child | None = None
         self._heard = 0
         self._last_heard = (-1, 0.0)
@@ -202,7 +202,7 @@ class SecondProcess:
         """Have it run packed work. If it ends meanwhile the future is never done: its worker ends too."""
         awaited: Future[Outcome[Any]] = Future()
         self._awaited[run] = awaited
-        self._send(Run(run, packed_work, tuple(parcels)))
+        self._send(RunWork(run, packed_work, tuple(parcels)))
         return awaited
 
     def cancel(self, run: str) -> None:
@@ -225,7 +225,7 @@ class SecondProcess:
             if self._child is not None:
                 self._child.kill()
 
-    def _send(self, message: Run | Cancel | CancelAll) -> None:
+    def _send(self, message: RunWork | Cancel | CancelAll) -> None:
         if self._state is _State.READY:
             # By a thread of its own: whoever calls answers for a whole worker, and the other one may not be listening.
             self._letters.put(message)
@@ -277,9 +277,9 @@ class SecondProcess:
                         self._state = _State.READY
             case Cannot(reason):
                 self._conclude(reason)
-            case Said(state):
+            case StateReport(state):
                 self.said = state
-            case Ended(run, packed_outcome, state):
+            case RunEnded(run, packed_outcome, state):
                 self.said = state
                 awaited = self._awaited.pop(run, None)
                 if awaited is not None:

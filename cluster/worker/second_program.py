@@ -23,7 +23,7 @@ from ...actors.watchdog import process_watch
 from ...errors import CodecfleetError, DeviceError, WorkError
 from .blobs import unpack
 from .outcome import Outcome, failed, packed, unreadable
-from .second_process import Cancel, CancelAll, Cannot, Ended, Ready, Run, Said, SecondState
+from .second_process import Cancel, CancelAll, Cannot, Ready, RunEnded, RunWork, SecondState, StateReport
 
 __all__ = ["serve"]
 
@@ -57,7 +57,7 @@ def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[f
         except (EOFError, OSError):
             return
         match message:
-            case Run(run, packed_work, parcels):
+            case RunWork(run, packed_work, parcels):
                 answers.begin(run, packed_work, parcels)
             case Cancel(run):
                 core.cancel(run)
@@ -93,23 +93,23 @@ class _Answers:
     def _end(self, run: str, outcome: Outcome[Any]) -> None:
         packed_outcome = packed(outcome)
         try:
-            self._tell(lambda state: Ended(run, packed_outcome, state))
+            self._tell(lambda state: RunEnded(run, packed_outcome, state))
         except MemoryError:
             message = f"a result of {len(packed_outcome)} bytes is too large to be handed on"
             packed_outcome = packed(failed(WorkError(message, "Return less.")))
-            self._tell(lambda state: Ended(run, packed_outcome, state))
+            self._tell(lambda state: RunEnded(run, packed_outcome, state))
 
     def report_for_ever(self, pause: Callable[[float], object]) -> None:
         """Say what is done, again and again: also that nothing is, since who says nothing is taken for dead."""
         while True:
             pause(SAY_S)
-            self._tell(Said)
+            self._tell(StateReport)
 
     def send(self, message: Ready | Cannot) -> None:
         """Send a message."""
         self._tell(lambda _: message)
 
-    def _tell(self, message: Callable[[SecondState], Ready | Cannot | Said | Ended]) -> None:
+    def _tell(self, message: Callable[[SecondState], Ready | Cannot | StateReport | RunEnded]) -> None:
         """Send a message; nobody may be there any more to hear it."""
         # One look at what is done with each message, and in their order: frames never become fewer.
         with self._sending, suppress(OSError):

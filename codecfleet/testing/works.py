@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from ..actors.device.work import Work, WorkContext
 from ..errors import CodecfleetError
 
-__all__ = ["Ask", "Count", "Crash", "Dwell", "Fail", "MakeArray", "Raise", "ReturnUnpicklable", "Touch", "Unpicklable"]
+__all__ = [
+    "Ask",
+    "Count",
+    "Crash",
+    "Dwell",
+    "MakeArray",
+    "Raise",
+    "RaiseError",
+    "ReturnUnpicklable",
+    "Touch",
+    "Unpicklable",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +83,7 @@ class MakeArray(Work[NDArray[np.uint8]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fail(Work[NoReturn]):
+class RaiseError(Work[NoReturn]):
     """Raise one of codecfleet's own errors."""
 
     error: CodecfleetError

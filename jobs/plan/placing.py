@@ -27,7 +27,7 @@ from ...cluster.placement.model import (
     Rendition,
 )
 from ...cluster.placement.rates import Rates
-from ...cluster.probes.report import Codec, CodecCase, DeviceKind, Direction, Engine
+from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, MediaCodec
 from ...cluster.text_lines import wrapped
 from ...errors import Unsupported
 from .plan import Plan
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 LANES_SHOWN: Final = 24
-_BY_FFMPEG: Final = {"mpeg2video": Codec.MPEG2, "mjpeg": Codec.JPEG, "vc1": Codec.VC1}
+_BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 _SIDE: Final = 16
 _GRAY_AND_ALPHA: Final = 2
@@ -143,8 +143,8 @@ async def check_device(demand: Demand, pool: Pool) -> None:
 
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
     """Return what engines are asked for, from FFmpeg's names of a codec (None: not known) and of a pixel format."""
-    known = {codec.value: codec for codec in Codec} | _BY_FFMPEG
-    codec = known.get(codec_name or "", Codec.OTHER)
+    known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG
+    codec = known.get(codec_name or "", MediaCodec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
     components = layout.components
     if len(components) <= _GRAY_AND_ALPHA:

@@ -4,7 +4,18 @@ from typing import Annotated, Self
 
 from ...actors.media.location import absolute
 from ..options import Option
-from ..spec_parts import RULES, Carried, Encoding, Overwrite, Part, Picture, Placement, Segmenting, Source, SourceRange
+from ..spec_parts import (
+    RULES,
+    Carried,
+    EncodeOptions,
+    Overwrite,
+    Part,
+    Picture,
+    RunOptions,
+    Segmenting,
+    Source,
+    SourceRange,
+)
 
 __all__ = ["TranscodeSpec"]
 
@@ -40,7 +51,7 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class TranscodeSpec(_Rules, Placement, Segmenting, Carried, SourceRange, Picture, Encoding, _Files):
+class TranscodeSpec(_Rules, RunOptions, Segmenting, Carried, SourceRange, Picture, EncodeOptions, _Files):
     """One input to one output. docs/config.md lists the fields, with their defaults."""
 
     def resolved(self) -> Self:

@@ -19,8 +19,8 @@ from codecfleet.actors.dla.engine.contract import (
     SubmitOption,
 )
 from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.states import SessionState
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.states import DlaSessionState
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 
@@ -78,8 +78,8 @@ def loaded(bench: DlaBench, session: HybridSession) -> Loaded:
 
 def test_a_new_session_is_idle_and_says_what_it_runs_on(session: HybridSession) -> None:
     """A session is idle when it opens, has met no error, and knows its device."""
-    assert (session.state, session.device) == (SessionState.IDLE, 0)
-    assert session.last_error() is Status.SUCCESS
+    assert (session.state, session.device) == (DlaSessionState.IDLE, 0)
+    assert session.last_error() is CudlaStatus.SUCCESS
     assert session.attributes().device_version > 0
 
 
@@ -98,9 +98,9 @@ def test_a_task_computes(loaded: Loaded) -> None:
     values = frames()
     task = loaded.task(values)
     loaded.session.submit([task])
-    assert loaded.session.state is SessionState.BUSY
+    assert loaded.session.state is DlaSessionState.BUSY
     loaded.session.synchronize()
-    assert loaded.session.state is SessionState.IDLE
+    assert loaded.session.state is DlaSessionState.IDLE
     np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
 
 
@@ -130,7 +130,7 @@ def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
     task = loaded.task(values)
     with pytest.raises(UsageError, match="registered already"):
         loaded.session.register(task.inputs[0].memory, task.inputs[0].size_bytes)
-    assert loaded.session.state is SessionState.IDLE
+    assert loaded.session.state is DlaSessionState.IDLE
     loaded.session.submit([task])
     loaded.session.synchronize()
     np.testing.assert_array_equal(loaded.found(task), loaded.bench.network.expected(values))
@@ -155,7 +155,7 @@ def test_a_handle_takes_one_loadable(loaded: Loaded) -> None:
         loaded.session.unload(loaded.module)
     with pytest.raises(UsageError, match="one loadable"):
         loaded.session.load(loaded.bench.network.loadable)
-    assert loaded.session.state is SessionState.IDLE
+    assert loaded.session.state is DlaSessionState.IDLE
 
 
 def test_diagnostics_go_with_no_loadable(loaded: Loaded, bench: DlaBench) -> None:
@@ -192,7 +192,7 @@ def test_tasks_that_make_no_sense_are_refused_before_cudla_hears_of_them(loaded:
         loaded.session.submit([])
     with pytest.raises(UsageError, match="no memory"):
         loaded.session.register(0, 16, Access.READ_WRITE)
-    assert loaded.session.state is SessionState.IDLE
+    assert loaded.session.state is DlaSessionState.IDLE
 
 
 def test_nothing_is_taken_away_from_running_tasks(loaded: Loaded) -> None:
@@ -212,12 +212,12 @@ def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
     session = bench.open()
     with pytest.raises((Unsupported, DeviceLost), match="DLA 0"):
         session.load(b"no loadable at all, but long enough to be looked at" * 10)
-    assert session.state is SessionState.FAILED
+    assert session.state is DlaSessionState.FAILED
     with pytest.raises(DeviceLost, match="failed before"):
         session.attributes()
     session.close()
     session.close()
-    assert session.state is SessionState.ABANDONED
+    assert session.state is DlaSessionState.ABANDONED
 
 
 def test_closing_waits_for_tasks(bench: DlaBench) -> None:
@@ -227,7 +227,7 @@ def test_closing_waits_for_tasks(bench: DlaBench) -> None:
     loaded.session.submit([loaded.task(frames())])
     session.close()
     session.close()
-    assert session.state is SessionState.CLOSED
+    assert session.state is DlaSessionState.CLOSED
     with pytest.raises(UsageError, match="closed"):
         session.attributes()
 

@@ -98,7 +98,7 @@ async def test_errors_keep_their_type(make_pool: MakePool, error: CodecfleetErro
     """A codecfleet error arrives as what it was raised as: type, message and next step."""
     pool = await make_pool(1)
     with pytest.raises(type(error)) as caught:
-        await pool.submit(works.Fail(job="j", label="a", error=error))
+        await pool.submit(works.RaiseError(job="j", label="a", error=error))
     assert type(caught.value) is type(error)
     assert caught.value.args == error.args
 

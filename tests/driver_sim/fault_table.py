@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.errors import (
     DeviceError,
     DeviceLost,
@@ -103,7 +103,7 @@ def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
 VALUES: Final = {Action.EXIT: EXIT_CODE, Action.XID: XID, Action.SLOW: 20}
 
 
-STATUSES: Final = {"libcuda": 700, "nvcuvid": 700, "nvenc": 20, "nvml": 4, "cudla": Status.OS}
+STATUSES: Final = {"libcuda": 700, "nvcuvid": 700, "nvenc": 20, "nvml": 4, "cudla": CudlaStatus.OS}
 
 
 SILENT_BREAK: Final = (EngineFailed, EngineFailed, EngineFailed, NOTHING)

@@ -14,7 +14,7 @@ from codecfleet.cluster.probes.report.engines import Direction, Engine, Trial
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.nvml.fake_nvml_mig import profiles_of
-from codecfleet.testing.nvml.fake_nvml_state import FakeDevice
+from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice
 from codecfleet.testing.nvml.fake_nvml_vgpu import gpu_instance_of, profile_id_of, series_of, types_of
 from codecfleet.testing.nvml.mig_profiles import placements_of
 
@@ -121,7 +121,7 @@ class Scenario:
         gpus = [device for device in self.machine.devices if device.kind is not DeviceKind.CPU]
         for index, device in enumerate(gpus):
             yield f"device {index}"
-            yield from _device_lines(FakeDevice.of(device, self.machine, index))
+            yield from _device_lines(FakeNvmlDevice.of(device, self.machine, index))
             yield f"decode_picture_us {self.decode_picture_us}"
             yield f"encode_picture_us {self.encode_picture_us}"
         for index, device in enumerate(gpus):
@@ -150,7 +150,7 @@ def _cuda_of(driver: str) -> int:
     return next(version for least, version in sorted(_CUDA_OF_BRANCH.items(), reverse=True) if branch >= least)
 
 
-def _device_lines(fake: FakeDevice) -> Iterator[str]:
+def _device_lines(fake: FakeNvmlDevice) -> Iterator[str]:
     device = fake.simulated
     yield f"name {device.name.removesuffix(SIMULATED)}{SIMULATED}"
     yield f"uuid {device.uuid}"
@@ -189,7 +189,7 @@ def _capability_line(trial: Trial) -> str:
     return f"capability {direction} {case.codec.value} {case.chroma.replace(':', '')} {case.bit_depth} {size}"
 
 
-def _mig_lines(fake: FakeDevice) -> Iterator[str]:
+def _mig_lines(fake: FakeNvmlDevice) -> Iterator[str]:
     slices = fake.simulated.slices
     profiles = profiles_of(fake)
     for each in profiles:
@@ -204,7 +204,7 @@ def _mig_lines(fake: FakeDevice) -> Iterator[str]:
         yield f"slice {part.uuid} {part.profile} {part.name} {numbers} {_counts(part.engines)}"
 
 
-def _vgpu_lines(fake: FakeDevice) -> Iterator[str]:
+def _vgpu_lines(fake: FakeNvmlDevice) -> Iterator[str]:
     for each in types_of(fake) if fake.is_host else ():
         series = series_of(each)
         shown = f"{series.displays} {series.width} {series.height} {series.fps} {profile_id_of(fake, each)}"

@@ -268,7 +268,7 @@ from fractions import Fraction
 import av
 from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
-from codecfleet.actors.dla import tensors as t
+from codecfleet.actors.dla.engine import tensors as t
 from codecfleet.jobs.infer.job import infer
 from codecfleet.jobs.infer_spec import InferSpec
 from codecfleet.testing import LocalPool

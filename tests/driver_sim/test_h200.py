@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from codecfleet.cluster.probes.report.engines import Codec
+from codecfleet.cluster.probes.report.engines import MediaCodec
 from codecfleet.errors import EngineUnfit
 
 from .clips import encoded
@@ -59,7 +59,7 @@ WORDS = """
 import json, sys
 import numpy as np
 import PyNvVideoCodec as nvc
-from codecfleet.actors.nvidia.nvenc.errors import Evidence, nvenc_error
+from codecfleet.actors.nvidia.nvenc.errors import EncoderEvidence, nvenc_error
 from codecfleet.actors.nvidia.nvdec.session import raise_mapped
 from codecfleet.errors import DeviceError
 
@@ -79,14 +79,14 @@ def said(call, ours):
         except DeviceError as mapped:
             return [type(error).__name__, str(error), type(mapped).__name__, mapped.message]
 
-evidence = Evidence(opening=True, own_sessions=0, needed_bytes=1, free_bytes=2)
+evidence = EncoderEvidence(opening=True, own_sessions=0, needed_bytes=1, free_bytes=2)
 print(json.dumps([
     said(lambda: nvc.GetEncoderCaps(gpuid=0, codec="h264"), lambda error: nvenc_error(error, evidence)),
     said(lambda: nvc.CreateEncoder(320, 240, "NV12", True), lambda error: nvenc_error(error, evidence)),
     said(decoded, lambda error: raise_mapped(error, "NVDEC opens no session")),
 ]))
 """
-NAMES: Final = {Codec.MPEG2: "MPEG2", Codec.JPEG: "JPEG"}
+NAMES: Final = {MediaCodec.MPEG2: "MPEG2", MediaCodec.JPEG: "JPEG"}
 
 needs_package = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
 
@@ -151,7 +151,7 @@ def test_nvdec_can_what_the_real_one_can() -> None:
     """Engines and largest sizes of each codec, sampling and depth that the real one was asked about."""
     trials = [each for each in RECORDED["devices"][0]["trials"] if each["engine"] == "nvdec"]
     cases = [each["case"] for each in trials]
-    asked = [[NAMES.get(Codec(c["codec"]), c["codec"].upper()), c["chroma"], c["bit_depth"]] for c in cases]
+    asked = [[NAMES.get(MediaCodec(c["codec"]), c["codec"].upper()), c["chroma"], c["bit_depth"]] for c in cases]
     told = [[each["engines"], each["max_width"] or 0, each["max_height"] or 0] for each in trials]
     found = printed(CAPABILITIES, json.dumps(asked))
     assert len(asked) > 12

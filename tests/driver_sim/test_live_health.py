@@ -16,7 +16,7 @@ from codecfleet.cluster.probes.report.absence import NotApplicable
 from codecfleet.cluster.probes.report.placeable import why_unplaceable
 from codecfleet.cluster.probes.vgpu.licence import LicenceState
 from codecfleet.testing import FakeNvml
-from codecfleet.testing.nvml.fake_nvml_state import FakeDevice
+from codecfleet.testing.nvml.fake_nvml_state import FakeNvmlDevice
 
 from .scenario import SIMULATED, Action, Fault, Scenario, machine
 from .simulated_driver import run_simulated
@@ -46,17 +46,17 @@ class Case:
 
     name: str
     faults: tuple[Fault, ...]
-    change: Callable[[FakeNvml, FakeDevice], object]
+    change: Callable[[FakeNvml, FakeNvmlDevice], object]
     shows: Callable[[DeviceHealth], bool]
     fleet: str = "h200-l40s"
     node: str = ""
 
 
-def _refused(device: FakeDevice, function: str, code: int) -> None:
+def _refused(device: FakeNvmlDevice, function: str, code: int) -> None:
     device.faults[function] = code
 
 
-def _unlicensed(device: FakeDevice) -> None:
+def _unlicensed(device: FakeNvmlDevice) -> None:
     device.licensed = False
 
 

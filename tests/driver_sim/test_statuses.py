@@ -9,7 +9,7 @@ from typing import Final
 import pynvml
 import pytest
 
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.errors import (
     DeviceError,
     DeviceLost,
@@ -54,13 +54,17 @@ NVENC_RUNNING: Final[dict[int, type[DeviceError]]] = {
 
 
 CUDLA_KINDS: Final[dict[int, type[Exception]]] = {
-    Status.MEMORY_REGISTERED: UsageError,
-    Status.INCOMPATIBLE_DLA_SW_VERSION: Unsupported,
-    Status.INVALID_MODULE: Unsupported,
-    Status.UNSUPPORTED_OPERATION: Unsupported,
-    Status.DLA_ENGINE_TIMEOUT: EngineHung,
-    **{status: EngineFailed for status in Status if Status.DLA_INVALID_INPUT <= status < Status.DLA_ENGINE_TIMEOUT},
-    Status.DLA_DATA_MISMATCH: EngineFailed,
+    CudlaStatus.MEMORY_REGISTERED: UsageError,
+    CudlaStatus.INCOMPATIBLE_DLA_SW_VERSION: Unsupported,
+    CudlaStatus.INVALID_MODULE: Unsupported,
+    CudlaStatus.UNSUPPORTED_OPERATION: Unsupported,
+    CudlaStatus.DLA_ENGINE_TIMEOUT: EngineHung,
+    **{
+        status: EngineFailed
+        for status in CudlaStatus
+        if CudlaStatus.DLA_INVALID_INPUT <= status < CudlaStatus.DLA_ENGINE_TIMEOUT
+    },
+    CudlaStatus.DLA_DATA_MISMATCH: EngineFailed,
 }
 
 
@@ -105,8 +109,8 @@ def cudla_statuses() -> list[int]:
     from cuda.bindings import cudla  # noqa: PLC0415 - it may be missing
 
     defined = {int(status) for status in cudla.Status}
-    assert defined <= {int(status) for status in Status}
-    return sorted(int(status) for status in Status if status)
+    assert defined <= {int(status) for status in CudlaStatus}
+    return sorted(int(status) for status in CudlaStatus if status)
 
 
 def nvml_statuses() -> list[int]:
@@ -200,7 +204,7 @@ def test_every_status_of_cudla_is_an_error_of_ours(walked: Walks) -> None:
         kind, retry, message, next_step = first_error(lines)
         expected = CUDLA_KINDS.get(code, DeviceLost)
         assert (kind, retry) == (expected.__name__, RETRIES[expected].name), message
-        assert f"(cuDLA status {Status(code).name}, {code:#x})" in message
+        assert f"(cuDLA status {CudlaStatus(code).name}, {code:#x})" in message
         assert_clear(message, next_step)
 
 

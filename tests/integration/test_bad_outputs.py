@@ -66,7 +66,7 @@ def test_outputs_that_cannot_be(attack: Attack, clip: Path) -> None:
 PROGRAM = """
 import sys
 from codecfleet import Fleet
-from codecfleet.actors import opening
+from codecfleet.actors.media import opening
 from codecfleet.cli.app import run
 from codecfleet.cli.services import Services
 from codecfleet.testing import LocalPool

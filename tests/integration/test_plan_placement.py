@@ -10,7 +10,7 @@ from codecfleet.cli.plan import PlanOn, place_on
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 from codecfleet.cluster.placement.model.placement import Route
 from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.jobs.plan.placing import demand_of
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
@@ -38,8 +38,8 @@ def test_a_plans_demand_is_what_it_would_do(clip: Path) -> None:
     plan = _plan(clip, codec="hevc", preset=2, workers=3)
     demand = demand_of(plan)
     assert sum(demand.segments) == plan.frames
-    assert demand.decode == CodecCase(Codec.H264, Direction.DECODE)
-    assert demand.renditions[0].case.codec is Codec.HEVC
+    assert demand.decode == CodecCase(MediaCodec.H264, Direction.DECODE)
+    assert demand.renditions[0].case.codec is MediaCodec.HEVC
     assert (demand.renditions[0].software, demand.renditions[0].preset) == ("libx265", "2")
     assert (demand.workers_max, demand.encoder, demand.has_filters) == (3, EncoderChoice.AUTO, False)
     bound = demand_of(_plan(clip, encoder_options=(("tune", "film"),), scale=(None, 32)))

@@ -66,3 +66,14 @@ def test_an_import_of_nvidia_is_found_wherever_it_hides(code: str) -> None:
     """In functions, for type checkers, by name."""
     assert _nvidia_imports("jobs/module.py", ast.parse(code))
     assert not _nvidia_imports("jobs/module.py", ast.parse("from ..actors.nvidious import cuda_free\nimport cudax"))
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No two public classes of the product share a name: a reader who meets one knows which it is."""
+    homes: dict[str, list[str]] = {}
+    for path, tree in _modules(*FOLDERS):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path)
+    assert len(homes) > len(FOLDERS)
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

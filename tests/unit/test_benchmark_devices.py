@@ -24,8 +24,7 @@ from codecfleet.actors.device.work import WorkContext
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec as MediaCodec
-from codecfleet.cluster.probes.report.engines import CodecCase, Direction
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import EngineUnfit
 

@@ -2,7 +2,7 @@
 
 from .cuda_calls import CudaCalls
 from .host import require_dlas
-from .statuses import Status
+from .statuses import CudlaStatus
 from .task_memory import TASK
 from .tensors import TENSOR_DESCRIPTOR, DataCategory, DataFormat, DataType, PixelFormat, PixelMapping, TensorDescriptor
 
@@ -10,12 +10,12 @@ __all__ = [
     "TASK",
     "TENSOR_DESCRIPTOR",
     "CudaCalls",
+    "CudlaStatus",
     "DataCategory",
     "DataFormat",
     "DataType",
     "PixelFormat",
     "PixelMapping",
-    "Status",
     "TensorDescriptor",
     "require_dlas",
 ]

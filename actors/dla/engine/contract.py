@@ -11,8 +11,8 @@ from enum import IntFlag
 from types import TracebackType
 from typing import Self
 
-from .states import SessionState
-from .statuses import Status
+from .states import DlaSessionState
+from .statuses import CudlaStatus
 from .tensors import TensorDescriptor
 
 __all__ = [
@@ -122,7 +122,7 @@ class DlaSession(ABC):
 
     @property
     @abstractmethod
-    def state(self) -> SessionState:
+    def state(self) -> DlaSessionState:
         """Where the session stands."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class DlaSession(ABC):
         """
 
     @abstractmethod
-    def last_error(self) -> Status:
+    def last_error(self) -> CudlaStatus:
         """Return the latest asynchronous error of the handle, without raising or waiting (``cudlaGetLastError``)."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from .hybrid import HybridSession
 from .library import CudlaBinding
 from .session import EngineSession, Timing
 from .states import LIVE
-from .statuses import CudlaFailure, Status, error_of
+from .statuses import CudlaFailure, CudlaStatus, error_of
 
 __all__ = ["EXECUTION_MODE", "ISOLATED_ERRORS", "DlaHost", "isolate_errors", "open_host", "require_dlas"]
 
@@ -51,7 +51,7 @@ def require_dlas(import_module: Importer = importlib.import_module) -> tuple[Cud
     try:
         count = library.device_count()
     except CudlaFailure as failure:
-        if failure.status is Status.DRIVER_NOT_FOUND:
+        if failure.status is CudlaStatus.DRIVER_NOT_FOUND:
             message = "this machine has no DLA: there is no libcudla.so.1"
         else:
             message = (
@@ -147,17 +147,17 @@ class DlaHost:
             self._sessions.append(session)
         return session
 
-    def guilty(self, library: CudlaBinding) -> dict[int, Status]:
+    def guilty(self, library: CudlaBinding) -> dict[int, CudlaStatus]:
         """Ask every open handle for its latest error; return what is not success, by the number of the DLA.
 
         To be called where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
         """
         with self._lock:
             handles = [(session.device, session.handle) for session in self._sessions if session.state in LIVE]
-        found: dict[int, Status] = {}
+        found: dict[int, CudlaStatus] = {}
         for device, handle in handles:
             status = library.last_error(handle)
-            if status is not Status.SUCCESS:
+            if status is not CudlaStatus.SUCCESS:
                 found.setdefault(device, status)
         return found
 

@@ -14,8 +14,8 @@ from .contract import Access, Registration
 from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
 from .library import CudlaBinding
 from .session import EngineSession, Timing
-from .states import SessionState
-from .statuses import CudlaFailure, Status, error_of
+from .states import DlaSessionState
+from .statuses import CudlaFailure, CudlaStatus, error_of
 
 if TYPE_CHECKING:
     from .host import DlaHost
@@ -122,7 +122,7 @@ class HybridSession(EngineSession):
     def _put(self, call: Callable[[], None]) -> None:
         """Put work of CUDA's into the stream. It may wait for tasks in front of it, as pageable copies do."""
         self._streams.add(self._stream)
-        busy = self._state is SessionState.BUSY
+        busy = self._state is DlaSessionState.BUSY
         limit_s = self._deadlines.patience_s(self._timing.clock()) if busy else self._timing.limits.call_s
         self._ask("a CUDA copy", lambda: self._mapped(call), limit_s)
 
@@ -172,8 +172,8 @@ class HybridSession(EngineSession):
             if failure.code != EXTERNAL_DEVICE:
                 raise _Lost(lost(failure, self._device)) from None
             found = self._host.guilty(self._library)
-            own = self._library.last_error(self._handle) if self._handle else Status.SUCCESS
-            if own is not Status.SUCCESS:
+            own = self._library.last_error(self._handle) if self._handle else CudlaStatus.SUCCESS
+            if own is not CudlaStatus.SUCCESS:
                 raise CudlaFailure(_TASKS, own) from None
             if found:
                 device, status = next(iter(found.items()))

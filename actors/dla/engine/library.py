@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from .contract import DeviceAttributes
-from .statuses import CudlaFailure, FunctionMissing, Status
+from .statuses import CudlaFailure, CudlaStatus, FunctionMissing
 from .task_memory import TaskMemory
 from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
@@ -107,9 +107,9 @@ class CudlaBinding:
         """Queue tasks on a CUDA stream (``cudlaSubmitTask``)."""
         self._call("cudlaSubmitTask", "submit_task", handle, tasks.address, tasks.count, stream, int(flags))
 
-    def last_error(self, handle: int) -> Status:
+    def last_error(self, handle: int) -> CudlaStatus:
         """Return the latest asynchronous error (``cudlaGetLastError``)."""
-        return Status.of(int(self._binding.get_last_error(handle)))
+        return CudlaStatus.of(int(self._binding.get_last_error(handle)))
 
     def set_task_timeout(self, handle: int, milliseconds: int) -> None:
         """Limit the time of a task (``cudlaSetTaskTimeoutInMs``)."""
@@ -119,9 +119,9 @@ class CudlaBinding:
         try:
             return getattr(self._binding, name)(*arguments)
         except self._binding.CudlaError as error:
-            raise CudlaFailure(function, Status.of(int(error.status))) from None
+            raise CudlaFailure(function, CudlaStatus.of(int(error.status))) from None
         except RuntimeError as error:
             # The binding looks for the library, and for each function, when it is first called.
             if "FunctionNotFound" in type(error).__name__:
                 raise FunctionMissing(function) from None
-            raise CudlaFailure(function, Status.DRIVER_NOT_FOUND) from None
+            raise CudlaFailure(function, CudlaStatus.DRIVER_NOT_FOUND) from None

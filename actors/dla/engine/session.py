@@ -21,8 +21,8 @@ from .contract import (
     SubmitOption,
 )
 from .library import CudlaBinding, ModuleAttribute
-from .states import LIVE, Happening, SessionState, next_state
-from .statuses import CudlaFailure, FunctionMissing, Status, error_of, is_final
+from .states import LIVE, DlaEvent, DlaSessionState, next_state
+from .statuses import CudlaFailure, CudlaStatus, FunctionMissing, error_of, is_final
 from .task_memory import TaskMemory
 from .tensors import TensorDescriptor
 from .watchdog import Deadlines, TimeLimits
@@ -59,7 +59,7 @@ class EngineSession(DlaSession):
         self._timing = timing
         self._thread = CallThread(f"DLA {device}", timing.patience)
         self._deadlines = Deadlines(timing.limits)
-        self._state = SessionState.IDLE
+        self._state = DlaSessionState.IDLE
         self._turn = threading.RLock()
         self._moving = threading.Lock()
         self._handle = 0
@@ -76,7 +76,7 @@ class EngineSession(DlaSession):
         return self._device
 
     @property
-    def state(self) -> SessionState:
+    def state(self) -> DlaSessionState:
         """Where the session stands."""
         return self._state
 
@@ -106,7 +106,7 @@ class EngineSession(DlaSession):
         """Unload it."""
         with self._turn:
             self._refuse_unless(module is self._module, "the module is not loaded in this session")
-            self._refuse_unless(self._state is not SessionState.BUSY, "tasks may still run the module: synchronize")
+            self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still run the module: synchronize")
             self._ask("cudlaModuleUnload", lambda: self._library.unload(module.handle))
             self._module = None
 
@@ -121,7 +121,7 @@ class EngineSession(DlaSession):
         """Unregister it."""
         with self._turn:
             self._refuse_unless(self._holds(registration), "the memory is not registered in this session")
-            self._refuse_unless(self._state is not SessionState.BUSY, "tasks may still use the memory: synchronize")
+            self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize")
             self._ask("cudlaMemUnregister", lambda: self._library.unregister(self._handle, registration.dla_address))
             del self._registrations[registration.dla_address]
 
@@ -147,7 +147,7 @@ class EngineSession(DlaSession):
                 lambda: self._library.submit(self._handle, memory, where, options),
                 self._deadlines.patience_s(self._timing.clock()),
             )
-            self._move(Happening.SUBMIT)
+            self._move(DlaEvent.SUBMIT)
             self._submitted(where)
 
     def synchronize(self) -> None:
@@ -155,9 +155,9 @@ class EngineSession(DlaSession):
         with self._turn:
             self._refuse_if_over()
             self._settle()
-            self._move(Happening.ENDED)
+            self._move(DlaEvent.ENDED)
 
-    def last_error(self) -> Status:
+    def last_error(self) -> CudlaStatus:
         """Return the latest asynchronous error."""
         with self._turn:
             self._refuse_if_over()
@@ -176,15 +176,15 @@ class EngineSession(DlaSession):
         with self._turn:
             if self._state in LIVE:
                 self._drain_and_release()
-            elif self._state is not SessionState.CLOSED:
-                self._move(Happening.CLOSE)
+            elif self._state is not DlaSessionState.CLOSED:
+                self._move(DlaEvent.CLOSE)
             self._thread.close()
 
     def condemn(self, why: str) -> None:
         """Make the session FAILED because another one of the same process failed: cuDLA knows no half failure."""
         if self._state in LIVE:
             self._failure = self._failure or why
-            self._move(Happening.FAIL)
+            self._move(DlaEvent.FAIL)
 
     def _open(self) -> None:
         """Create the handle; the last thing a constructor does."""
@@ -205,24 +205,24 @@ class EngineSession(DlaSession):
         """Wait for every task, and make a late error ours: with isolation on, nobody else tells of it."""
         self._wait_for_tasks()
         status = self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
-        if status is not Status.SUCCESS:
+        if status is not CudlaStatus.SUCCESS:
             self._fail(error_of("cudlaSubmitTask", status, self._device))
         self._deadlines.ended()
         self._in_flight.clear()
 
     def _drain_and_release(self) -> None:
-        if self._state is SessionState.BUSY:
-            self._move(Happening.CLOSE)
+        if self._state is DlaSessionState.BUSY:
+            self._move(DlaEvent.CLOSE)
         try:
-            if self._state is SessionState.DRAINING:
+            if self._state is DlaSessionState.DRAINING:
                 self._settle()
             self._ask("releasing the handle", self._release)
         except CodecfleetError:
             if self._state in LIVE:
-                self._move(Happening.FAIL)
-            self._move(Happening.CLOSE)
+                self._move(DlaEvent.FAIL)
+            self._move(DlaEvent.CLOSE)
             raise
-        self._move(Happening.ENDED if self._state is SessionState.DRAINING else Happening.CLOSE)
+        self._move(DlaEvent.ENDED if self._state is DlaSessionState.DRAINING else DlaEvent.CLOSE)
 
     def _release(self) -> None:
         for registration in reversed(self._registrations.values()):
@@ -274,23 +274,23 @@ class EngineSession(DlaSession):
                 self._fail(error)
             raise error from None
         except EngineHung as error:
-            self._give_up(Happening.HANG, error)
+            self._give_up(DlaEvent.HANG, error)
 
     def _fail(self, error: CodecfleetError) -> NoReturn:
-        self._give_up(Happening.FAIL, error)
+        self._give_up(DlaEvent.FAIL, error)
 
-    def _give_up(self, happening: Happening, error: CodecfleetError) -> NoReturn:
+    def _give_up(self, happening: DlaEvent, error: CodecfleetError) -> NoReturn:
         self._failure = error.message
         self._move(happening)
         self._failed_finally(error)
         raise error
 
-    def _move(self, happening: Happening) -> None:
+    def _move(self, happening: DlaEvent) -> None:
         with self._moving:  # another session may condemn this one at any time
             self._state = next_state(self._state, happening)
 
     def _refuse_if_over(self) -> None:
-        if self._state is SessionState.CLOSED:
+        if self._state is DlaSessionState.CLOSED:
             self._refuse_unless(sound=False, message="the session is closed")
         if self._state not in LIVE:
             message = f"DLA {self._device} failed before in this process ({self._failure})"

@@ -3,10 +3,10 @@
 from enum import Enum
 from typing import Final
 
-__all__ = ["EDGES", "LIVE", "Happening", "SessionState", "next_state"]
+__all__ = ["EDGES", "LIVE", "DlaEvent", "DlaSessionState", "next_state"]
 
 
-class SessionState(Enum):
+class DlaSessionState(Enum):
     """Where a session stands."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
@@ -18,7 +18,7 @@ class SessionState(Enum):
     ABANDONED = "abandoned"  #: given up after FAILED or HUNG: nothing was destroyed, the process has to end
 
 
-class Happening(Enum):
+class DlaEvent(Enum):
     """What moves a session on."""
 
     SUBMIT = "submit"  #: tasks were accepted
@@ -28,45 +28,45 @@ class Happening(Enum):
     CLOSE = "close"  #: somebody closes it
 
 
-LIVE: Final = frozenset({SessionState.IDLE, SessionState.BUSY, SessionState.DRAINING})
+LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionState.DRAINING})
 """The states in which the library may be called."""
 
-EDGES: Final[dict[tuple[SessionState, Happening], SessionState]] = {
+EDGES: Final[dict[tuple[DlaSessionState, DlaEvent], DlaSessionState]] = {
     # Work comes and goes.
-    (SessionState.IDLE, Happening.SUBMIT): SessionState.BUSY,
-    (SessionState.BUSY, Happening.SUBMIT): SessionState.BUSY,
-    (SessionState.BUSY, Happening.ENDED): SessionState.IDLE,
-    (SessionState.IDLE, Happening.ENDED): SessionState.IDLE,
+    (DlaSessionState.IDLE, DlaEvent.SUBMIT): DlaSessionState.BUSY,
+    (DlaSessionState.BUSY, DlaEvent.SUBMIT): DlaSessionState.BUSY,
+    (DlaSessionState.BUSY, DlaEvent.ENDED): DlaSessionState.IDLE,
+    (DlaSessionState.IDLE, DlaEvent.ENDED): DlaSessionState.IDLE,
     # A handle is only destroyed once its tasks are done: cuDLA may crash otherwise (CUDA for Tegra 5.4).
-    (SessionState.IDLE, Happening.CLOSE): SessionState.CLOSED,
-    (SessionState.BUSY, Happening.CLOSE): SessionState.DRAINING,
-    (SessionState.DRAINING, Happening.ENDED): SessionState.CLOSED,
-    (SessionState.CLOSED, Happening.CLOSE): SessionState.CLOSED,
+    (DlaSessionState.IDLE, DlaEvent.CLOSE): DlaSessionState.CLOSED,
+    (DlaSessionState.BUSY, DlaEvent.CLOSE): DlaSessionState.DRAINING,
+    (DlaSessionState.DRAINING, DlaEvent.ENDED): DlaSessionState.CLOSED,
+    (DlaSessionState.CLOSED, DlaEvent.CLOSE): DlaSessionState.CLOSED,
     # Every error is final but one, and a task that hangs never ends.
-    (SessionState.IDLE, Happening.FAIL): SessionState.FAILED,
-    (SessionState.BUSY, Happening.FAIL): SessionState.FAILED,
-    (SessionState.DRAINING, Happening.FAIL): SessionState.FAILED,
-    (SessionState.CLOSED, Happening.FAIL): SessionState.CLOSED,
-    (SessionState.IDLE, Happening.HANG): SessionState.HUNG,
-    (SessionState.BUSY, Happening.HANG): SessionState.HUNG,
-    (SessionState.DRAINING, Happening.HANG): SessionState.HUNG,
+    (DlaSessionState.IDLE, DlaEvent.FAIL): DlaSessionState.FAILED,
+    (DlaSessionState.BUSY, DlaEvent.FAIL): DlaSessionState.FAILED,
+    (DlaSessionState.DRAINING, DlaEvent.FAIL): DlaSessionState.FAILED,
+    (DlaSessionState.CLOSED, DlaEvent.FAIL): DlaSessionState.CLOSED,
+    (DlaSessionState.IDLE, DlaEvent.HANG): DlaSessionState.HUNG,
+    (DlaSessionState.BUSY, DlaEvent.HANG): DlaSessionState.HUNG,
+    (DlaSessionState.DRAINING, DlaEvent.HANG): DlaSessionState.HUNG,
     # Another session of the process failed, and this one heard of it in the middle of something.
-    (SessionState.FAILED, Happening.SUBMIT): SessionState.FAILED,
-    (SessionState.FAILED, Happening.ENDED): SessionState.FAILED,
+    (DlaSessionState.FAILED, DlaEvent.SUBMIT): DlaSessionState.FAILED,
+    (DlaSessionState.FAILED, DlaEvent.ENDED): DlaSessionState.FAILED,
     # What broke stays broken; closing it calls nothing any more.
-    (SessionState.FAILED, Happening.FAIL): SessionState.FAILED,
-    (SessionState.FAILED, Happening.HANG): SessionState.HUNG,
-    (SessionState.HUNG, Happening.FAIL): SessionState.HUNG,
-    (SessionState.HUNG, Happening.HANG): SessionState.HUNG,
-    (SessionState.FAILED, Happening.CLOSE): SessionState.ABANDONED,
-    (SessionState.HUNG, Happening.CLOSE): SessionState.ABANDONED,
-    (SessionState.ABANDONED, Happening.CLOSE): SessionState.ABANDONED,
-    (SessionState.ABANDONED, Happening.FAIL): SessionState.ABANDONED,
-    (SessionState.ABANDONED, Happening.HANG): SessionState.ABANDONED,
+    (DlaSessionState.FAILED, DlaEvent.FAIL): DlaSessionState.FAILED,
+    (DlaSessionState.FAILED, DlaEvent.HANG): DlaSessionState.HUNG,
+    (DlaSessionState.HUNG, DlaEvent.FAIL): DlaSessionState.HUNG,
+    (DlaSessionState.HUNG, DlaEvent.HANG): DlaSessionState.HUNG,
+    (DlaSessionState.FAILED, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
+    (DlaSessionState.HUNG, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
+    (DlaSessionState.ABANDONED, DlaEvent.CLOSE): DlaSessionState.ABANDONED,
+    (DlaSessionState.ABANDONED, DlaEvent.FAIL): DlaSessionState.ABANDONED,
+    (DlaSessionState.ABANDONED, DlaEvent.HANG): DlaSessionState.ABANDONED,
 }
 
 
-def next_state(state: SessionState, happening: Happening) -> SessionState:
+def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
     """Return the state after ``happening``.
 
     Raises:

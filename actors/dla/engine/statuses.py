@@ -10,10 +10,10 @@ from typing import Final
 
 from ....errors import CodecfleetError, DeviceLost, EngineFailed, EngineHung, Unsupported, UsageError
 
-__all__ = ["CudlaFailure", "FunctionMissing", "Status", "error_of", "is_final"]
+__all__ = ["CudlaFailure", "CudlaStatus", "FunctionMissing", "error_of", "is_final"]
 
 
-class Status(IntEnum):
+class CudlaStatus(IntEnum):
     """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""
 
     SUCCESS = 0
@@ -42,7 +42,7 @@ class Status(IntEnum):
     UNKNOWN = 0x7FFFFFFF
 
     @classmethod
-    def of(cls, code: int) -> "Status":
+    def of(cls, code: int) -> "CudlaStatus":
         """Return the status of a code; one that this version does not know is ``UNKNOWN``."""
         try:
             return cls(code)
@@ -56,35 +56,35 @@ class Status(IntEnum):
 
 
 _MEANINGS: Final = {
-    Status.SUCCESS: "no error",
-    Status.INVALID_PARAM: "a parameter is wrong",
-    Status.OUT_OF_RESOURCES: "the resources for it are missing",
-    Status.CREATION_FAILED: "the device handle could not be created",
-    Status.INVALID_ADDRESS: "the memory is not registered, or not valid",
-    Status.OS: "the operating system failed",
-    Status.CUDA: "a CUDA operation failed inside cuDLA",
-    Status.UMD: "the DLA runtime failed",
-    Status.INVALID_DEVICE: "the device handle is not valid",
-    Status.INVALID_ATTRIBUTE: "there is no such attribute",
-    Status.INCOMPATIBLE_DLA_SW_VERSION: "the DLA runtime and cuDLA do not fit together",
-    Status.MEMORY_REGISTERED: "the memory is registered already",
-    Status.INVALID_MODULE: "it is no loadable of this DLA",
-    Status.UNSUPPORTED_OPERATION: "this operation is not supported",
-    Status.NV_SCI: "an NvSci operation failed",
-    Status.DRIVER_NOT_FOUND: "the DLA driver is missing",
-    Status.DLA_INVALID_INPUT: "the engine refused the task's input",
-    Status.DLA_INVALID_PRE_ACTION: "the engine refused what was to happen before the task",
-    Status.DLA_NO_MEM: "the engine had no memory",
-    Status.DLA_PROCESSOR_BUSY: "the engine's processor was busy",
-    Status.DLA_TASK_STATUS_MISMATCH: "the engine's task ended in another state than expected",
-    Status.DLA_ENGINE_TIMEOUT: "the engine did not end the task in time",
-    Status.DLA_DATA_MISMATCH: "the engine's data does not match",
-    Status.UNKNOWN: "an unknown error",
+    CudlaStatus.SUCCESS: "no error",
+    CudlaStatus.INVALID_PARAM: "a parameter is wrong",
+    CudlaStatus.OUT_OF_RESOURCES: "the resources for it are missing",
+    CudlaStatus.CREATION_FAILED: "the device handle could not be created",
+    CudlaStatus.INVALID_ADDRESS: "the memory is not registered, or not valid",
+    CudlaStatus.OS: "the operating system failed",
+    CudlaStatus.CUDA: "a CUDA operation failed inside cuDLA",
+    CudlaStatus.UMD: "the DLA runtime failed",
+    CudlaStatus.INVALID_DEVICE: "the device handle is not valid",
+    CudlaStatus.INVALID_ATTRIBUTE: "there is no such attribute",
+    CudlaStatus.INCOMPATIBLE_DLA_SW_VERSION: "the DLA runtime and cuDLA do not fit together",
+    CudlaStatus.MEMORY_REGISTERED: "the memory is registered already",
+    CudlaStatus.INVALID_MODULE: "it is no loadable of this DLA",
+    CudlaStatus.UNSUPPORTED_OPERATION: "this operation is not supported",
+    CudlaStatus.NV_SCI: "an NvSci operation failed",
+    CudlaStatus.DRIVER_NOT_FOUND: "the DLA driver is missing",
+    CudlaStatus.DLA_INVALID_INPUT: "the engine refused the task's input",
+    CudlaStatus.DLA_INVALID_PRE_ACTION: "the engine refused what was to happen before the task",
+    CudlaStatus.DLA_NO_MEM: "the engine had no memory",
+    CudlaStatus.DLA_PROCESSOR_BUSY: "the engine's processor was busy",
+    CudlaStatus.DLA_TASK_STATUS_MISMATCH: "the engine's task ended in another state than expected",
+    CudlaStatus.DLA_ENGINE_TIMEOUT: "the engine did not end the task in time",
+    CudlaStatus.DLA_DATA_MISMATCH: "the engine's data does not match",
+    CudlaStatus.UNKNOWN: "an unknown error",
 }
 
-_ENGINE_FIRST: Final = Status.DLA_INVALID_INPUT
+_ENGINE_FIRST: Final = CudlaStatus.DLA_INVALID_INPUT
 _SAME_EVERYWHERE: Final = frozenset(
-    {Status.INCOMPATIBLE_DLA_SW_VERSION, Status.INVALID_MODULE, Status.UNSUPPORTED_OPERATION}
+    {CudlaStatus.INCOMPATIBLE_DLA_SW_VERSION, CudlaStatus.INVALID_MODULE, CudlaStatus.UNSUPPORTED_OPERATION}
 )
 _LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
@@ -103,7 +103,7 @@ class CudlaFailure(Exception):
         status: what it returned.
     """
 
-    def __init__(self, call: str, status: Status) -> None:
+    def __init__(self, call: str, status: CudlaStatus) -> None:
         super().__init__(call, status)
         self.call = call
         self.status = status
@@ -113,18 +113,18 @@ class FunctionMissing(CudlaFailure):
     """A function that this version of libcudla does not have."""
 
     def __init__(self, call: str) -> None:
-        super().__init__(call, Status.UNSUPPORTED_OPERATION)
+        super().__init__(call, CudlaStatus.UNSUPPORTED_OPERATION)
 
     def __reduce__(self) -> tuple[type["FunctionMissing"], tuple[str]]:
         return type(self), (self.call,)
 
 
-def is_final(status: Status) -> bool:
+def is_final(status: CudlaStatus) -> bool:
     """Tell whether nothing more can be done with cuDLA in this process after ``status``."""
-    return status not in (Status.SUCCESS, Status.MEMORY_REGISTERED)
+    return status not in (CudlaStatus.SUCCESS, CudlaStatus.MEMORY_REGISTERED)
 
 
-def error_of(call: str, status: Status, device: int) -> CodecfleetError:
+def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
     """Return the error that ``status`` becomes.
 
     Args:
@@ -133,12 +133,12 @@ def error_of(call: str, status: Status, device: int) -> CodecfleetError:
         device: the number of the DLA.
     """
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
-    if status is Status.MEMORY_REGISTERED:
+    if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister it first, or use the registration there is.")
     if status in _SAME_EVERYWHERE:
         return Unsupported(message, _UNSUPPORTED.get(call, "docs/dla.md says what cuDLA can do."))
-    if status is Status.DLA_ENGINE_TIMEOUT:
+    if status is CudlaStatus.DLA_ENGINE_TIMEOUT:
         return EngineHung(message, _RESTART)
-    if _ENGINE_FIRST <= status < Status.UNKNOWN:
+    if _ENGINE_FIRST <= status < CudlaStatus.UNKNOWN:
         return EngineFailed(message, _RESTART)
     return DeviceLost(message, _LOADING if call == _LOADS else _RESTART)

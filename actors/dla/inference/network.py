@@ -19,7 +19,7 @@ from ..engine.contract import Access, DlaModule, DlaTask
 from ..engine.host import DlaHost, open_host
 from ..engine.hybrid import DeviceBuffer, HybridSession
 from ..engine.session import Timing
-from ..engine.states import SessionState
+from ..engine.states import DlaSessionState
 from ..engine.tensors import TensorDescriptor
 from ..engine.watchdog import TimeLimits
 from .layout import unpack
@@ -99,7 +99,7 @@ class Network:
     @property
     def is_ready(self) -> bool:
         """Whether it can run for somebody else: nothing is under way, and nothing has failed."""
-        return self._session.state is SessionState.IDLE
+        return self._session.state is DlaSessionState.IDLE
 
     @property
     def frames_at_once(self) -> int:

@@ -14,7 +14,7 @@ from ...bitstream.parameter_sets import crops_left_or_top, max_reorder_frames
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT
 from ...decode.nvdec_options import PLAIN, NvdecOptions
-from ...decode.nvdec_support import TrackFacts, track_facts, unsupported_reason
+from ...decode.nvdec_support import CodedTrack, track_facts, unsupported_reason
 from ...surfaces.formats import surface_format
 from .packet_prep import Feeder
 from .pool import NvdecPool, SessionRequest
@@ -101,7 +101,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             raise EngineFailed(message, _ADVICE)
 
     def _pictures(
-        self, range_: FedRange[PictureT], feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
+        self, range_: FedRange[PictureT], feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
     ) -> Iterator[RangePicture[PictureT]]:
         """Yield a range's pictures, stretch by stretch, each on a session of its size."""
         request = self._request
@@ -121,7 +121,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             request = None  # who has begun waits: what was decoded so far would be lost
 
     def _next_key(
-        self, fed: Fed | None, feeder: Feeder, facts: TrackFacts, context: VideoCodecContext
+        self, fed: Fed | None, feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
     ) -> SessionKey | None:
         """Return what the next stretch wants; None at the end."""
         if fed is None:
@@ -131,7 +131,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
             feeder.resize((facts.width, facts.height))
         return self._key(facts, feeder.sequence)
 
-    def _key(self, facts: TrackFacts, sequence: CodedSequence) -> SessionKey:
+    def _key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
         surface = surface_format(facts.pix_fmt)
         if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, _ADVICE)
@@ -147,7 +147,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         return key
 
 
-def _looked_at(fed: Fed, facts: TrackFacts, context: VideoCodecContext) -> TrackFacts:
+def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> CodedTrack:
     """Have software decode a packet: what it makes of new parameters is what its pictures would be like.
 
     Its context then has the colours with which pictures are dressed; with VP8, who has decoded nothing knows none.
@@ -180,7 +180,7 @@ def _refuse_blurred(before: tuple[int, ...], after: tuple[int, ...]) -> None:
         raise EngineUnfit(message, _ADVICE)
 
 
-def _known_sequence(facts: TrackFacts, context: VideoCodecContext) -> CodedSequence | None:
+def _known_sequence(facts: CodedTrack, context: VideoCodecContext) -> CodedSequence | None:
     """Return what is known of the pictures where the codec's configuration does not say it."""
     if facts.codec != "vp9":
         return None
@@ -196,5 +196,5 @@ def _refuse_ambiguity(feeder: Feeder) -> None:
         raise EngineUnfit(message, _ADVICE)
 
 
-def _may_reorder(facts: TrackFacts) -> bool:
+def _may_reorder(facts: CodedTrack) -> bool:
     return facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0

@@ -13,7 +13,7 @@ from ...surfaces.formats import SurfaceFormat
 from ...watchdog import CallWatch, process_watch
 from ..cuda.memory_budget import MemoryBudget
 from .arguments import create_encoder_arguments
-from .errors import Evidence, nvenc_error
+from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
 __all__ = ["NvencDevice", "NvencEncoder"]
@@ -128,7 +128,7 @@ class NvencDevice:
             free_bytes = self._free_bytes()
         except CodecfleetError as broken:
             return broken
-        evidence = Evidence(
+        evidence = EncoderEvidence(
             opening=opening,
             own_sessions=self._counts.open,
             needed_bytes=needed_bytes,

@@ -14,11 +14,11 @@ from typing import Final
 from ....errors import CodecfleetError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit, SessionLimit
 from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 
-__all__ = ["Evidence", "nvenc_error"]
+__all__ = ["EncoderEvidence", "nvenc_error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class EncoderEvidence:
     """What is known of the device when an encoder fails. None is unknown.
 
     ``needed_bytes`` is an estimate of what one session takes, ``free_bytes`` what the device has left.
@@ -53,7 +53,7 @@ _NO_ENGINE_STEP: Final = "Encode on a GPU with NVENC, or in software: A100, A30,
 _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they are done."
 
 
-def nvenc_error(error: BaseException, evidence: Evidence) -> CodecfleetError:
+def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
     """Return our error for one that PyNvVideoCodec raised.
 
     EngineUnfit where the GPU cannot do it; SessionLimit and DeviceMemory as the evidence says; DeviceLost where
@@ -73,7 +73,7 @@ def nvenc_error(error: BaseException, evidence: Evidence) -> CodecfleetError:
     return _encoder_error(code, detail, evidence)
 
 
-def _without_code(detail: str, evidence: Evidence) -> CodecfleetError:
+def _without_code(detail: str, evidence: EncoderEvidence) -> CodecfleetError:
     if "version" in detail.lower() and "driver" in detail.lower():
         return _old_driver(detail)
     if evidence.opening:
@@ -99,7 +99,7 @@ def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
     return kind(message, "Look for Xid lines in dmesg.")
 
 
-def _encoder_error(code: int, detail: str, evidence: Evidence) -> CodecfleetError:
+def _encoder_error(code: int, detail: str, evidence: EncoderEvidence) -> CodecfleetError:
     if code == _OUT_OF_MEMORY or (code == _CLIENT_KEY and evidence.opening and evidence.own_sessions):
         return _session_or_memory(code, evidence)
     if code == _OLD_INTERFACE:
@@ -114,7 +114,7 @@ def _encoder_error(code: int, detail: str, evidence: Evidence) -> CodecfleetErro
     return EngineFailed(f"NVENC: {reason} (status {code}): {detail}", "Try again on another device.")
 
 
-def _session_or_memory(code: int, evidence: Evidence) -> CodecfleetError:
+def _session_or_memory(code: int, evidence: EncoderEvidence) -> CodecfleetError:
     free, sessions = evidence.free_bytes, evidence.own_sessions
     short = free < evidence.needed_bytes if free is not None else sessions == 0
     counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one takes about "

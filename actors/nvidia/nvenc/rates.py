@@ -10,14 +10,14 @@ from typing import Any, Final
 from ...encode.nvenc_settings import Multipass, NvencSettings, RateMode
 from ...encode.settings import RateChange
 
-__all__ = ["Rates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
+__all__ = ["NvencRates", "changed_rates", "check_rates", "initial_rates", "put_rates"]
 
 _COUNTS: Final = frozenset({"bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq"})
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class NvencRates:
     """All that may change. Rates are in bit/s, buffers in bits; 0 lets the driver choose."""
 
     rc: RateMode
@@ -30,9 +30,9 @@ class Rates:
     cq: int
 
 
-def initial_rates(settings: NvencSettings, native: Any) -> Rates:
+def initial_rates(settings: NvencSettings, native: Any) -> NvencRates:
     """Return the rates of an encoder that was made with ``settings``, and says ``native`` of itself."""
-    return Rates(
+    return NvencRates(
         rc=settings.rc,
         multipass=settings.multipass,
         bitrate=int(native.averageBitrate),
@@ -44,7 +44,7 @@ def initial_rates(settings: NvencSettings, native: Any) -> Rates:
     )
 
 
-def changed_rates(rates: Rates, change: RateChange) -> Rates:
+def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
     """Return the rates after a change.
 
     Raises:
@@ -75,7 +75,7 @@ def _rate(fps: Any) -> Fraction:
         raise TypeError(message) from None
 
 
-def check_rates(settings: NvencSettings, wanted: Rates) -> None:
+def check_rates(settings: NvencSettings, wanted: NvencRates) -> None:
     """Hold new rates against the rules of the settings.
 
     Raises:
@@ -94,7 +94,7 @@ def check_rates(settings: NvencSettings, wanted: Rates) -> None:
     )
 
 
-def put_rates(wanted: Rates, native: Any) -> None:
+def put_rates(wanted: NvencRates, native: Any) -> None:
     """Write rates into the package's ``structEncodeReconfigureParams``."""
     native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
     native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])

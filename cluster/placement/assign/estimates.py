@@ -6,13 +6,13 @@ from math import ceil
 from ..model.placement import Route
 from ..rates.rates import read_curve
 from .ledger import Ledger, Site
-from .options import Option
+from .options import PlacementOption
 from .recipes import Recipe
 
 __all__ = ["capacity_fps", "room_for", "useful_sessions"]
 
 
-def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tuple[float, float]:
+def capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
 
     Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) where there is no room.
@@ -34,7 +34,7 @@ def capacity_fps(wanted: int, options: Sequence[Option], ledger: Ledger) -> tupl
     return fps, fastest
 
 
-def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[Option], ledger: Ledger) -> int:
+def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[PlacementOption], ledger: Ledger) -> int:
     """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, whatever the number of GPUs), so a

@@ -10,7 +10,7 @@ from ..model.demand import Demand
 from ..model.policy import Policy
 from .estimates import capacity_fps, useful_sessions
 from .ledger import Ledger, Site
-from .options import Catalogue, Option
+from .options import Catalogue, PlacementOption
 from .recipes import Kinds
 
 __all__ = ["Claim", "Fill", "sessions_wanted"]
@@ -29,7 +29,7 @@ class Claim:
     wanted: int
     weight: Fraction
     kinds: Kinds | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[PlacementOption, ...] = ()
     choices: list[Kinds] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
     sessions: int = 0
@@ -83,7 +83,7 @@ class Fill:
                 self._settle(claim, claim.choices[0])
                 pressure[any(kind.is_nvenc for kind in claim.choices[0])] += claim.weight
 
-    def _capacity(self, wanted: int, options: tuple[Option, ...]) -> tuple[float, float]:
+    def _capacity(self, wanted: int, options: tuple[PlacementOption, ...]) -> tuple[float, float]:
         key = (wanted, id(options))
         if key not in self._capacities:
             self._capacities[key] = capacity_fps(wanted, options, self._ledger)
@@ -196,7 +196,7 @@ class Fill:
         return queue
 
 
-def option_key(option: Option, ledger: Ledger) -> Key:
+def option_key(option: PlacementOption, ledger: Ledger) -> Key:
     """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
 
     Nodes that come last come last. Then counts what gains most frames a second, in steps of a
@@ -216,7 +216,7 @@ def _step(gain_fps: float) -> int:
     return round(log(gain_fps) / STEP) if gain_fps > 0 else NO_GAIN
 
 
-def _load(site: Site, option: Option) -> float:
+def _load(site: Site, option: PlacementOption) -> float:
     """Return how loaded what this route presses on is, from 0."""
     recipe = option.recipe
     if not recipe.encoder_seats:
@@ -230,7 +230,7 @@ def _load(site: Site, option: Option) -> float:
 class _Queue:
     """Options in the order in which they are to be taken, worked out again only when they come to the front."""
 
-    def __init__(self, options: tuple[Option, ...], ledger: Ledger) -> None:
+    def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
         self._heap = [(option_key(option, ledger), index) for index, option in enumerate(options)]

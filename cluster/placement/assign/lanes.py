@@ -7,7 +7,7 @@ from ..model.demand import EncoderKind
 from ..model.placement import Lane, Placement, Refusal, Route
 from .fill import Claim, Fill
 from .ledger import Ledger
-from .options import Catalogue, Option
+from .options import Catalogue, PlacementOption
 
 __all__ = ["lanes_and_refusals"]
 
@@ -43,7 +43,7 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
         )
 
 
-def _why(claim: Claim, option: Option) -> str:
+def _why(claim: Claim, option: PlacementOption) -> str:
     decoded = claim.demand.decode.codec.value
     encoders = _joined(dict.fromkeys(_writer(kind) for kind in option.recipe.kinds))
     route = option.recipe.route

@@ -12,13 +12,13 @@ from ..rates.rates import Rates
 from .ledger import Ledger, Site
 from .recipes import Kinds, Recipe, Refused, nvenc_kind, recipes_of
 
-__all__ = ["Catalogue", "Option", "Options", "node_refusal"]
+__all__ = ["Catalogue", "Options", "PlacementOption", "node_refusal"]
 
 Shape = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PlacementOption:
     """One route on one device. ``rank`` is 1 on nodes that come last, else 0."""
 
     site: Site
@@ -30,7 +30,7 @@ class Option:
 class Options:
     """Every route that is open to a demand with its encoder kinds, and why other devices have none, by reason."""
 
-    found: tuple[Option, ...]
+    found: tuple[PlacementOption, ...]
     refused: Mapping[str, tuple[str, ...]]
 
 
@@ -95,7 +95,7 @@ class Catalogue:
         return tuple(sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch)))
 
     def _look_up(self, demand: Demand, kinds: Kinds, shape: object) -> Options:
-        found: list[Option] = []
+        found: list[PlacementOption] = []
         refused: dict[str, list[str]] = {}
         node_of: Node | None = None
         refusal = ""
@@ -109,7 +109,7 @@ class Catalogue:
                 refused.setdefault(recipes.reason, []).append(site.device.device)
                 continue
             rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
-            found += [Option(site, recipe, rank) for recipe in recipes]
+            found += [PlacementOption(site, recipe, rank) for recipe in recipes]
         return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
 
     def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> tuple[Recipe, ...] | Refused:

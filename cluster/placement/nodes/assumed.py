@@ -4,7 +4,7 @@ from functools import cache
 from itertools import product
 
 from ...probes.report.device_report import DeviceKind
-from ...probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from ...probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from ..model.demand import Demand, EncoderChoice, Rendition
 from ..model.inventory import Device, Node, processor_name
 
@@ -14,12 +14,12 @@ CHROMAS = ("4:0:0", "4:2:0", "4:2:2", "4:4:4")
 BIT_DEPTHS = (8, 10, 12)
 PLAIN_FRAMES = 250
 """How long a piece of work is taken to be of which nothing is known: a usual segment."""
-PLAIN_CASE = CodecCase(Codec.H264, Direction.DECODE)
+PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
 
 
 @cache
 def _assumed_trials() -> tuple[Trial, ...]:
-    cases = product(Codec, Direction, CHROMAS, BIT_DEPTHS)
+    cases = product(MediaCodec, Direction, CHROMAS, BIT_DEPTHS)
     return tuple(
         Trial(case=CodecCase(*case), engine=Engine.CPU, implementation="", works=True, how=How.DOCUMENTED)
         for case in cases

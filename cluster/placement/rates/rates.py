@@ -12,7 +12,7 @@ from enum import Enum
 from math import ceil
 
 from ...probes.gpus.hardware import Hardware, load_hardware
-from ...probes.report.engines import Codec, CodecCase, Direction, Engine
+from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from ..model.inventory import Device
 
 __all__ = [
@@ -86,7 +86,7 @@ class RateKey:
 
     model: str
     engines: float
-    codec: Codec
+    codec: MediaCodec
     bit_depth: int
     chroma: str
     size: SizeClass
@@ -293,7 +293,7 @@ def _between_presets(known: tuple[float, float, float, float], preset: int) -> f
 def _software_start(hardware: Hardware, stage: Stage) -> float:
     tables = hardware.software
     if stage.case.direction is Direction.DECODE:
-        fps = tables.decode.get(stage.case.codec, tables.decode[Codec.OTHER])
+        fps = tables.decode.get(stage.case.codec, tables.decode[MediaCodec.OTHER])
     else:
         presets = tables.encode.get(stage.implementation)
         fps = 0.0 if presets is None else presets[stage.preset - 1]
@@ -305,7 +305,7 @@ def _documented(hardware: Hardware) -> dict[RateKey, Curve]:
     curves = {}
     for entry in hardware.measured:
         codec, depth = entry.case.split()
-        case = CodecCase(Codec(codec), entry.direction, bit_depth=int(depth))
+        case = CodecCase(MediaCodec(codec), entry.direction, bit_depth=int(depth))
         engine = Engine.NVDEC if entry.direction is Direction.DECODE else Engine.NVENC
         stage = Stage(case, entry.width, entry.height, engine, engine.value)
         model = hardware.gpus[entry.model]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ..report.absence import Absence, NotApplicable
-from ..report.verdict import State, Verdict
+from ..report.verdict import Diagnosis, Grade
 from .deployment import is_compat_library
 from .errors import cuda_error
 from .forward import CODEC_LIMIT, judge_forward
@@ -20,7 +20,7 @@ from .report import CudaDevice, CudaReport
 from .runtime import judge_runtimes
 from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
 
-__all__ = ["STUCK_MEND", "CompatFacts", "State", "Verdict", "has_driver", "judge"]
+__all__ = ["STUCK_MEND", "CompatFacts", "Diagnosis", "Grade", "has_driver", "judge"]
 
 
 STUCK_MEND: Final = (
@@ -42,7 +42,7 @@ class CompatFacts:
     codecs_work: bool = False
 
 
-def judge(facts: CompatFacts) -> tuple[Verdict, ...]:
+def judge(facts: CompatFacts) -> tuple[Diagnosis, ...]:
     """Return every verdict about the CUDA driver and what runs on it, in the order of cause before consequence.
 
     A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there.
@@ -70,17 +70,17 @@ def has_driver(report: CudaReport) -> bool:
     return not (isinstance(report.kernel_module, NotApplicable) and isinstance(report.library, NotApplicable))
 
 
-def _no_driver() -> Verdict:
-    return Verdict(
+def _no_driver() -> Diagnosis:
+    return Diagnosis(
         "NVIDIA driver",
-        State.UNKNOWN,
+        Grade.UNKNOWN,
         "a kernel driver and libcuda are what makes a GPU usable (CUDA Compatibility 1)",
         "neither NVIDIA's kernel driver nor libcuda is here, so only software engines work",
         "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)",
     )
 
 
-def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
+def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
     """Judge whether kernel driver and user-mode driver are of one version, or a compat package stands between."""
     subject, rule = "driver versions", "user-mode and kernel driver are of one version (CUDA Compatibility 3.3.3)"
     module, library = facts.cuda.kernel_module, facts.cuda.library
@@ -88,12 +88,12 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
         if facts.cuda.init_code != 0:
             mend = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
-            yield Verdict(subject, State.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", mend)
+            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", mend)
         return
     if isinstance(library, NotApplicable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
         mend = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
-        yield Verdict(subject, _missing(library), rule, because, mend)
+        yield Diagnosis(subject, _missing(library), rule, because, mend)
         return
     others = {"libcuda": "" if isinstance(library.version, NotApplicable) else library.version}
     if is_compat_library(library, module) or facts.cuda.is_tegra:
@@ -104,49 +104,49 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Verdict]:
         because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
         if facts.cuda.init_code == 0:
             because += "; all the same cuInit accepted them"
-            yield Verdict(subject, State.OK, rule, because, limits=(CODEC_LIMIT,))
+            yield Diagnosis(subject, Grade.OK, rule, because, limits=(CODEC_LIMIT,))
             return
         mend = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
-        yield Verdict(subject, State.BROKEN, rule, because, mend)
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, mend)
     else:
         kind = "open " if module.is_open else ""
-        yield Verdict(subject, State.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
+        yield Diagnosis(subject, Grade.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
 
 
-def _missing(absence: NotApplicable) -> State:
+def _missing(absence: NotApplicable) -> Grade:
     """Return how grave it is that something is absent: what was not reached is not known to be missing."""
-    return State.BROKEN if absence.absence is Absence.NO_LIBRARY else State.UNKNOWN
+    return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
 def _lower(sentence: str) -> str:
     return sentence if sentence.startswith("NVIDIA") else sentence[:1].lower() + sentence[1:]
 
 
-def _initialises(report: CudaReport) -> Iterator[Verdict]:
+def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge what cuInit returned, or that it never came back."""
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
     code = report.init_code
     if report.ended:
         because = f"the process that asked the driver ended: {report.ended}"
-        yield Verdict(subject, State.BROKEN, rule, because, STUCK_MEND)
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_MEND)
     elif isinstance(code, NotApplicable):
         if not isinstance(report.library, NotApplicable):
-            yield Verdict(subject, State.UNKNOWN, rule, code.reason)
+            yield Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     elif code == 0:
-        yield Verdict(subject, State.OK, rule, f"cuInit succeeded and found {_devices_found(report)}")
+        yield Diagnosis(subject, Grade.OK, rule, f"cuInit succeeded and found {_devices_found(report)}")
     else:
         error = cuda_error(code)
         mend = error.mend
         if code == cuda_error(100).code and report.visible_devices is not None:
             mend = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
-        yield Verdict(subject, State.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", mend)
+        yield Diagnosis(subject, Grade.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", mend)
 
 
 def _devices_found(report: CudaReport) -> str:
     return "1 device" if report.device_count == 1 else f"{report.device_count} devices"
 
 
-def _branch(report: CudaReport) -> Iterator[Verdict]:
+def _branch(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge whether the kernel driver's branch is still maintained."""
     if isinstance(report.kernel_module, NotApplicable) or report.is_tegra:
         return
@@ -155,15 +155,15 @@ def _branch(report: CudaReport) -> Iterator[Verdict]:
     mend = "install a driver of a production or long-term branch"
     if branch in END_OF_LIFE_BRANCHES:
         ended = ("no fixes", "no target for compat packages")
-        yield Verdict(subject, State.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, ended)
+        yield Diagnosis(subject, Grade.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, ended)
     elif branch in NEW_FEATURE_BRANCHES:
         limits = ("no target for compat packages",)
-        yield Verdict(subject, State.LIMITED, rule, f"R{branch} is a short-lived new feature branch", mend, limits)
+        yield Diagnosis(subject, Grade.LIMITED, rule, f"R{branch} is a short-lived new feature branch", mend, limits)
     else:
-        yield Verdict(subject, State.OK, rule, f"R{branch} is none of those that are known to have ended")
+        yield Diagnosis(subject, Grade.OK, rule, f"R{branch} is none of those that are known to have ended")
 
 
-def _devices(report: CudaReport) -> Iterator[Verdict]:
+def _devices(report: CudaReport) -> Iterator[Diagnosis]:
     module = report.kernel_module
     driver = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
     for device in report.devices:
@@ -171,21 +171,21 @@ def _devices(report: CudaReport) -> Iterator[Verdict]:
         yield from _hardware(device, driver)
 
 
-def _context(device: CudaDevice) -> Verdict:
+def _context(device: CudaDevice) -> Diagnosis:
     """Judge what retaining the device's primary context returned."""
     subject = f"device {device.ordinal} ({device.name})"
     rule = "retaining the primary context, as every codec session does"
     code = device.context_code
     if isinstance(code, NotApplicable):
-        return Verdict(subject, State.UNKNOWN, rule, code.reason)
+        return Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     if code == 0:
-        return Verdict(subject, State.OK, rule, "a context was made and its memory asked for")
+        return Diagnosis(subject, Grade.OK, rule, "a context was made and its memory asked for")
     error = cuda_error(code)
     because = f"making a context returned {error.name} ({code}): {error.meaning}"
-    return Verdict(subject, State.LIMITED if error.is_passing else State.BROKEN, rule, because, error.mend)
+    return Diagnosis(subject, Grade.LIMITED if error.is_passing else Grade.BROKEN, rule, because, error.mend)
 
 
-def _hardware(device: CudaDevice, driver: str) -> Iterator[Verdict]:
+def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
     """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" where no table has it."""
     if isinstance(device.compute_capability, NotApplicable):
         return
@@ -194,31 +194,31 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Verdict]:
     generation = generation_of(device.compute_capability)
     if generation is None:
         because = f"compute capability {device.compute_capability} is older than Maxwell"
-        yield Verdict(subject, State.LIMITED, rule, because, "use a newer GPU", ("no maintained driver knows it",))
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, "use a newer GPU", ("no maintained driver knows it",))
     elif driver and version_numbers(driver) < version_numbers(generation.first_driver):
         because = f"{generation.name} is known to drivers from {generation.first_driver} on, and this is {driver}"
         if device.context_code == 0:
-            yield Verdict(subject, State.OK, rule, f"{because}; all the same a context was made")
+            yield Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a context was made")
         else:
-            yield Verdict(subject, State.BROKEN, rule, because, f"install driver {generation.first_driver} or later")
+            yield Diagnosis(subject, Grade.BROKEN, rule, because, f"install driver {generation.first_driver} or later")
     elif generation.last_driver_branch:
         because = f"{generation.name} is known to drivers up to R{generation.last_driver_branch}"
         limits = (f"no toolkit after CUDA {generation.last_toolkit} compiles for it",)
-        yield Verdict(subject, State.LIMITED, rule, because, "stay on that branch, or use a newer GPU", limits)
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, "stay on that branch, or use a newer GPU", limits)
     else:
         because = f"{generation.name} (compute capability {device.compute_capability}) is supported"
-        yield Verdict(subject, State.OK, rule, because)
+        yield Diagnosis(subject, Grade.OK, rule, because)
 
 
-def _nvrtc(report: CudaReport) -> Iterator[Verdict]:
+def _nvrtc(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge whether our kernels can be compiled; a report that did not come so far says nothing."""
     subject, rule = "NVRTC", "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
     found = report.nvrtc
     if not isinstance(found, NotApplicable):
-        yield Verdict(subject, State.OK, rule, f"NVRTC {found} loads")
+        yield Diagnosis(subject, Grade.OK, rule, f"NVRTC {found} loads")
     elif found.absence is Absence.NO_LIBRARY:
         limits = ("scaling and converting pictures on the GPU: the processor does it",)
-        yield Verdict(subject, State.LIMITED, rule, found.reason, INSTALL_EXTRA, limits)
+        yield Diagnosis(subject, Grade.LIMITED, rule, found.reason, INSTALL_EXTRA, limits)
 
 
 def _codec_packages(report: CudaReport) -> str:
@@ -232,15 +232,15 @@ def _codec_packages(report: CudaReport) -> str:
     )
 
 
-def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Verdict]:
+def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
     """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = [name for name, path in report.codec_libraries.items() if isinstance(path, NotApplicable)]
     if absent:
         reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, NotApplicable)}
-        state = State.BROKEN if State.BROKEN in reasons else State.UNKNOWN
+        state = Grade.BROKEN if Grade.BROKEN in reasons else Grade.UNKNOWN
         mend = _codec_packages(report)
-        yield Verdict(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", mend)
+        yield Diagnosis(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", mend)
         return
     module = report.kernel_module
     version = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
@@ -249,8 +249,10 @@ def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Verdi
     if strangers:
         because = f"the kernel driver is {version}, but {' and '.join(strangers)} was loaded"
         if codecs_work:
-            yield Verdict(subject, State.OK, rule, f"{because}; all the same a codec session worked")
+            yield Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a codec session worked")
         else:
-            yield Verdict(subject, State.BROKEN, rule, because, f"install the driver's libraries of version {version}")
+            yield Diagnosis(
+                subject, Grade.BROKEN, rule, because, f"install the driver's libraries of version {version}"
+            )
     else:
-        yield Verdict(subject, State.OK, rule, f"{', '.join(files)} load")
+        yield Diagnosis(subject, Grade.OK, rule, f"{', '.join(files)} load")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..report.absence import NotApplicable
-from ..report.verdict import State, Verdict
+from ..report.verdict import Diagnosis, Grade
 from .deployment import is_compat_library
 from .report import CudaDevice, CudaLibrary, CudaReport, Deployment
 from .tables import (
@@ -96,7 +96,7 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
     return next(fitting, None)
 
 
-def judge_forward(report: CudaReport) -> Iterator[Verdict]:
+def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge the compat package in use: whether it fits, what it leaves out, and how it was deployed."""
     library, module = report.library, report.kernel_module
     if isinstance(library, NotApplicable) or not is_compat_library(library, module):
@@ -109,21 +109,21 @@ def judge_forward(report: CudaReport) -> Iterator[Verdict]:
     yield _deployed(library, report)
 
 
-def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Verdict:
+def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Diagnosis:
     found = forward_answer(library, host_driver)
     subject, works = "forward compatibility", report.init_code == 0
     if report.init_code == _MISMATCH:
         because = f"{found.because}; cuInit refused it (803)"
-        return Verdict(subject, State.BROKEN, found.rule, because, _mend_package(library))
+        return Diagnosis(subject, Grade.BROKEN, found.rule, because, _mend_package(library))
     if found.answer is Forward.NOT_NEEDED:
-        return Verdict(subject, State.LIMITED, found.rule, found.because, _mend_package(library), _limits(report))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, _mend_package(library), _limits(report))
     if found.answer is Forward.WORKS:
-        return Verdict(subject, State.LIMITED, found.rule, found.because, "", _limits(report))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, "", _limits(report))
     if works:
         because = f"{found.because}; all the same cuInit accepted it"
-        return Verdict(subject, State.LIMITED, found.rule, because, _mend_package(library), _limits(report))
-    state = State.UNKNOWN if found.answer is None else State.BROKEN
-    return Verdict(subject, state, found.rule, found.because, _mend_package(library))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, because, _mend_package(library), _limits(report))
+    state = Grade.UNKNOWN if found.answer is None else Grade.BROKEN
+    return Diagnosis(subject, state, found.rule, found.because, _mend_package(library))
 
 
 def _mend_package(library: CudaLibrary) -> str:
@@ -132,42 +132,42 @@ def _mend_package(library: CudaLibrary) -> str:
     )
 
 
-def _on_tegra(library: CudaLibrary, report: CudaReport) -> Verdict:
+def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising tells."""
     rule = "a Jetson's upgrade package says no more than its CUDA version"
     cuda = _cuda_of(library) or "unknown"
     if report.init_code == 0:
-        return Verdict("forward compatibility", State.OK, rule, f"the package for CUDA {cuda} initialised")
+        return Diagnosis("forward compatibility", Grade.OK, rule, f"the package for CUDA {cuda} initialised")
     mend = "install the package that this JetPack accepts"
-    return Verdict(
-        "forward compatibility", State.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", mend
+    return Diagnosis(
+        "forward compatibility", Grade.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", mend
     )
 
 
-def _device_support(report: CudaReport) -> Verdict:
+def _device_support(report: CudaReport) -> Diagnosis:
     """Judge the rule that forward compatibility is for data-centre GPUs, select NGC-ready RTX boards and Jetson."""
     subject = "hardware for compat packages"
     rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility 3.1)"
     if report.init_code == 0:
-        return Verdict(subject, State.OK, rule, "cuInit accepted this hardware")
+        return Diagnosis(subject, Grade.OK, rule, "cuInit accepted this hardware")
     if report.init_code == _WRONG_DEVICE:
         because = "cuInit returned 804: a GPU here is none of those that compat packages are for"
         mend = "upgrade the driver instead, and take the compat package out of the library search path"
-        return Verdict(subject, State.BROKEN, rule, because, mend)
-    return Verdict(subject, State.UNKNOWN, rule, "cuInit did not come so far as to tell")
+        return Diagnosis(subject, Grade.BROKEN, rule, because, mend)
+    return Diagnosis(subject, Grade.UNKNOWN, rule, "cuInit did not come so far as to tell")
 
 
-def _deployed(library: CudaLibrary, report: CudaReport) -> Verdict:
+def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Name the deployment model (CUDA Compatibility 3.4): one package for all is what NVIDIA recommends."""
     rule = "shared or per application (CUDA Compatibility 3.4)"
     how = report.deployment
     if isinstance(how, NotApplicable):
-        return Verdict("compat package's deployment", State.UNKNOWN, rule, how.reason)
+        return Diagnosis("compat package's deployment", Grade.UNKNOWN, rule, how.reason)
     because = f"{library.path} is deployed {how.value}"
     if how is Deployment.MODULES:
         mend = "let the module check that the package fits the driver before it sets the path, else fall back"
-        return Verdict("compat package's deployment", State.OK, rule, because, mend)
-    return Verdict("compat package's deployment", State.OK, rule, because)
+        return Diagnosis("compat package's deployment", Grade.OK, rule, because, mend)
+    return Diagnosis("compat package's deployment", Grade.OK, rule, because)
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..report.absence import NotApplicable
-from ..report.verdict import State, Verdict
+from ..report.verdict import Diagnosis, Grade
 from .pynvvideocodec import PyNvVideoCodecReport
 from .report import CudaReport
 from .tables import NVENC_API_DRIVERS, PyNvVideoCodecNeeds, version_numbers
@@ -26,7 +26,7 @@ def build_for(nvenc_api: str) -> str | None:
 
 def judge_pynvvideocodec(
     package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False
-) -> Iterator[Verdict]:
+) -> Iterator[Diagnosis]:
     """Judge the package on a machine that has an NVIDIA driver: that it works, or the first need that is not met.
 
     What was tried decides: the needs for its import explain only one that failed, and those of a session
@@ -34,8 +34,8 @@ def judge_pynvvideocodec(
     """
     if isinstance(package.version, NotApplicable):
         limits = ("no hardware decoding or encoding through NVIDIA's engines",)
-        yield Verdict(
-            _SUBJECT, State.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
+        yield Diagnosis(
+            _SUBJECT, Grade.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
         )
         return
     imports = () if isinstance(package.picked, str) else (_system, _library, _api)
@@ -45,18 +45,20 @@ def judge_pynvvideocodec(
         yield unmet
     elif isinstance(package.picked, NotApplicable):
         mend = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
-        yield Verdict(_SUBJECT, State.BROKEN, "its import, tried in a process of its own", package.picked.reason, mend)
+        yield Diagnosis(
+            _SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, mend
+        )
     else:
         yield _works(package, report)
 
 
-def _works(package: PyNvVideoCodecReport, report: CudaReport) -> Verdict:
+def _works(package: PyNvVideoCodecReport, report: CudaReport) -> Diagnosis:
     rule = "its import, tried in a process of its own"
     because = f"version {package.version} imports and picked its build {package.picked} for NVENC {report.nvenc_api}"
     oldest = PyNvVideoCodecNeeds.DECODE_STATISTICS_BRANCH
     branch = _driver(report)[:1]
     limits = (f"decode statistics need a driver from R{oldest} on",) if branch and branch < (oldest,) else ()
-    return Verdict(_SUBJECT, State.OK, rule, because, "", limits)
+    return Diagnosis(_SUBJECT, Grade.OK, rule, because, "", limits)
 
 
 def _driver(report: CudaReport) -> tuple[int, ...]:
@@ -64,13 +66,13 @@ def _driver(report: CudaReport) -> tuple[int, ...]:
     return () if isinstance(module, NotApplicable) or report.is_tegra else version_numbers(module.version)
 
 
-def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:  # noqa: ARG001 - one signature
+def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     """Judge Python and the C library."""
     needs, python = PyNvVideoCodecNeeds, version_numbers(package.python_version)
     if not needs.OLDEST_PYTHON <= python <= needs.NEWEST_PYTHON:
         oldest, newest = (".".join(map(str, version)) for version in (needs.OLDEST_PYTHON, needs.NEWEST_PYTHON))
         because = f"there are builds for Python {oldest} to {newest}, and this is {package.python_version}"
-        yield Verdict(_SUBJECT, State.BROKEN, "its installation page", because, "use a Python among those")
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
     new_arm = package.machine == "aarch64" and python >= _AARCH64_NEW_PYTHON
     glibc = needs.AARCH64_NEW_PYTHON_GLIBC if new_arm else needs.GLIBC
     if isinstance(package.glibc_version, NotApplicable) or version_numbers(package.glibc_version) < glibc:
@@ -80,17 +82,19 @@ def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdi
             else f"this is {package.glibc_version}"
         )
         because = f"it needs glibc {glibc[0]}.{glibc[1]} or later, and {found}"
-        yield Verdict(_SUBJECT, State.BROKEN, "its wheels' platform tags", because, "use a newer distribution or image")
+        yield Diagnosis(
+            _SUBJECT, Grade.BROKEN, "its wheels' platform tags", because, "use a newer distribution or image"
+        )
 
 
-def _orin(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:  # noqa: ARG001 - one signature
+def _orin(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     if report.is_tegra and any(device.compute_capability == _ORIN for device in report.devices):
         because = "among Jetsons it works on Thor alone, and this is an Orin"
         limits = ("no NVDEC or NVENC through this package",)
-        yield Verdict(_SUBJECT, State.LIMITED, "its installation page", because, "", limits)
+        yield Diagnosis(_SUBJECT, Grade.LIMITED, "its installation page", because, "", limits)
 
 
-def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:  # noqa: ARG001 - one signature
+def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     found = report.codec_libraries.get(_ENCODE_LIBRARY)
     if isinstance(found, NotApplicable):
         because = (
@@ -100,19 +104,19 @@ def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verd
             "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
             "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         )
-        yield Verdict(_SUBJECT, State.BROKEN, "it needs the encode library to import", because, mend)
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "it needs the encode library to import", because, mend)
 
 
-def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:  # noqa: ARG001 - one signature
+def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     if isinstance(report.nvenc_api, NotApplicable) or build_for(report.nvenc_api) is not None:
         return
     oldest = PyNvVideoCodecNeeds.OLDEST_API
     because = f"the driver's NVENC interface is {report.nvenc_api}, and the oldest build needs {oldest}"
     mend = f"install a driver from R{NVENC_API_DRIVERS[oldest]} on; a compat package does not help, it brings no codecs"
-    yield Verdict(_SUBJECT, State.BROKEN, "which NVENC interface its builds need", because, mend)
+    yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, mend)
 
 
-def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Verdict]:  # noqa: ARG001 - one signature
+def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     needed, driver = PyNvVideoCodecNeeds.BLACKWELL_DRIVER, _driver(report)
     is_here = any(
         isinstance(device.compute_capability, str) and version_numbers(device.compute_capability) >= _BLACKWELL
@@ -120,4 +124,4 @@ def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Ve
     )
     if is_here and driver and driver < version_numbers(needed):
         because = f"on Blackwell it needs driver {needed} or later"
-        yield Verdict(_SUBJECT, State.BROKEN, "its readme", because, f"install driver {needed} or later")
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its readme", because, f"install driver {needed} or later")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..report.absence import NotApplicable
-from ..report.verdict import State, Verdict
+from ..report.verdict import Diagnosis, Grade
 from .errors import cuda_error
 from .forward import usable_compat_library
 from .report import CudaReport, RuntimeInUse
@@ -40,7 +40,7 @@ def minimum_driver(cuda_version: str) -> MinimumDriver | None:
     return EXACT_MINIMUMS.get(f"{major}.{minor[0] if minor else 0}")
 
 
-def judge_runtimes(report: CudaReport) -> Iterator[Verdict]:
+def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
     if isinstance(report.library, NotApplicable):
         return  # said already, and nothing to measure by
@@ -48,14 +48,14 @@ def judge_runtimes(report: CudaReport) -> Iterator[Verdict]:
         yield judge_runtime(runtime, report)
 
 
-def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Verdict:
+def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     """Judge one runtime against the user-mode driver that is loaded (CUDA Compatibility 2 and 4)."""
     if isinstance(report.cuda_version, NotApplicable):
-        return Verdict(runtime.name, State.UNKNOWN, _BACKWARD, report.cuda_version.reason)
+        return Diagnosis(runtime.name, Grade.UNKNOWN, _BACKWARD, report.cuda_version.reason)
     wanted, has = version_numbers(runtime.cuda_version)[:2], version_numbers(report.cuda_version)[:2]
     if has >= wanted:
         because = f"the driver is for CUDA {report.cuda_version}, the runtime for {runtime.cuda_version}"
-        return Verdict(runtime.name, State.OK, _BACKWARD, because)
+        return Diagnosis(runtime.name, Grade.OK, _BACKWARD, because)
     if wanted[0] < _FIRST_MINOR_COMPATIBLE:
         return _too_new(runtime, report, _EXACT)
     if wanted[0] != has[0]:
@@ -63,13 +63,13 @@ def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Verdict:
     return _minor_version(runtime, report)
 
 
-def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Verdict:
+def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     driver, minimum = _user_mode_driver(report), minimum_driver(runtime.cuda_version)
     if driver and minimum and version_numbers(driver) < version_numbers(minimum.linux):
         return _too_new(runtime, report, _MINOR)
     because = f"the runtime for CUDA {runtime.cuda_version} is newer than the driver's {report.cuda_version}"
     steps = [*_package_on_disk(runtime, report), _install(TOOLKIT_DRIVERS.get(_minor(runtime), ""), runtime, report)]
-    return Verdict(runtime.name, State.LIMITED, _MINOR, because, _either(steps), MINOR_VERSION_LIMITS)
+    return Diagnosis(runtime.name, Grade.LIMITED, _MINOR, because, _either(steps), MINOR_VERSION_LIMITS)
 
 
 def _minor(runtime: RuntimeInUse) -> str:
@@ -85,7 +85,7 @@ def _user_mode_driver(report: CudaReport) -> str:
     return "" if isinstance(report.kernel_module, NotApplicable) else report.kernel_module.version
 
 
-def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Verdict:
+def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
     """Say that a runtime does not run on this driver, with what would help."""
     minimum = minimum_driver(runtime.cuda_version)
     driver = _user_mode_driver(report)
@@ -96,7 +96,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Verdict:
         package, why_none = _package(runtime, report)
         steps += [package] if package else []
         because += f"; {why_none}" if why_none else ""
-    return Verdict(runtime.name, State.BROKEN, rule, because, _either(steps))
+    return Diagnosis(runtime.name, Grade.BROKEN, rule, because, _either(steps))
 
 
 def _either(steps: list[str]) -> str:

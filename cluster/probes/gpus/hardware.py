@@ -14,9 +14,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..cuda.tables import is_geforce
-from ..report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
-__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuType", "load_hardware"]
+__all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuTypeEntry", "load_hardware"]
 
 MIB = 1 << 20
 _MOST_VGPUS = 32
@@ -32,7 +32,7 @@ class _Frozen(BaseModel):
 class Capability(_Frozen):
     """A row of a capability table: what an engine takes, up to which size in pixels."""
 
-    codec: Codec
+    codec: MediaCodec
     chroma: str
     bit_depths: tuple[int, ...]
     max_width: int
@@ -68,7 +68,7 @@ class Architecture(_Frozen):
     compute_capability: str
 
 
-class VgpuType(_Frozen):
+class VgpuTypeEntry(_Frozen):
     """A type of vGPU that a GPU can host; ``most`` is how many run at once. ``mig_profile`` is "" outside MIG mode."""
 
     number: int
@@ -93,21 +93,23 @@ class VgpuBoard(_Frozen):
     first_id: dict[str, int] = {}
     fewer: dict[str, int] = {}
 
-    def shared(self) -> Iterator[VgpuType]:
+    def shared(self) -> Iterator[VgpuTypeEntry]:
         """Yield the types that share the GPU by time."""
         unlisted = count(self.unlisted_id)
         for series, sizes in self.series.items():
             numbers = count(self.first_id[series]) if series in self.first_id else unlisted
             for gib, number in zip(sizes, numbers, strict=False):
                 most = self.fewer.get(f"{gib}{series}", min(_MOST_VGPUS, self.memory_gib // gib))
-                yield VgpuType(number=number, name=f"{self.prefix}-{gib}{series}", framebuffer_mib=gib << 10, most=most)
+                yield VgpuTypeEntry(
+                    number=number, name=f"{self.prefix}-{gib}{series}", framebuffer_mib=gib << 10, most=most
+                )
 
-    def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuType]:
+    def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuTypeEntry]:
         """Yield the types that have a whole GPU instance each: "A100-1-5C" a 1g.5gb, "A100-1-5CME" a 1g.5gb+me."""
         named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
         for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
             if parts is not None:
-                yield VgpuType(
+                yield VgpuTypeEntry(
                     number=number,
                     name=f"{self.prefix}-{parts[1]}-{parts[2]}C{'ME' if parts[3] else ''}",
                     framebuffer_mib=int(parts[2]) << 10,
@@ -132,7 +134,7 @@ class GpuModel(_Frozen):
     note: str = ""
 
 
-class Measured(_Frozen):
+class MeasuredRates(_Frozen):
     """Rates measured on a model: pairs of sessions open and frames a second of all of them together."""
 
     model: str
@@ -154,7 +156,7 @@ class Sessions(_Frozen):
     source: str
 
 
-class DeviceMemory(_Frozen):
+class SessionMemory(_Frozen):
     """Device memory of a process and of a session."""
 
     context_mib: int
@@ -169,7 +171,7 @@ class SoftwareRates(_Frozen):
     reference_core: str
     encode_threads: int
     encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
-    decode: dict[Codec, float]
+    decode: dict[MediaCodec, float]
     ten_bits: float
     host_frames: int
     host_session_mib: int
@@ -187,15 +189,15 @@ class Hardware(_Frozen):
     schema_version: int = Field(alias="schema")
     sources: dict[str, str]
     nvdec: dict[str, DecoderRates]
-    nvenc: dict[str, dict[Codec, tuple[float, float, float, float]]]
+    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
     capabilities_of: dict[str, _CapabilityNames]
     sessions: Sessions
-    memory: DeviceMemory
+    memory: SessionMemory
     software: SoftwareRates
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredRates, ...]
     gpus: dict[str, GpuModel]
     mig: dict[str, dict[str, MigProfileFacts]]
     vgpu: dict[str, VgpuBoard]
@@ -205,7 +207,7 @@ class Hardware(_Frozen):
         model = self.model_of(name)
         return self.mig.get(model[1].mig, {}) if model is not None else {}
 
-    def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
+    def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuTypeEntry, ...]:
         """Return the types of vGPU that the GPU with this NVML name hosts; none where we know none."""
         named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
         if not named:

@@ -14,7 +14,7 @@ from ..cuda.report import CudaReport
 from ..cuda.require_cuda import HostFacts, evaluate, host_facts, undecided
 from ..cuda.tables import is_geforce, version_numbers
 from ..report.absence import Absence, Maybe, NotApplicable
-from ..report.verdict import State, Verdict
+from ..report.verdict import Diagnosis, Grade
 
 __all__ = ["ContainerReport", "judge_container", "probe_container"]
 
@@ -96,7 +96,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
     return found.f_blocks * found.f_frsize
 
 
-def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Verdict, ...]:
+def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
     """Return a verdict for each trap of this container; none outside containers.
 
     Args:
@@ -116,18 +116,18 @@ def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "
     )
 
 
-def _shared_memory(container: ContainerReport) -> Iterator[Verdict]:
+def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
     size = container.shared_memory_bytes
     subject, rule = "shared memory", "Ray keeps its objects in /dev/shm"
     if isinstance(size, NotApplicable):
-        yield Verdict(subject, State.UNKNOWN, rule, size.reason)
+        yield Diagnosis(subject, Grade.UNKNOWN, rule, size.reason)
     elif size < SHARED_MEMORY_NEEDED_BYTES:
         because = f"it has {size >> 20} MiB, and below {SHARED_MEMORY_NEEDED_BYTES >> 20} MiB objects go to disk"
         mend = "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
-        yield Verdict(subject, State.LIMITED, rule, because, mend, ("segments pass through files, which is slower",))
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, mend, ("segments pass through files, which is slower",))
 
 
-def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Judge a container of a CUDA image that was given no GPU: only where its variables ask for one."""
     if container.visible_devices is None or container.device_minors or cuda.init_code == 0:
         return
@@ -135,14 +135,14 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdic
     if container.visible_devices in _VOID:
         because = f'it is "{container.visible_devices}", so the container was given no GPU'
         mend = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
-        yield Verdict(subject, State.UNKNOWN, rule, because, mend)
+        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, mend)
     else:
         because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
         mend = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
-        yield Verdict(subject, State.UNKNOWN, rule, because, mend)
+        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, mend)
 
 
-def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Judge by whether the codec libraries load; the variable only explains."""
     if isinstance(cuda.library, NotApplicable):
         return
@@ -155,26 +155,26 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Verd
     absent = [name for name, path in codecs.items() if isinstance(path, NotApplicable)]
     if not absent:
         aside = "" if has_video else ", without video, and all the same"
-        yield Verdict(subject, State.OK, rule, f"{said}{aside or ';'} the codec libraries load")
+        yield Diagnosis(subject, Grade.OK, rule, f"{said}{aside or ';'} the codec libraries load")
     elif has_video:
         mend = "install the driver's decode and encode libraries on the host, and start the container again"
-        yield Verdict(subject, State.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", mend)
+        yield Diagnosis(subject, Grade.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", mend)
     else:
         mend = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         because = f"{said}, without video, and {' and '.join(absent)} cannot be loaded"
-        yield Verdict(subject, State.BROKEN, rule, because, mend)
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, mend)
 
 
-def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Verdict]:
+def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Diagnosis]:
     """Judge what the image asks of the host; all its requirements hold together."""
     rule = "an image's requirements: a space is or, a comma is and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
         met = evaluate(text, host)
         if met is None:
             because = f"what it depends on cannot be checked here: {_short(', '.join(undecided(text, host)))}"
-            yield Verdict(name, State.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
+            yield Diagnosis(name, Grade.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
         elif met:
-            yield Verdict(name, State.OK, rule, "the host's driver meets it")
+            yield Diagnosis(name, Grade.OK, rule, "the host's driver meets it")
         else:
             skipped = (
                 " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)" if container.is_requirement_disabled else ""
@@ -182,7 +182,7 @@ def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Verdi
             because = f'"{_short(text)}" does not hold: the driver is {host.driver}, for CUDA {host.cuda}{skipped}'
             mend = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
             limits = ("the image's own CUDA programs may fail",)
-            yield Verdict(name, State.LIMITED, rule, because, mend, limits)
+            yield Diagnosis(name, Grade.LIMITED, rule, because, mend, limits)
 
 
 def _short(text: str) -> str:
@@ -190,7 +190,7 @@ def _short(text: str) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Name a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
     if not container.compat_folders or isinstance(cuda.library, NotApplicable):
         return
@@ -198,15 +198,15 @@ def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
     folders = ":".join(container.compat_folders)
     if cuda.library.in_compat_folder:
         mend = "" if cuda.init_code == 0 else f"take {folders} out of LD_LIBRARY_PATH"
-        state = State.OK if cuda.init_code == 0 else State.BROKEN
-        yield Verdict(subject, state, rule, f"libcuda comes from {cuda.library.path}", mend)
+        state = Grade.OK if cuda.init_code == 0 else Grade.BROKEN
+        yield Diagnosis(subject, state, rule, f"libcuda comes from {cuda.library.path}", mend)
     else:
-        yield Verdict(
-            subject, State.OK, rule, f"{folders} is named, and the driver's own libcuda is loaded all the same"
+        yield Diagnosis(
+            subject, Grade.OK, rule, f"{folders} is named, and the driver's own libcuda is loaded all the same"
         )
 
 
-def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
+def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Warn of containers that see some of a host's GPUs: on R570 and R580 codecs were seen to work on one of them only.
 
     Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); whether data-centre
@@ -221,9 +221,9 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Verdict]:
     is_hit = any(map(is_geforce, names))
     because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
     mend = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
-    state = State.LIMITED if is_hit else State.UNKNOWN
+    state = Grade.LIMITED if is_hit else Grade.UNKNOWN
     limits = ("decoding or encoding may fail on some of the GPUs",)
-    yield Verdict("part of the host's GPUs", state, "reported for GeForce cards", because, mend, limits)
+    yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, mend, limits)
 
 
 def _is_subset(container: ContainerReport) -> bool:

@@ -2,11 +2,10 @@
 
 from .absence import Absence, Maybe, NotApplicable
 from .device_report import CodecSession, DeviceKind, DeviceProcess
-from .engines import Codec, CodecCase, Direction, Engine, How, Trial
+from .engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 __all__ = [
     "Absence",
-    "Codec",
     "CodecCase",
     "CodecSession",
     "DeviceKind",
@@ -15,6 +14,7 @@ __all__ = [
     "Engine",
     "How",
     "Maybe",
+    "MediaCodec",
     "NotApplicable",
     "Trial",
 ]

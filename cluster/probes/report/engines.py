@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Codec", "CodecCase", "Direction", "Engine", "EngineCount", "How", "Trial"]
+__all__ = ["CodecCase", "Direction", "Engine", "EngineCount", "How", "MediaCodec", "Trial"]
 
 
 class Engine(Enum):
@@ -33,7 +33,7 @@ class How(Enum):
     SIMULATED = "simulated"  #: a simulated fleet says so
 
 
-class Codec(Enum):
+class MediaCodec(Enum):
     """A codec that some engine of ours decodes or encodes."""
 
     H264 = "h264"
@@ -55,7 +55,7 @@ class CodecCase:
     ``chroma`` is "4:2:0", "4:2:2", "4:4:4" or "4:0:0"; ``bit_depth`` is of the samples.
     """
 
-    codec: Codec
+    codec: MediaCodec
     direction: Direction
     chroma: str = "4:2:0"
     bit_depth: int = 8

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["State", "Verdict"]
+__all__ = ["Diagnosis", "Grade"]
 
 
-class State(Enum):
+class Grade(Enum):
     """How a subject stands."""
 
     OK = "ok"  #: works, without limits worth a mention
@@ -16,7 +16,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """One subject judged.
 
     ``rule`` names what decided, with document and section ("CUDA Compatibility 2.1"). ``because`` and ``mend`` are
@@ -24,7 +24,7 @@ class Verdict:
     """
 
     subject: str
-    state: State
+    state: Grade
     rule: str
     because: str
     mend: str = ""

@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from ..child.child import run_in_child
 from ..child.trial_errors import Fault, decode_fault, encode_fault, fault_of_death, is_whole_device
 from ..child.trials import CaseResult, RunChild, try_cases
-from ..report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from .cases import NVDEC_CASES, NVENC_CASES, TRIAL_HEIGHT, TRIAL_WIDTH, NvencCase, Sample
 from .software import DIFFERENCE_MAX, TrialStream, decode_luma, mean_difference, trial_luma
 
 __all__ = ["nvdec_answers", "nvenc_answers", "smoke_decode", "surface", "trials_of_device", "try_nvdec", "try_nvenc"]
 
 _CUDA_CODEC: Final = {
-    Codec.MPEG2: 1,
-    Codec.MPEG4: 2,
-    Codec.VC1: 3,
-    Codec.H264: 4,
-    Codec.JPEG: 5,
-    Codec.HEVC: 8,
-    Codec.VP8: 9,
-    Codec.VP9: 10,
-    Codec.AV1: 11,
+    MediaCodec.MPEG2: 1,
+    MediaCodec.MPEG4: 2,
+    MediaCodec.VC1: 3,
+    MediaCodec.H264: 4,
+    MediaCodec.JPEG: 5,
+    MediaCodec.HEVC: 8,
+    MediaCodec.VP8: 9,
+    MediaCodec.VP9: 10,
+    MediaCodec.AV1: 11,
 }
 """cudaVideoCodec's values (Video Codec SDK, cuviddec.h)."""
 _CUDA_CHROMA: Final = {"4:0:0": 0, "4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
-_INEXACT: Final = {Codec.MPEG2: 2, Codec.MPEG4: 2, Codec.JPEG: 2}
+_INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
 """Where the standard leaves the inverse transform's rounding open: by how many steps one sample may differ."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
@@ -288,7 +288,7 @@ def nvenc_answers(
     """Yield what ``try_nvenc`` does, of ``nvc``: PyNvVideoCodec, or what answers like it."""
     ends_s = clock() + limit_s * _TRY_UNTIL
     by_name = {case.sample.name: case for case in NVENC_CASES}
-    caps: dict[Codec, dict[str, Any]] = {}
+    caps: dict[MediaCodec, dict[str, Any]] = {}
     none_at_all = ""
     for name in names:
         case, began_s = by_name[name], clock()
@@ -304,7 +304,7 @@ def nvenc_answers(
         yield answer | {"took_s": clock() - began_s}
 
 
-def _encoder_caps(nvc: Any, codec: Codec) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def _encoder_caps(nvc: Any, codec: MediaCodec) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
     try:
         return dict(nvc.GetEncoderCaps(gpuid=0, codec=codec.value))
     except Exception as error:  # noqa: BLE001 - whatever it raises is the answer

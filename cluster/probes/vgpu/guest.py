@@ -11,7 +11,7 @@ from ..nvml.calls import DeviceQuestions, NvmlLike
 from ..report.absence import Absence, Maybe, NotApplicable
 from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestProperty, GuestReturn
 from .read import read_licensable_features, read_text
-from .values import LicensableFeatures, Virtualization, virtualization
+from .values import LicensableFeatures, VirtualizationMode, virtualization
 
 __all__ = [
     "GUEST_ABSENCES",
@@ -56,16 +56,16 @@ class GuestView(Enum):
     VGPU = "vgpu"  #: a share of one: ``GUEST_ABSENCES`` do not
 
 
-def passthrough_or_vgpu(mode: Maybe[Virtualization]) -> Maybe[GuestView]:
+def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
     """Say whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
 
     Both look the same otherwise. In any other mode this machine is no guest of that GPU, and neither applies.
     """
     if isinstance(mode, NotApplicable):
         return mode
-    if mode is Virtualization.PASSTHROUGH:
+    if mode is VirtualizationMode.PASSTHROUGH:
         return GuestView.PASSTHROUGH
-    if mode is Virtualization.VGPU:
+    if mode is VirtualizationMode.VGPU:
         return GuestView.VGPU
     reason = f"this machine does not see the GPU as a guest: its virtualization mode is {mode.text}"
     return NotApplicable(Absence.DOES_NOT_APPLY, reason)

@@ -19,7 +19,7 @@ from .values import (
     Scheduler,
     VgpuInstance,
     VgpuType,
-    Virtualization,
+    VirtualizationMode,
     virtualization,
 )
 
@@ -48,7 +48,7 @@ class VgpuHostReport:
     scheduler: Maybe[Scheduler]
 
 
-def can_host_vgpus(mode: Maybe[Virtualization]) -> NotApplicable | None:
+def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> NotApplicable | None:
     """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1).
 
     On a platform or GPU without vGPU support NVML answers vGPU questions with NOT_SUPPORTED or INVALID_ARGUMENT, both
@@ -56,7 +56,7 @@ def can_host_vgpus(mode: Maybe[Virtualization]) -> NotApplicable | None:
     """
     if isinstance(mode, NotApplicable):
         return mode
-    if mode is Virtualization.HOST_VGPU:
+    if mode is VirtualizationMode.HOST_VGPU:
         return None
     reason = f"the GPU hosts no vGPUs: its virtualization mode is {mode.text}"
     return NotApplicable(Absence.DOES_NOT_APPLY, reason)

@@ -29,13 +29,13 @@ __all__ = [
     "VgpuProcess",
     "VgpuType",
     "VgpuUse",
-    "Virtualization",
+    "VirtualizationMode",
     "VmId",
     "virtualization",
 ]
 
 
-class Virtualization(Enum):
+class VirtualizationMode(Enum):
     """NVML's virtualization mode of a GPU, with NVML's own numbers."""
 
     NONE = 0  #: bare metal
@@ -50,10 +50,10 @@ class Virtualization(Enum):
         return self.name.lower().replace("_", " ")
 
 
-def virtualization(mode: int) -> Maybe[Virtualization]:
+def virtualization(mode: int) -> Maybe[VirtualizationMode]:
     """Name what ``nvmlDeviceGetVirtualizationMode`` returned; a mode that is newer than this table has no name."""
     try:
-        return Virtualization(mode)
+        return VirtualizationMode(mode)
     except ValueError:
         return NotApplicable(Absence.NOT_SUPPORTED, f"virtualization mode {mode} has no name that we know")
 

@@ -9,7 +9,7 @@ from ...placement.model.placement import Placement, Refusal
 from ...probes.report.engines import Engine
 from ..state.events import Effect, Note, Reserve, Stop
 from ..state.nodes import places_of
-from ..state.state import Planner, State
+from ..state.state import Planner, SupervisorState
 from ..state.stranded import find_unservable, note_stranded
 from ..state.worker_slots import SeatBook, SeatState
 from .assigning import cores_for, deal
@@ -21,7 +21,7 @@ EXACT_BITS = 4
 """Up to 15 segments left are counted, more of them in steps of an eighth or less."""
 
 
-def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
+def close_the_gap(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
     """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
     if state.end:
         return []
@@ -36,7 +36,7 @@ def close_the_gap(state: State, planner: Planner, now_s: float) -> list[Effect]:
     return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
 
 
-def _set_out_seats(state: State) -> None:
+def _set_out_seats(state: SupervisorState) -> None:
     for node in state.nodes:
         for seat in node.seats:
             book = state.seats.setdefault(seat.seat, SeatBook(seat))
@@ -47,7 +47,7 @@ def _set_out_seats(state: State) -> None:
             book.outgoing = is_relieved or bool(book.worn)
 
 
-def _place(state: State, planner: Planner) -> list[Effect]:
+def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
     inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.seats))), state.caps)
     jobs = state.clients.jobs()
     demands = tuple(job.demand for job in jobs)
@@ -99,7 +99,7 @@ def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
     return (count // step * step, step)
 
 
-def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effect]:
+def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     free = {node.ray.node: node.ray.free_cores for node in state.nodes}
     for name in sorted(state.targets):
@@ -117,7 +117,7 @@ def _reserve_missing(state: State, gpu_share: float, now_s: float) -> list[Effec
     return effects
 
 
-def _give_back_unused(state: State, now_s: float) -> list[Effect]:
+def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     jobs = state.clients.jobs()
     for name, book in state.seats.items():
@@ -135,14 +135,14 @@ def _give_back_unused(state: State, now_s: float) -> list[Effect]:
     return effects
 
 
-def _patience_s(state: State, book: SeatBook) -> float | None:
+def _patience_s(state: SupervisorState, book: SeatBook) -> float | None:
     node = state.nodes.get(book.seat.node)
     if book.outgoing or (node is not None and node.state is DeviceState.DRAINING) or _holds_wanted_cores(state, book):
         return 0.0
     return state.settings.idle_release_s
 
 
-def _holds_wanted_cores(state: State, book: SeatBook) -> bool:
+def _holds_wanted_cores(state: SupervisorState, book: SeatBook) -> bool:
     """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
     if not (book.seat.takes_gpu and book.reserved_cores):
         return False

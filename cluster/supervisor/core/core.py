@@ -46,7 +46,7 @@ from ..state.events import (
     Worn,
 )
 from ..state.settings import SupervisorSettings
-from ..state.state import Planner, State
+from ..state.state import Planner, SupervisorState
 from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
 from .closing import close_the_gap
 from .encoding import see_encoding
@@ -81,7 +81,7 @@ class Core:
 
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
         self._planner = planner
-        self.state = State(settings, first_epoch, now_s, now_s, now_s)
+        self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
         self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
             NodesSeen: self._nodes_seen,
             Probed: self._probed,

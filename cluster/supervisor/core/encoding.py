@@ -4,13 +4,13 @@ from ...placement.model.caps import SessionRefused, SessionsOpen, learn_cap, lea
 from ...placement.model.inventory import Device
 from ..state.events import Effect, Encoding, Note
 from ..state.nodes import NodeBook
-from ..state.state import State
+from ..state.state import SupervisorState
 from ..state.worker_slots import SeatBook, SeatState
 
 __all__ = ["see_encoding"]
 
 
-def see_encoding(state: State, event: Encoding) -> list[Effect]:
+def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
     """Take in how many encoder sessions a worker has, and whether its driver opened no further; those of others count.
 
     The caps of GeForce cards are the machine's, documented as ``system_encoder_sessions_max``.
@@ -54,7 +54,7 @@ def _others(node: NodeBook, device: Device) -> int:
     return 0 if condition is None else condition.encoder_sessions_others
 
 
-def _elsewhere(state: State, node: NodeBook, book: SeatBook) -> int:
+def _elsewhere(state: SupervisorState, node: NodeBook, book: SeatBook) -> int:
     """Count the sessions on a node's other GPUs."""
     ours = sum(each.encoding for each in state.seats.values() if each.seat.node == node.ray.node and each is not book)
     return ours + sum(_others(node, device) for device in node.gpus if device.device != book.device)

@@ -4,7 +4,7 @@ from ...placement.assign.networks import no_dla_for
 from ...placement.model.inventory import Inventory
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
-from ..state.state import State
+from ..state.state import SupervisorState
 from ..state.stranded import why_stranded
 from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
 from .assigning import promise
@@ -12,7 +12,7 @@ from .assigning import promise
 __all__ = ["grants_for", "why_not"]
 
 
-def grants_for(state: State, client: str, now_s: float) -> Grants:
+def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     """Return what a client may use from now on, and remember that it was told."""
     book = state.clients.get(client)
     if book is None or state.end:
@@ -37,11 +37,11 @@ def grants_for(state: State, client: str, now_s: float) -> Grants:
     )
 
 
-def _dead(state: State, book: ClientBook) -> frozenset[str]:
+def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
     return frozenset(worker for job in book.jobs.values() for worker in job.held if not state.is_live(worker))
 
 
-def why_not(state: State, job: JobBook) -> str:
+def why_not(state: SupervisorState, job: JobBook) -> str:
     """Say why a job has nothing."""
     refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
     if job.key in state.stranded:
@@ -54,7 +54,7 @@ def why_not(state: State, job: JobBook) -> str:
     return refused[0] if refused else "nothing is free"
 
 
-def _why_refused(state: State, job: JobBook) -> str:
+def _why_refused(state: SupervisorState, job: JobBook) -> str:
     """Say why a job that runs a network never can: every node has been probed, and none has a DLA for it."""
     nodes = list(state.nodes)
     if job.demand.dlas is None or not nodes or not all(node.has_answered for node in nodes):
@@ -62,7 +62,7 @@ def _why_refused(state: State, job: JobBook) -> str:
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in nodes)))
 
 
-def _why_broken(state: State, job: JobBook, now_s: float) -> str:
+def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job gets nothing that only GPUs, or DLAs, can do: they rest in quarantine, or none came; "" else."""
     dlas = job.demand.dlas
     if dlas is not None:
@@ -80,7 +80,7 @@ def _why_all_rest(books: list[SeatBook], whose: str) -> str:
     return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(books[0].reason)}"
 
 
-def _why_never(state: State, now_s: float) -> tuple[str, str]:
+def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     """Say why nothing will ever come, and what to do about it; "" while something may."""
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:

@@ -12,7 +12,7 @@ from ...probes.report.xids import XidAction, worst_action, xid_rule
 from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, HealthSeen, HealthUnseen, Note, Probe
 from ..state.nodes import NodeBook
-from ..state.state import Planner, State
+from ..state.state import Planner, SupervisorState
 from ..state.worker_slots import SeatBook, SeatState
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ UNSEEN_POLLS = 3
 """So many polls in a row may fail before what others use is forgotten."""
 
 
-def see_health(state: State, planner: Planner, event: HealthSeen, now_s: float) -> list[Effect]:
+def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_s: float) -> list[Effect]:
     """Take in a poll of a node."""
     book = state.nodes.get(event.node)
     if book is None:
@@ -48,7 +48,7 @@ def see_health(state: State, planner: Planner, event: HealthSeen, now_s: float) 
     return effects + _probe_recovered(book, now_s)
 
 
-def unsee_health(state: State, event: HealthUnseen) -> list[Effect]:
+def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
     """Take in that a node could not be polled; after several times, what others use there is not known any more."""
     book = state.nodes.get(event.node)
     if book is None:
@@ -106,7 +106,7 @@ def _next(book: NodeBook, device: Device, seen: DeviceHealth, own: OwnLoad, now_
     return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s)
 
 
-def _sickness(state: State, device: Device, before: Condition | None, after: Condition) -> list[Effect]:
+def _sickness(state: SupervisorState, device: Device, before: Condition | None, after: Condition) -> list[Effect]:
     if after.sick and after.sick != ("" if before is None else before.sick):
         return [Note(f"{_named(state, device)} gets no new work: {after.sick}")]
     return []
@@ -116,7 +116,7 @@ _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
 def _heed_xids(
-    state: State, book: NodeBook, device: Device, xids: tuple[int, ...], seats: list[SeatBook]
+    state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], seats: list[SeatBook]
 ) -> list[Effect]:
     """Do what new Xids ask for; the device's own quarantine is in its condition."""
     if not xids:
@@ -135,7 +135,7 @@ def _heed_xids(
 
 
 def _own_load(
-    state: State, planner: Planner, device: Device, seats: list[SeatBook], fps: Mapping[str, float]
+    state: SupervisorState, planner: Planner, device: Device, seats: list[SeatBook], fps: Mapping[str, float]
 ) -> OwnLoad:
     here = [seat for seat in seats if seat.device == device.device and seat.state is SeatState.READY]
     starting = any(seat.state is SeatState.STARTING for seat in seats)
@@ -170,5 +170,5 @@ def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
     return [Probe(book.ray.node, again=True)]
 
 
-def _named(state: State, device: Device) -> str:
+def _named(state: SupervisorState, device: Device) -> str:
     return f"{device.name} ({device.device}) of node {state.nodes.title(device.node)}"

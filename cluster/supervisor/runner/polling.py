@@ -9,7 +9,7 @@ from ...probes.report.absence import NotApplicable
 from ...ray.ray_words import first_line
 from ..state.events import Event, HealthSeen, HealthUnseen
 from ..state.settings import SupervisorSettings
-from ..state.state import State
+from ..state.state import SupervisorState
 from .backend import Hands
 
 __all__ = ["Polling"]
@@ -34,7 +34,7 @@ class Polling:
     def __init__(
         self,
         hands: Hands,
-        state: State,
+        state: SupervisorState,
         settings: SupervisorSettings,
         *,
         feed: Callable[[Event], None],

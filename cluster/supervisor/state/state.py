@@ -14,7 +14,7 @@ from .nodes import Nodes
 from .settings import SupervisorSettings
 from .worker_slots import SeatBook, SeatState, seat_of
 
-__all__ = ["Planner", "State", "Stranded"]
+__all__ = ["Planner", "Stranded", "SupervisorState"]
 
 
 class Planner(ABC):
@@ -63,7 +63,7 @@ class Stranded:
 
 
 @dataclass(slots=True)
-class State:
+class SupervisorState:
     """What is known, and what was concluded from it last.
 
     ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...placement.model.demand import Demand
 from ...placement.model.placement import Placement
 from .clients import JobBook
-from .state import State, Stranded
+from .state import Stranded, SupervisorState
 from .worker_slots import SeatState
 
 __all__ = ["find_unservable", "note_stranded", "why_stranded"]
@@ -17,7 +17,7 @@ _NOT_COMING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING
 """What a seat may stay in for as long as Ray gives nothing: a process that starts comes, or dies, in time."""
 
 
-def find_unservable(state: State, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
+def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
     """Return why jobs that need devices could not be placed even if they were alone: {job: reason}."""
     placed = {lane.job for lane in state.placement.lanes}
     reasons = {}
@@ -29,7 +29,7 @@ def find_unservable(state: State, place_alone: Callable[[Demand], Placement]) ->
     return reasons
 
 
-def note_stranded(state: State, now_s: float) -> None:
+def note_stranded(state: SupervisorState, now_s: float) -> None:
     """Update which jobs can get nothing; a job that gets something is no longer among them."""
     before, state.stranded = state.stranded, {}
     for job in state.clients.jobs():
@@ -38,7 +38,7 @@ def note_stranded(state: State, now_s: float) -> None:
             state.stranded[job.key] = Stranded(since_s, reason)
 
 
-def why_stranded(state: State, job: JobBook, now_s: float) -> str:
+def why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job has waited long enough for devices, "" while some may still come."""
     found = state.stranded.get(job.key)
     is_known = all(node.has_answered for node in state.nodes if node.ray.gpus)
@@ -51,7 +51,7 @@ def _needs_gpus(job: JobBook) -> bool:
     return job.demand.needs_devices and job.demand.dlas is None
 
 
-def _why(state: State, job: JobBook) -> str:
+def _why(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
     nodes = {lane.node for lane in state.placement.lanes if lane.job == job.key}

@@ -10,7 +10,7 @@ from ...probes.report.device_report import DeviceKind
 from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
-from ..state.state import State
+from ..state.state import SupervisorState
 from ..state.worker_slots import SeatBook
 from .device_status import DeviceStatus, device_status
 
@@ -76,7 +76,9 @@ class Status:
         return asdict(self)
 
 
-def status_of(state: State, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float) -> Status:
+def status_of(
+    state: SupervisorState, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float
+) -> Status:
     """Return what is known, in a fixed order."""
     jobs = state.clients.jobs()
     workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.seats.items()))
@@ -108,7 +110,7 @@ def _node(node: NodeBook) -> NodeStatus:
 
 
 def _worker(
-    state: State, book: SeatBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
+    state: SupervisorState, book: SeatBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
 ) -> WorkerStatus:
     return WorkerStatus(
         worker=book.seat.seat,
@@ -125,7 +127,7 @@ def _worker(
     )
 
 
-def _job(state: State, client: str, job: JobBook) -> JobStatus:
+def _job(state: SupervisorState, client: str, job: JobBook) -> JobStatus:
     return JobStatus(
         job=job.key,
         client=client,

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from ...actors.dla.engine import (
     TASK,
     TENSOR_DESCRIPTOR,
+    CudlaStatus,
     DataCategory,
     DataFormat,
     DataType,
     PixelFormat,
     PixelMapping,
-    Status,
     TensorDescriptor,
 )
 from ...actors.dla.inference import pack, unpack
 
-__all__ = ["HANG", "VERSION", "FakeLoadable", "FakeMachine", "Refused", "fake_tensor"]
+__all__ = ["HANG", "VERSION", "CudlaRefusal", "FakeLoadable", "FakeMachine", "fake_tensor"]
 
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
@@ -110,10 +110,10 @@ class _Device:
     regions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class Refused(Exception):
+class CudlaRefusal(Exception):
     """A call that returns a status; the interfaces tell it as theirs do."""
 
-    def __init__(self, status: Status | int) -> None:
+    def __init__(self, status: CudlaStatus | int) -> None:
         super().__init__(status)
         self.status = int(status)
 
@@ -190,17 +190,17 @@ class FakeMachine:
             self.hanging.set_result(None)
             self.released.result()
         elif status is not None:
-            raise Refused(status)
+            raise CudlaRefusal(status)
 
     def create(self, number: int) -> int:
         """``cudlaCreateDevice``."""
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
-            raise Refused(Status.INVALID_PARAM)
+            raise CudlaRefusal(CudlaStatus.INVALID_PARAM)
         if not self._contexts:
-            raise Refused(Status.CUDA)
+            raise CudlaRefusal(CudlaStatus.CUDA)
         if not self.integrated[self.context_gpus[-1]]:
-            raise Refused(Status.UNSUPPORTED_OPERATION)
+            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)
         handle = next(self._numbers)
         self._devices[handle] = _Device(number)
         return handle
@@ -216,10 +216,10 @@ class FakeMachine:
         self.enter("cudlaModuleLoadFromMemory")
         device = self._device(handle)
         if device.has_loaded:
-            raise Refused(Status.UNSUPPORTED_OPERATION)
+            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)
         network = FakeLoadable.from_bytes(loadable)
         if network is None:
-            raise Refused(Status.INVALID_MODULE)
+            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
         device.has_loaded = True
         module = next(self._numbers)
         self._modules[module] = (handle, network)
@@ -244,9 +244,9 @@ class FakeMachine:
         self.enter("cudlaMemRegister")
         device = self._device(handle)
         if memory in (origin for origin, _ in device.regions.values()):
-            raise Refused(Status.MEMORY_REGISTERED)
+            raise CudlaRefusal(CudlaStatus.MEMORY_REGISTERED)
         if memory not in self._memory or size_bytes > self._memory[memory].nbytes:
-            raise Refused(Status.INVALID_ADDRESS)
+            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
         address = next(self._addresses)
         device.regions[address] = (memory, size_bytes)
         return address
@@ -255,7 +255,7 @@ class FakeMachine:
         """``cudlaMemUnregister``."""
         self.enter("cudlaMemUnregister")
         if self._device(handle).regions.pop(address, None) is None:
-            raise Refused(Status.INVALID_ADDRESS)
+            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
 
     def submit(self, handle: int, tasks: int, count: int) -> None:
         """``cudlaSubmitTask``: runs them at once."""
@@ -327,10 +327,10 @@ class FakeMachine:
 
     def _run(self, device: _Device, record: np.void) -> None:
         if record["wait_events"] or record["signal_events"]:
-            raise Refused(Status.UNSUPPORTED_OPERATION)  # events belong to standalone mode
+            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
         handle, network = self._network(int(record["module_handle"]))
         if self._devices.get(handle) is not device:
-            raise Refused(Status.INVALID_MODULE)
+            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
         inputs = _records(int(record["input_tensors"]), np.dtype("<u8"), int(record["input_tensor_count"]))
         outputs = _records(int(record["output_tensors"]), np.dtype("<u8"), int(record["output_tensor_count"]))
         source, result = (self._region(device, int(address)) for address in (inputs[0], outputs[0]))
@@ -339,23 +339,23 @@ class FakeMachine:
             self.enter("cudlaTask")
             found = network.expected(unpack(network.source, source))
             result[: network.result.size_bytes] = pack(network.result, found)
-        except Refused as refused:
+        except CudlaRefusal as refused:
             device.error = device.error or refused.status
 
     def _region(self, device: _Device, address: int) -> NDArray[np.uint8]:
         if address not in device.regions:
-            raise Refused(Status.INVALID_ADDRESS)
+            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
         memory, size_bytes = device.regions[address]
         return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(memory))
 
     def _device(self, handle: int) -> _Device:
         if handle not in self._devices:
-            raise Refused(Status.INVALID_DEVICE)
+            raise CudlaRefusal(CudlaStatus.INVALID_DEVICE)
         return self._devices[handle]
 
     def _network(self, module: int) -> tuple[int, FakeLoadable]:
         if module not in self._modules:
-            raise Refused(Status.INVALID_MODULE)
+            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
         return self._modules[module]
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ...actors.dla.engine import Status
-from .fake_cudla import VERSION, FakeMachine, Refused
+from ...actors.dla.engine import CudlaStatus
+from .fake_cudla import VERSION, CudlaRefusal, FakeMachine
 
 __all__ = ["FakeCudlaError", "FakeModules"]
 
@@ -29,7 +29,7 @@ class FakeCudlaError(Exception):
 
     def __init__(self, status: int) -> None:
         self.status = status
-        super().__init__(f"{Status.of(status).name} ({status})")
+        super().__init__(f"{CudlaStatus.of(status).name} ({status})")
 
 
 class FakeModules:
@@ -61,7 +61,7 @@ class _Binding:
 
     def create_device(self, device: int, flags: int) -> int:
         if flags:
-            raise FakeCudlaError(Status.UNSUPPORTED_OPERATION)  # the binding itself, before it calls anything
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding itself, before it calls anything
         return self._do(lambda: self._machine.create(device))
 
     def destroy_device(self, handle: int) -> None:
@@ -106,7 +106,7 @@ class _Binding:
     def _do(self, call: Callable[[], ResultT]) -> ResultT:
         try:
             return call()
-        except Refused as refused:
+        except CudlaRefusal as refused:
             raise FakeCudlaError(refused.status) from None
 
 
@@ -150,7 +150,7 @@ class _Driver:
             try:
                 self._machine.enter(name)
                 result = functions[name](*arguments)
-            except Refused as refused:
+            except CudlaRefusal as refused:
                 return (refused.status,)
             return (0, result)
 
@@ -158,4 +158,4 @@ class _Driver:
 
     def _synchronize(self, stream: int) -> None:
         if status := self._machine.wait_for_stream(stream):
-            raise Refused(status)
+            raise CudlaRefusal(status)

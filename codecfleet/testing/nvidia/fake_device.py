@@ -12,7 +12,7 @@ from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
-from .host_converter import HostConverter
+from .host_converter import ReferenceConverter
 
 __all__ = ["FakeDevice", "FakePackage", "device_with", "drop_idle"]
 
@@ -52,7 +52,7 @@ class FakeDevice:
 
     def opened(self) -> OpenedGpu:
         """Open it anew."""
-        converter = HostConverter(lambda stream, work: self.driver.put(stream.number, work))
+        converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
             Cuda(self.driver), self.package, None, lambda: self.decoder.wrong_pictures, converter=lambda: converter
         )

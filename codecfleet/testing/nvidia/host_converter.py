@@ -16,7 +16,7 @@ from ...actors.surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlace, 
 from ...actors.surfaces.formats import SurfaceFormat
 from ...actors.surfaces.scaling import WEIGHT_BITS, Taps
 
-__all__ = ["HostConverter", "HostConverting", "converted", "source_bytes"]
+__all__ = ["HostConverting", "ReferenceConverter", "converted", "source_bytes"]
 
 Put = Callable[[Stream, Callable[[], int]], None]
 
@@ -82,7 +82,7 @@ def _halves_up(sums: NDArray[np.int32], shift: int) -> NDArray[np.int32]:
     return (sums + (1 << shift >> 1)) >> shift
 
 
-class HostConverter(SurfaceConverter):
+class ReferenceConverter(SurfaceConverter):
     """Converts where device addresses are host addresses.
 
     Args:

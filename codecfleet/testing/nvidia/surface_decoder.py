@@ -8,7 +8,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, SoftwareDecoder
-from ...actors.decode.nvdec_support import TrackFacts, track_facts, unsupported_reason
+from ...actors.decode.nvdec_support import CodedTrack, track_facts, unsupported_reason
 from ...actors.nvidia.nvdec import Feeder
 from ...actors.surfaces.formats import SurfaceFormat, surface_format
 from ...actors.surfaces.host_pictures import apply_colour, packed_surface, planar_picture
@@ -60,7 +60,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
 
 
 def _without_captions(
-    facts: TrackFacts, packets: "Iterator[tuple[int, VideoPacket]]"
+    facts: CodedTrack, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
     for number, packet in packets:
         chunk = Feeder(facts.codec, facts.extradata).chunk(number, bytes(packet))

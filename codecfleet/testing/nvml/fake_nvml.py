@@ -23,7 +23,7 @@ from ...cluster.simulated.devices import SimulatedNode
 from .fake_nvml_device import DEVICE_ANSWERS, check
 from .fake_nvml_instances import FakeInstances
 from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
-from .fake_nvml_state import FakeDevice, FakeSlice, refuse
+from .fake_nvml_state import FakeNvmlDevice, FakeSlice, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
 
 __all__ = ["FakeNvml"]
@@ -60,18 +60,18 @@ class FakeNvml:
         self.faults: dict[str, int] = {}
         self.calls: list[str] = []
         self.devices = tuple(
-            FakeDevice.of(device, node, index)
+            FakeNvmlDevice.of(device, node, index)
             for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
         )
         self.gpm = GpmSamples()
         self._opened = 0
         self._init_code = 0 if self.devices else int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-        self._subjects: dict[int, FakeDevice | FakeSlice] = {}
-        self._event_sets: dict[int, list[FakeDevice]] = {}
+        self._subjects: dict[int, FakeNvmlDevice | FakeSlice] = {}
+        self._event_sets: dict[int, list[FakeNvmlDevice]] = {}
         self._next_event_set = 0x7000_0000
         self._system = self._system_answers()
 
-    def device(self, uuid: str) -> FakeDevice:
+    def device(self, uuid: str) -> FakeNvmlDevice:
         """Return a device by its UUID, to set what goes on on it.
 
         Raises:
@@ -163,7 +163,7 @@ class FakeNvml:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return _ON_DEVICES[name](subject, *arguments)
 
-    def _subject(self, handle: object, name: str) -> FakeDevice | FakeSlice:
+    def _subject(self, handle: object, name: str) -> FakeNvmlDevice | FakeSlice:
         subject = self._subjects.get(_address(handle))
         if subject is None:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -173,11 +173,11 @@ class FakeNvml:
             check(subject, name)
         return subject
 
-    def _device_of(self, handle: object, name: str) -> FakeDevice:
+    def _device_of(self, handle: object, name: str) -> FakeNvmlDevice:
         subject = self._subject(handle, name)
-        return subject if isinstance(subject, FakeDevice) else refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return subject if isinstance(subject, FakeNvmlDevice) else refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def _handle(self, subject: FakeDevice | FakeSlice, address: int) -> Any:
+    def _handle(self, subject: FakeNvmlDevice | FakeSlice, address: int) -> Any:
         self._subjects[address] = subject
         return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlDevice_t)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 
 from ...cluster.probes.report import Engine
-from .fake_nvml_state import Answer, FakeDevice, refuse
+from .fake_nvml_state import Answer, FakeNvmlDevice, refuse
 
 __all__ = ["DEVICE_ANSWERS", "check"]
 
@@ -117,7 +117,7 @@ NOBODY_ANSWERS = frozenset(
 )
 
 
-def refusal(device: FakeDevice, function: str) -> int:
+def refusal(device: FakeNvmlDevice, function: str) -> int:
     """Return the code with which a device of this kind refuses a function whatever is asked, 0 where it answers."""
     refuses = (
         (device.is_guest, function in GUEST_REFUSES | GUEST_LACKS),
@@ -129,7 +129,7 @@ def refusal(device: FakeDevice, function: str) -> int:
     return pynvml.NVML_ERROR_NOT_SUPPORTED if any(applies and refused for applies, refused in refuses) else 0
 
 
-def check(device: FakeDevice, function: str, *, of_a_part: bool = False) -> None:
+def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> None:
     """Refuse a question to a device that is lost, has a fault there, or (asked as a whole) does not answer it."""
     if device.lost_code:
         refuse(device.lost_code)
@@ -148,33 +148,33 @@ def _percent(attribute: str) -> Answer:
     return lambda device, *_: [getattr(device, attribute), SAMPLING_PERIOD_US]
 
 
-def _uuid(device: FakeDevice) -> str:
+def _uuid(device: FakeNvmlDevice) -> str:
     return device.simulated.uuid
 
 
-def _pci(device: FakeDevice) -> Any:
+def _pci(device: FakeNvmlDevice) -> Any:
     bus_id = device.simulated.pci_bus_id
     return pynvml.nvmlPciInfo_t(busId=bus_id.encode(), busIdLegacy=bus_id[-12:].encode())
 
 
-def _memory(device: FakeDevice, version: int | None = None) -> Any:
+def _memory(device: FakeNvmlDevice, version: int | None = None) -> Any:
     total, used = device.simulated.memory_bytes, device.used_bytes
     structure = pynvml.c_nvmlMemory_v2_t if version else pynvml.c_nvmlMemory_t
     return structure(total=total, used=used, free=total - used)
 
 
-def _rates(device: FakeDevice) -> Any:
+def _rates(device: FakeNvmlDevice) -> Any:
     return pynvml.c_nvmlUtilization_t(gpu=device.gpu_percent, memory=device.memory_percent)
 
 
-def _capacity(device: FakeDevice, query: int) -> int:
+def _capacity(device: FakeNvmlDevice, query: int) -> int:
     # Measured on an H200: 100 for H.264 and HEVC although it has no encoder. It proves nothing.
     if query == AV1_QUERY and (device.architecture < ADA or not device.simulated.engines.get(Engine.NVENC)):
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return 100
 
 
-def _encoder_stats(device: FakeDevice) -> tuple[int, int, int]:
+def _encoder_stats(device: FakeNvmlDevice) -> tuple[int, int, int]:
     return encoder_stats(device.sessions)
 
 
@@ -186,7 +186,7 @@ def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
     return count, sum(each.fps for each in sessions) // count, sum(each.latency_us for each in sessions) // count
 
 
-def _encoder_sessions(device: FakeDevice) -> list[Any]:
+def _encoder_sessions(device: FakeNvmlDevice) -> list[Any]:
     return encoder_sessions(device.sessions)
 
 
@@ -207,7 +207,7 @@ def encoder_sessions(sessions: list[Any], vgpu_instance: int = 0) -> list[Any]:
     ]
 
 
-def _compute_processes(device: FakeDevice) -> list[Any]:
+def _compute_processes(device: FakeNvmlDevice) -> list[Any]:
     return [
         pynvml.nvmlFriendlyObject(
             {
@@ -221,7 +221,7 @@ def _compute_processes(device: FakeDevice) -> list[Any]:
     ]
 
 
-def _process_samples(device: FakeDevice, since_us: int) -> list[Any]:
+def _process_samples(device: FakeNvmlDevice, since_us: int) -> list[Any]:
     if not device.processes or since_us >= SAMPLED_AT_US:
         refuse(pynvml.NVML_ERROR_NOT_FOUND)
     return [
@@ -236,56 +236,56 @@ def _process_samples(device: FakeDevice, since_us: int) -> list[Any]:
     ]
 
 
-def _virtualization(device: FakeDevice) -> int:
+def _virtualization(device: FakeNvmlDevice) -> int:
     return 2 if device.is_guest else device.simulated.virtualization
 
 
-def _brand(device: FakeDevice) -> int:
+def _brand(device: FakeNvmlDevice) -> int:
     if device.is_guest:
         return int(pynvml.NVML_BRAND_NVIDIA_VWS)
     return int(pynvml.NVML_BRAND_GEFORCE if device.is_geforce else pynvml.NVML_BRAND_NVIDIA)
 
 
-def _vbios(device: FakeDevice) -> str:
+def _vbios(device: FakeNvmlDevice) -> str:
     return "00.00.00.00.00" if device.is_guest else "96.00.AF.00.01"
 
 
-def _compute_mode(device: FakeDevice) -> int:
+def _compute_mode(device: FakeNvmlDevice) -> int:
     return int(pynvml.NVML_COMPUTEMODE_PROHIBITED if device.is_guest else pynvml.NVML_COMPUTEMODE_DEFAULT)
 
 
-def _max_clock(device: FakeDevice, clock: int) -> int:
+def _max_clock(device: FakeNvmlDevice, clock: int) -> int:
     video = device.simulated.max_video_clock_mhz
     if clock == pynvml.NVML_CLOCK_VIDEO:
         return video if video is not None else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return 1980
 
 
-def _fan(device: FakeDevice) -> int:
+def _fan(device: FakeNvmlDevice) -> int:
     # Cards for servers are cooled by the server's fans.
     return 30 if device.is_geforce else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _inforom(device: FakeDevice, kind: int) -> str:
+def _inforom(device: FakeNvmlDevice, kind: int) -> str:
     if kind == pynvml.NVML_INFOROM_POWER or (device.is_geforce and kind == pynvml.NVML_INFOROM_ECC):
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return "2.1"
 
 
-def _ecc_errors(device: FakeDevice, error: int, _counter: int) -> int:
+def _ecc_errors(device: FakeNvmlDevice, error: int, _counter: int) -> int:
     return device.ecc_uncorrected if error == UNCORRECTED else 0
 
 
-def _retired_pages(device: FakeDevice, _cause: int) -> list[int]:
+def _retired_pages(device: FakeNvmlDevice, _cause: int) -> list[int]:
     # From Ampere on, rows are remapped instead.
     return [] if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _retirement_pending(device: FakeDevice) -> int:
+def _retirement_pending(device: FakeNvmlDevice) -> int:
     return 0 if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _remapped_rows(device: FakeDevice) -> tuple[int, int, int, int]:
+def _remapped_rows(device: FakeNvmlDevice) -> tuple[int, int, int, int]:
     return (
         (0, 0, device.remapping_pending, 0)
         if device.architecture >= AMPERE
@@ -293,12 +293,12 @@ def _remapped_rows(device: FakeDevice) -> tuple[int, int, int, int]:
     )
 
 
-def _memory_errors(_device: FakeDevice, _error: int, _counter: int, location: int) -> int:
+def _memory_errors(_device: FakeNvmlDevice, _error: int, _counter: int, location: int) -> int:
     known = (pynvml.NVML_MEMORY_LOCATION_DRAM, pynvml.NVML_MEMORY_LOCATION_SRAM)
     return 0 if location in known else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _fields(device: FakeDevice, wanted: list[int]) -> Any:
+def _fields(device: FakeNvmlDevice, wanted: list[int]) -> Any:
     values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
     for value, number in zip(values, wanted, strict=True):
         value.fieldId = number
@@ -310,7 +310,7 @@ def _fields(device: FakeDevice, wanted: list[int]) -> Any:
     return values
 
 
-def _event_types(device: FakeDevice) -> int:
+def _event_types(device: FakeNvmlDevice) -> int:
     return 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll)
 
 
@@ -394,4 +394,4 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetAutoBoostedClocksEnabled": _value(None),
     "nvmlDeviceGetDriverModel": _value(None),
 }
-"""Function to what answers it; the subject is a ``FakeDevice``."""
+"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""

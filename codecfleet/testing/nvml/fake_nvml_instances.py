@@ -9,7 +9,7 @@ import pynvml
 from ...cluster.probes.report import Engine
 from .fake_nvml_device import check
 from .fake_nvml_mig import profile_with_id, profiles_of
-from .fake_nvml_state import FakeDevice, FakeGpuInstance, FakeSlice, refuse
+from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, refuse
 from .mig_profiles import COMPUTE_KINDS, compute_sizes, placements_of
 
 __all__ = ["FakeInstances"]
@@ -25,7 +25,7 @@ class FakeInstances:
         device_handle: gives the handle of a device by its index.
     """
 
-    def __init__(self, device_of: Callable[[object, str], FakeDevice], device_handle: Callable[[int], Any]) -> None:
+    def __init__(self, device_of: Callable[[object, str], FakeNvmlDevice], device_handle: Callable[[int], Any]) -> None:
         self._device_of = device_of
         self._device_handle = device_handle
         self._handles: dict[tuple[int, int, int | None], int] = {}
@@ -50,7 +50,7 @@ class FakeInstances:
 
     # GPU instances of a device.
 
-    def _device(self, handle: object, name: str) -> FakeDevice:
+    def _device(self, handle: object, name: str) -> FakeNvmlDevice:
         device = self._device_of(handle, name)
         return device if device.simulated.mig_enabled else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 

@@ -7,7 +7,7 @@ import pynvml
 
 from ...cluster.probes.nvml import METRICS
 from ...cluster.probes.report import Engine
-from .fake_nvml_state import Answer, FakeDevice, FakeSlice, refuse
+from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, refuse
 from .mig_profiles import FakeProfile, placements_of, profiles_of_gpu
 
 __all__ = ["MIG_ANSWERS", "SLICE_ANSWERS", "GpmSamples", "profile_with_id", "profiles_of"]
@@ -16,32 +16,32 @@ MIB = 1024 * 1024
 HOPPER = 9
 
 
-def profiles_of(device: FakeDevice) -> tuple[FakeProfile, ...]:
+def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
     """Return the kinds of GPU instance that a device can be cut into; none where it cannot."""
     return profiles_of_gpu(device.simulated.name) if device.simulated.mig_capable else ()
 
 
-def profile_with_id(device: FakeDevice, profile_id: int) -> FakeProfile:
+def profile_with_id(device: FakeNvmlDevice, profile_id: int) -> FakeProfile:
     """Return the profile with this id; refuses one that the device does not have."""
     found = next((profile for profile in profiles_of(device) if profile.profile_id == profile_id), None)
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
 
-def _slices_of(device: FakeDevice) -> int:
+def _slices_of(device: FakeNvmlDevice) -> int:
     return max((profile.slices for profile in profiles_of(device)), default=0)
 
 
-def _mode(device: FakeDevice) -> list[int]:
+def _mode(device: FakeNvmlDevice) -> list[int]:
     if not device.simulated.mig_capable:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return [int(device.simulated.mig_enabled)] * 2
 
 
-def _slices_max(device: FakeDevice) -> int:
+def _slices_max(device: FakeNvmlDevice) -> int:
     return _slices_of(device) if device.simulated.mig_enabled else 0  # measured with MIG off, on an H200
 
 
-def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:
+def _profile_info(device: FakeNvmlDevice, kind: int, version: int = 2) -> Any:
     if kind >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     found = next((profile for profile in profiles_of(device) if profile.kind == kind), None)
@@ -61,7 +61,7 @@ def _profile_info(device: FakeDevice, kind: int, version: int = 2) -> Any:
     return info
 
 
-def _remaining(device: FakeDevice, profile_id: int) -> int:
+def _remaining(device: FakeNvmlDevice, profile_id: int) -> int:
     wanted = profile_with_id(device, profile_id)
     pieces = [piece.simulated for piece in device.slices]
     instances = {piece.gpu_instance: piece for piece in pieces}.values()
@@ -102,7 +102,7 @@ MIG_ANSWERS: dict[str, Answer] = {
         isSupportedDevice=int(HOPPER <= device.architecture < pynvml.NVML_DEVICE_ARCH_UNKNOWN and not device.is_guest),
     ),
 }
-"""Function to what answers it; the subject is a ``FakeDevice``."""
+"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""
 
 SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": lambda piece: piece.simulated.uuid,
@@ -123,7 +123,7 @@ class GpmSamples:
     """
 
     def __init__(self) -> None:
-        self._taken: dict[int, FakeDevice | FakeSlice | None] = {}
+        self._taken: dict[int, FakeNvmlDevice | FakeSlice | None] = {}
         self._next = 0x9000_0000
         self.idle_for_missing = False
         self.metrics_end = int(pynvml.NVML_GPM_METRIC_MAX)
@@ -144,7 +144,7 @@ class GpmSamples:
         if self._taken.pop(_address(sample), refuse) is refuse:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def take(self, target: FakeDevice | FakeSlice, sample: object) -> object:
+    def take(self, target: FakeNvmlDevice | FakeSlice, sample: object) -> object:
         """Sample a GPU or a slice."""
         device = target.device if isinstance(target, FakeSlice) else target
         if device.architecture < HOPPER:

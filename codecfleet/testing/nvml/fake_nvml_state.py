@@ -10,7 +10,7 @@ import pynvml
 from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
-__all__ = ["Answer", "FakeDevice", "FakeFbcSession", "FakeGpuInstance", "FakeSlice", "FakeVgpu", "refuse"]
+__all__ = ["Answer", "FakeFbcSession", "FakeGpuInstance", "FakeNvmlDevice", "FakeSlice", "FakeVgpu", "refuse"]
 
 Answer = Callable[..., Any]
 """What answers one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
@@ -79,7 +79,7 @@ class FakeSlice:
     """A MIG device; ``gpm_percent`` maps an engine's name to its use."""
 
     simulated: SimulatedSlice
-    device: "FakeDevice"
+    device: "FakeNvmlDevice"
     used_bytes: int = 0
     gpm_percent: dict[str, float] = field(default_factory=dict)
 
@@ -88,13 +88,13 @@ class FakeSlice:
 class FakeGpuInstance:
     """A MIG GPU instance, with the MIG devices that are its compute instances."""
 
-    device: "FakeDevice"
+    device: "FakeNvmlDevice"
     number: int
     slices: tuple[FakeSlice, ...]
 
 
 @dataclass(slots=True)
-class FakeDevice:
+class FakeNvmlDevice:
     """A device with what goes on on it; everything but the first three may be set while a test runs."""
 
     simulated: SimulatedDevice
@@ -124,7 +124,7 @@ class FakeDevice:
     """Events that nobody has fetched: their NVML type and data."""
 
     @classmethod
-    def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeDevice":
+    def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeNvmlDevice":
         """Start a device as its simulation describes it."""
         device = cls(simulated, node, index, faults=dict(simulated.faults))
         device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires

@@ -8,10 +8,10 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.gpus import MIB, VgpuType, load_hardware
+from ...cluster.probes.gpus import MIB, VgpuTypeEntry, load_hardware
 from .fake_nvml_device import SAMPLED_AT_US, encoder_sessions, encoder_stats
 from .fake_nvml_mig import profiles_of
-from .fake_nvml_state import Answer, FakeDevice, FakeVgpu, refuse
+from .fake_nvml_state import Answer, FakeNvmlDevice, FakeVgpu, refuse
 
 __all__ = [
     "HOST_ANSWERS",
@@ -56,18 +56,18 @@ _SERIES = {
 """By the last letter of a type's name (vGPU User Guide, "Virtual GPU Types")."""
 
 
-def series_of(found: VgpuType) -> Series:
+def series_of(found: VgpuTypeEntry) -> Series:
     """Return what a type has as one of its series; that of compute types where its name tells none."""
     return _SERIES.get(found.series, _SERIES["C"])
 
 
-def profile_id_of(device: FakeDevice, found: VgpuType) -> int:
+def profile_id_of(device: FakeNvmlDevice, found: VgpuTypeEntry) -> int:
     """Return the GPU instance profile that a type takes whole, or NVML's number for none."""
     ids = (profile.profile_id for profile in profiles_of(device) if profile.name == found.mig_profile)
     return next(ids, INVALID_PROFILE) if device.simulated.mig_enabled else INVALID_PROFILE
 
 
-def types_of(device: FakeDevice) -> tuple[VgpuType, ...]:
+def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
     """Return every type that a host's device supports: NVIDIA's, and what runs on it that the tables do not have."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -75,7 +75,7 @@ def types_of(device: FakeDevice) -> tuple[VgpuType, ...]:
     listed = load_hardware().vgpu_types_of(simulated.name, mig_enabled=simulated.mig_enabled)
     named = {found.name for found in listed}
     unlisted = {
-        vgpu.simulated.type_id: VgpuType(
+        vgpu.simulated.type_id: VgpuTypeEntry(
             number=vgpu.simulated.type_id,
             name=vgpu.simulated.type_name,
             framebuffer_mib=vgpu.simulated.framebuffer_bytes // MIB,
@@ -87,7 +87,7 @@ def types_of(device: FakeDevice) -> tuple[VgpuType, ...]:
     return (*listed, *unlisted.values())
 
 
-def gpu_instance_of(device: FakeDevice, vgpu: FakeVgpu) -> int:
+def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
     """Return the GPU instance that a vGPU runs on, or NVML's number for none: they are taken in order."""
     if not device.simulated.mig_enabled:
         return NO_INSTANCE
@@ -99,7 +99,7 @@ def gpu_instance_of(device: FakeDevice, vgpu: FakeVgpu) -> int:
     return fitting[place] if place < len(fitting) else NO_INSTANCE
 
 
-def _creatable(device: FakeDevice) -> list[int]:
+def _creatable(device: FakeNvmlDevice) -> list[int]:
     """Apply the rules of 2.2, with and without MIG."""
     types = types_of(device)
     if device.simulated.mig_enabled:
@@ -114,7 +114,7 @@ def _creatable(device: FakeDevice) -> list[int]:
     return [] if is_full else [found.number for found in same]
 
 
-def find_type(devices: Iterable[FakeDevice], number: int) -> tuple[FakeDevice, VgpuType]:
+def find_type(devices: Iterable[FakeNvmlDevice], number: int) -> tuple[FakeNvmlDevice, VgpuTypeEntry]:
     """Return a vGPU type by its id, with a device that supports it; refuses what no device of the node supports."""
     for device in devices:
         for found in types_of(device) if device.is_host else ():
@@ -123,7 +123,7 @@ def find_type(devices: Iterable[FakeDevice], number: int) -> tuple[FakeDevice, V
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
-def find_vgpu(devices: Iterable[FakeDevice], instance: int) -> tuple[FakeDevice, FakeVgpu]:
+def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvmlDevice, FakeVgpu]:
     """Return a running vGPU by its instance's number, which is unique on a node."""
     for device in devices:
         for vgpu in device.vgpus:
@@ -137,22 +137,22 @@ def compatibility(_vgpu: object, _gpu: object) -> Any:
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
 
-def _types_max(device: FakeDevice, number: int) -> int:
+def _types_max(device: FakeNvmlDevice, number: int) -> int:
     for found in types_of(device):
         if found.number == number:
             return found.most
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
-def _active(device: FakeDevice) -> list[int]:
+def _active(device: FakeNvmlDevice) -> list[int]:
     return [vgpu.instance for vgpu in _hosted(device)]
 
 
-def _hosted(device: FakeDevice) -> list[FakeVgpu]:
+def _hosted(device: FakeNvmlDevice) -> list[FakeVgpu]:
     return device.vgpus if device.is_host else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
+def _utilisation(device: FakeNvmlDevice, _since_us: int) -> list[Any]:
     samples = []
     for vgpu in _hosted(device):
         sample = pynvml.c_nvmlVgpuInstanceUtilizationSample_t(vgpuInstance=vgpu.instance, timeStamp=SAMPLED_AT_US)
@@ -162,7 +162,7 @@ def _utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
     return samples
 
 
-def _process_utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
+def _process_utilisation(device: FakeNvmlDevice, _since_us: int) -> list[Any]:
     return [
         pynvml.c_nvmlVgpuProcessUtilizationSample_t(
             vgpuInstance=vgpu.instance,
@@ -178,7 +178,7 @@ def _process_utilisation(device: FakeDevice, _since_us: int) -> list[Any]:
     ]
 
 
-def _features(device: FakeDevice) -> Any:
+def _features(device: FakeNvmlDevice) -> Any:
     found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
     licensed = device.is_host if device.licensed is None else device.licensed
     if device.is_geforce or not (device.is_guest or device.is_host or device.licensed is not None):
@@ -201,25 +201,25 @@ def _expiry(structure: Any, when: datetime | None) -> Any:
     return structure(**day, hour=utc.hour, min=utc.minute, sec=utc.second, status=EXPIRY_VALID)
 
 
-def _device_metadata(device: FakeDevice) -> Any:
+def _device_metadata(device: FakeNvmlDevice) -> Any:
     _hosted(device)
     found = pynvml.c_nvmlVgpuPgpuMetadata_t(version=METADATA_VERSION, hostDriverVersion=device.node.driver.encode())
     found.hostSupportedVgpuRange.minVersion, found.hostSupportedVgpuRange.maxVersion = 0x10001, 0x160001
     return found
 
 
-def _scheduler(device: FakeDevice) -> Any:
+def _scheduler(device: FakeNvmlDevice) -> Any:
     _hosted(device)
     policy = SCHEDULERS.get(device.simulated.vgpu_scheduler, pynvml.NVML_VGPU_SCHEDULER_POLICY_UNKNOWN)
     return pynvml.c_nvmlVgpuSchedulerGetState_t(schedulerPolicy=policy)
 
 
-def _host_mode(device: FakeDevice) -> int:
+def _host_mode(device: FakeNvmlDevice) -> int:
     _hosted(device)
     return int(pynvml.NVML_HOST_VGPU_MODE_SRIOV)
 
 
-def _scheduler_capabilities(device: FakeDevice) -> Any:
+def _scheduler_capabilities(device: FakeNvmlDevice) -> Any:
     _hosted(device)
     found = pynvml.c_nvmlVgpuSchedulerCapabilities_t()
     for position, policy in enumerate((1, 2, 3)):
@@ -241,14 +241,14 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetHostVgpuMode": _host_mode,
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
-"""Function to what answers it; the subject is a ``FakeDevice``."""
+"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""
 
 
 def _of_series(attribute: str) -> Answer:
     return lambda _device, found, *_: getattr(series_of(found), attribute)
 
 
-def _resolution(_device: FakeDevice, found: VgpuType) -> tuple[int, int]:
+def _resolution(_device: FakeNvmlDevice, found: VgpuTypeEntry) -> tuple[int, int]:
     return series_of(found).width, series_of(found).height
 
 
@@ -266,17 +266,17 @@ TYPE_ANSWERS: dict[str, Answer] = {
         capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
     ),
 }
-"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``VgpuType``."""
+"""Function to what answers it; the subjects are a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
 
 
-def _vm_id(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
+def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
     # pynvml leaves this one string undecoded, because it comes in a pair.
     vm_id = vgpu.simulated.vm_id
     is_uuid = vm_id.count("-") == 4  # noqa: PLR2004 - a UUID's dashes
     return vm_id.encode(), int(pynvml.NVML_VGPU_VM_ID_UUID if is_uuid else pynvml.NVML_VGPU_VM_ID_DOMAIN_ID)
 
 
-def _captures(_device: FakeDevice, vgpu: FakeVgpu) -> list[Any]:
+def _captures(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> list[Any]:
     return [
         pynvml.c_nvmlFBCSession_t(
             sessionId=each.session,
@@ -293,22 +293,22 @@ def _captures(_device: FakeDevice, vgpu: FakeVgpu) -> list[Any]:
     ]
 
 
-def _capture_stats(_device: FakeDevice, vgpu: FakeVgpu) -> Any:
+def _capture_stats(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> Any:
     count, fps, latency_us = encoder_stats(vgpu.captures)
     return pynvml.c_nvmlFBCStats_t(sessionsCount=count, averageFPS=fps, averageLatency=latency_us)
 
 
-def _frame_rate_limit(_device: FakeDevice, vgpu: FakeVgpu) -> int:
+def _frame_rate_limit(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
     limit = vgpu.simulated.frame_rate_limit
     return FRAME_RATE_LIMIT_FPS if limit is None else limit
 
 
-def _accounting_pids(_device: FakeDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
+def _accounting_pids(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
     pids = [process.pid for process in vgpu.processes] if vgpu.accounting else []
     return ctypes.c_uint(len(pids)), (ctypes.c_uint * len(pids))(*pids)
 
 
-def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:
+def _accounting_stats(_device: FakeNvmlDevice, vgpu: FakeVgpu, pid: int) -> Any:
     for process in vgpu.processes if vgpu.accounting else ():
         if process.pid == pid:
             return pynvml.c_nvmlAccountingStats_t(
@@ -322,7 +322,7 @@ def _accounting_stats(_device: FakeDevice, vgpu: FakeVgpu, pid: int) -> Any:
     return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:
+def _metadata(device: FakeNvmlDevice, vgpu: FakeVgpu) -> Any:
     return pynvml.c_nvmlVgpuMetadata_t(
         version=METADATA_VERSION,
         guestInfoState=int(bool(vgpu.guest_driver)),
@@ -331,7 +331,7 @@ def _metadata(device: FakeDevice, vgpu: FakeVgpu) -> Any:
     )
 
 
-def _licence_info(_device: FakeDevice, vgpu: FakeVgpu) -> Any:
+def _licence_info(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> Any:
     state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if vgpu.licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
     return pynvml.c_nvmlVgpuLicenseInfo_t(
         isLicensed=int(vgpu.licensed),
@@ -362,4 +362,4 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetMetadata": _metadata,
     "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
 }
-"""Function to what answers it; the subjects are a ``FakeDevice`` and a ``FakeVgpu``."""
+"""Function to what answers it; the subjects are a ``FakeNvmlDevice`` and a ``FakeVgpu``."""

@@ -10,7 +10,7 @@ from av.video.frame import VideoFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.decode.nvdec_support import CODECS, TrackFacts, track_facts, unsupported_reason
+from codecfleet.actors.decode.nvdec_support import CODECS, CodedTrack, track_facts, unsupported_reason
 from codecfleet.actors.media.av_stream import FieldOrder
 from codecfleet.actors.surfaces.formats import SurfaceLayout, surface_format
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -34,7 +34,7 @@ REFUSED = (
     *("yuv420p9le", "yuv420p14le", "yuv420p16le", "yuv420p10be", "yuv440p", "yuvj440p", "yuv411p", "yuvj411p"),
     *("yuv410p", "yuv444p10msble"),
 )
-TRACK = TrackFacts(
+TRACK = CodedTrack(
     codec="hevc",
     pix_fmt="yuv420p",
     width=64,

@@ -136,7 +136,7 @@ def test_errors() -> None:
     """Our errors pass as they are; foreign ones become WorkError, with the traceback as a note."""
     core = WorkerCore(1)
     with pytest.raises(InputDamaged):
-        core.submit(0, works.Fail(job="j", label="a", error=InputDamaged("x"))).result(10)
+        core.submit(0, works.RaiseError(job="j", label="a", error=InputDamaged("x"))).result(10)
     with pytest.raises(WorkError, match="b failed with ZeroDivisionError") as caught:
         core.submit(1, works.Raise(job="j", label="b", error=ZeroDivisionError)).result(10)
     assert "works.py" in caught.value.__notes__[0]

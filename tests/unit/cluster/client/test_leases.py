@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from codecfleet.cluster.client.leases import Effect, Leases, Lose, Run, Stop
+from codecfleet.cluster.client.leases import Effect, Leases, Lose, RunTask, StopTask
 from codecfleet.cluster.supervisor.state.messages import Grants
 
 WORKERS = ("a:1", "a:2", "b:3", "c:4")
@@ -19,8 +19,8 @@ def test_work_waits_for_slots_and_goes_in_order() -> None:
     leases = Leases()
     for task in range(4):
         assert leases.submitted(task, "j") == []
-    assert leases.granted(granted(j={"a": 1, "b": 2})) == [Run(0, "a"), Run(1, "b"), Run(2, "b")]
-    assert leases.finished(0) == [Run(3, "a")]
+    assert leases.granted(granted(j={"a": 1, "b": 2})) == [RunTask(0, "a"), RunTask(1, "b"), RunTask(2, "b")]
+    assert leases.finished(0) == [RunTask(3, "a")]
 
 
 def test_each_job_has_slots_of_its_own() -> None:
@@ -28,7 +28,7 @@ def test_each_job_has_slots_of_its_own() -> None:
     leases = Leases()
     leases.submitted(1, "j")
     assert leases.granted(granted(k={"a": 5})) == []
-    assert leases.submitted(2, "k") == [Run(2, "a")]
+    assert leases.submitted(2, "k") == [RunTask(2, "a")]
     assert leases.held("k") == {"a": 1}
 
 
@@ -40,7 +40,7 @@ def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
     leases.granted(granted(j={"a": 2}))
     assert leases.granted(granted(j={"a": 1})) == []
     assert leases.finished(0) == []
-    assert leases.finished(1) == [Run(2, "a")]
+    assert leases.finished(1) == [RunTask(2, "a")]
 
 
 def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
@@ -52,7 +52,7 @@ def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
     assert leases.died("a", "signal 9") == [Lose(0, "a", "signal 9")]
     assert leases.died("a", "signal 9") == []
     assert leases.granted(granted(j={"a": 1})) == []
-    assert leases.granted(granted(j={"b": 1})) == [Run(1, "b")]
+    assert leases.granted(granted(j={"b": 1})) == [RunTask(1, "b")]
 
 
 def test_withdrawn_work_is_stopped_where_it_runs() -> None:
@@ -63,9 +63,9 @@ def test_withdrawn_work_is_stopped_where_it_runs() -> None:
     leases.submitted(2, "j")
     leases.granted(granted(j={"a": 1}))
     assert leases.withdrawn(1) == []
-    assert leases.withdrawn(0) == [Stop(0, "a")]
+    assert leases.withdrawn(0) == [StopTask(0, "a")]
     assert leases.held("j") == {"a": 1}
-    assert leases.finished(0) == [Run(2, "a")]
+    assert leases.finished(0) == [RunTask(2, "a")]
 
 
 def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
@@ -81,10 +81,10 @@ def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
     leases.submitted(3, "j", "one")
     leases.submitted(4, "j", "three")
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
-    assert leases.granted(granted(j=slots)) == [Run(4, "n/dla#0:3")], "the other seat is full, and this one shunned"
-    assert leases.finished(1) == [Run(3, "n/dla#1:2")]
+    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "the other seat is full, and this one shunned"
+    assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
     assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
-    assert leases.submitted(5, "j", "one") == [Run(5, "n/dla#0:3")], "no seat is left but those that failed"
+    assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no seat is left but those that failed"
 
 
 def test_what_a_worker_could_not_do_is_tried_on_another_seat() -> None:
@@ -95,7 +95,7 @@ def test_what_a_worker_could_not_do_is_tried_on_another_seat() -> None:
     leases.submitted(1, "j", "two")
     assert leases.shun(0) == "n/gpu#0:1"
     assert leases.finished(0) == []
-    assert leases.submitted(2, "j", "one") == [Run(2, "n/gpu#1:2")], "although the first is idle"
+    assert leases.submitted(2, "j", "one") == [RunTask(2, "n/gpu#1:2")], "although the first is idle"
     assert leases.held("j") == {"n/gpu#1:2": 2}
     assert leases.shun(7) is None
 
@@ -117,7 +117,7 @@ class Anything(RuleBasedStateMachine):
         """Carry out what is decided."""
         for effect in effects:
             match effect:
-                case Run(task, worker):
+                case RunTask(task, worker):
                     assert task not in self.running
                     assert task not in self.ended
                     assert worker not in self.dead

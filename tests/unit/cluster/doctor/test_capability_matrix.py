@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.doctor.capability_matrix import Cell, MatrixRow, Way, capability_matrix, ways
 from codecfleet.cluster.doctor.report_lines import matrix_lines
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.probes.trials.cases import SAMPLES
 from codecfleet.testing.fleet.simulated_report import documented_software_trials
 
-CASE = CodecCase(Codec.HEVC, Direction.DECODE, "4:2:0", 10)
+CASE = CodecCase(MediaCodec.HEVC, Direction.DECODE, "4:2:0", 10)
 
 
 def trial(engine: Engine, *, works: bool = True, how: How = How.TRIED, case: CodecCase = CASE) -> Trial:
@@ -19,7 +19,9 @@ def trial(engine: Engine, *, works: bool = True, how: How = How.TRIED, case: Cod
 
 def row(trials: list[Trial]) -> MatrixRow:
     """Return the row of HEVC in 10 bits."""
-    return next(r for r in capability_matrix(trials) if (r.codec, r.chroma, r.bit_depth) == (Codec.HEVC, "4:2:0", 10))
+    return next(
+        r for r in capability_matrix(trials) if (r.codec, r.chroma, r.bit_depth) == (MediaCodec.HEVC, "4:2:0", 10)
+    )
 
 
 def test_hardware_goes_before_software() -> None:

@@ -10,7 +10,7 @@ from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.report.device_report import DeviceReport
 from codecfleet.cluster.probes.report.engines import How
-from codecfleet.cluster.probes.report.verdict import State
+from codecfleet.cluster.probes.report.verdict import Grade
 
 from ..finding_nodes import ABSENT, CONTAINER, cuda, gpus, node, titled, with_gpu, with_health
 
@@ -80,8 +80,8 @@ def test_mig_without_instances_is_mended_on_that_gpu() -> None:
     assert "sudo nvidia-smi -i 0 -mig 0" in mend
 
 
-@pytest.mark.parametrize(("brand", "state"), [("tesla", State.OK), ("geforcertx", State.LIMITED)])
-def test_an_image_that_asks_for_a_brand_is_judged_by_nvmls(brand: str, state: State) -> None:
+@pytest.mark.parametrize(("brand", "state"), [("tesla", Grade.OK), ("geforcertx", Grade.LIMITED)])
+def test_an_image_that_asks_for_a_brand_is_judged_by_nvmls(brand: str, state: Grade) -> None:
     """What NVML calls the GPU's brand decides about NVIDIA_REQUIRE_CUDA; where it is silent, a note says so."""
     asked = replace(CONTAINER, requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla"})
     report = replace(node("h200-l40s"), container=asked, cuda=cuda(library=ABSENT))
@@ -108,6 +108,6 @@ def test_codec_libraries_that_decoded_are_not_called_broken() -> None:
     )
     strange = cuda(codec_libraries={"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"})
     untried = replace(report, cuda=strange)
-    assert [found.state for found in verdicts(untried) if found.subject == "codec libraries"] == [State.BROKEN]
+    assert [found.state for found in verdicts(untried) if found.subject == "codec libraries"] == [Grade.BROKEN]
     worked = replace(untried, devices=tried)
-    assert [found.state for found in verdicts(worked) if found.subject == "codec libraries"] == [State.OK]
+    assert [found.state for found in verdicts(worked) if found.subject == "codec libraries"] == [Grade.OK]

@@ -13,7 +13,7 @@ from codecfleet.cluster.probes.node.report import DeviceTrials, ProbeProblem
 from codecfleet.cluster.probes.nvml.health import RECOVERY_ACTIONS
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.report.device_report import DeviceReport
-from codecfleet.cluster.probes.report.engines import Codec, Engine, EngineCount, How
+from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
@@ -106,7 +106,8 @@ def test_one_case_that_fails_beside_others_is_a_limit() -> None:
     first = report.devices[0]
     trials = tuple(
         replace(t, works=False, how=How.TRIED, reason="its picture is not software's", mend="newer driver")
-        if (t.case.codec, t.case.bit_depth, t.engine) == (Codec.HEVC, 10, Engine.NVDEC) and t.case.chroma == "4:2:0"
+        if (t.case.codec, t.case.bit_depth, t.engine) == (MediaCodec.HEVC, 10, Engine.NVDEC)
+        and t.case.chroma == "4:2:0"
         else t
         for t in first.trials
     )

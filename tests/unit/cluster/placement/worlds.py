@@ -12,7 +12,7 @@ from codecfleet.cluster.placement.model.inventory import Device, DeviceState, In
 from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 GIB = 1 << 30
 MODELS = ("H200", "L40S", "L4", "T4", "RTX 4090", "A100 40GB", "Thor")
@@ -49,9 +49,11 @@ def node(name: str, *models: str, cores: int = 8, **changes: object) -> Node:
     return Node(node=name, name=name, devices=(*gpus, processor), **changes)  # type: ignore[arg-type]
 
 
-def rendition(codec: Codec = Codec.HEVC, *, depth: int = 8, height: int = 1080, **changes: object) -> Rendition:
+def rendition(
+    codec: MediaCodec = MediaCodec.HEVC, *, depth: int = 8, height: int = 1080, **changes: object
+) -> Rendition:
     """Return an output track of 16:9."""
-    software = {Codec.H264: "libx264", Codec.HEVC: "libx265", Codec.AV1: "libsvtav1"}[codec]
+    software = {MediaCodec.H264: "libx264", MediaCodec.HEVC: "libx265", MediaCodec.AV1: "libsvtav1"}[codec]
     case = CodecCase(codec, Direction.ENCODE, bit_depth=depth)
     return Rendition(case=case, width=height * 16 // 9, height=height, software=software, **changes)  # type: ignore[arg-type]
 
@@ -59,7 +61,7 @@ def rendition(codec: Codec = Codec.HEVC, *, depth: int = 8, height: int = 1080, 
 def demand(job: str = "job", segments: int = 10, frames: int = 2000, **changes: object) -> Demand:
     """Return a job: 1080p H.264 to HEVC, in segments long enough for every session to be of use."""
     fields: dict[str, object] = {
-        "decode": CodecCase(Codec.H264, Direction.DECODE),
+        "decode": CodecCase(MediaCodec.H264, Direction.DECODE),
         "width": 1920,
         "height": 1080,
         "renditions": (rendition(),),
@@ -122,9 +124,9 @@ def demands(draw: st.DrawFn, job: str) -> Demand:
         job,
         segments=draw(st.integers(0, 12)),
         frames=draw(st.sampled_from([1, 48, 300, 5000])),
-        decode=CodecCase(draw(st.sampled_from([Codec.H264, Codec.AV1, Codec.OTHER])), Direction.DECODE),
+        decode=CodecCase(draw(st.sampled_from([MediaCodec.H264, MediaCodec.AV1, MediaCodec.OTHER])), Direction.DECODE),
         renditions=tuple(
-            rendition(draw(st.sampled_from([Codec.HEVC, Codec.AV1])), height=height, kind=draw(KINDS))
+            rendition(draw(st.sampled_from([MediaCodec.HEVC, MediaCodec.AV1])), height=height, kind=draw(KINDS))
             for height in tracks
         ),
         encoder=draw(st.sampled_from(EncoderChoice)),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, Verdict, judge
+from codecfleet.cluster.probes.cuda.compat import CompatFacts, Diagnosis, judge
 from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
 from codecfleet.cluster.probes.cuda.report import (
     CudaDevice,
@@ -78,12 +78,12 @@ def compat_report(library: CudaLibrary = COMPAT_590, driver: str = "580.159.04",
     return report(driver, "13.1", library=library, **{"deployment": Deployment.SEARCH_PATH, **changes})
 
 
-def verdict_on(subject: str, found: CudaReport, nvml: str = "") -> Verdict:
+def verdict_on(subject: str, found: CudaReport, nvml: str = "") -> Diagnosis:
     """Return the one verdict whose subject begins so."""
     (verdict,) = [v for v in judge(CompatFacts(found, None, nvml)) if v.subject.startswith(subject)]
     return verdict
 
 
-def runtime_verdict(cuda: str, found: CudaReport, name: str = "a runtime") -> Verdict:
+def runtime_verdict(cuda: str, found: CudaReport, name: str = "a runtime") -> Diagnosis:
     """Return the verdict on one runtime on that machine."""
     return verdict_on(name, replace(found, runtimes=(RuntimeInUse(name, cuda),)))

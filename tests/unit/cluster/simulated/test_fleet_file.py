@@ -15,7 +15,7 @@ from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedFleet
 from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, built_in_fleets, load_fleet
 from codecfleet.cluster.simulated.fleet_parts import VgpuEntry
@@ -74,8 +74,8 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     assert first.trials is second.trials
     assert {trial.how for trial in first.trials} == {How.SIMULATED}
     works = {trial.case for trial in first.trials if trial.works}
-    assert CodecCase(Codec.AV1, Direction.ENCODE) in works
-    assert CodecCase(Codec.H264, Direction.DECODE, bit_depth=10) not in works
+    assert CodecCase(MediaCodec.AV1, Direction.ENCODE) in works
+    assert CodecCase(MediaCodec.H264, Direction.DECODE, bit_depth=10) not in works
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from codecfleet.cluster.placement.model.demand import EncoderChoice
 from codecfleet.cluster.placement.model.inventory import Device, Node
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import (
@@ -120,7 +120,7 @@ def total(grants: Grants, job: str) -> int:
 def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
     """Return a live node with GPUs that decode and encode H.264, as Ray and as its probes see it."""
     ray = RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2, gpus=len(uuids))
-    cases = (CodecCase(Codec.H264, Direction.DECODE), CodecCase(Codec.H264, Direction.ENCODE))
+    cases = (CodecCase(MediaCodec.H264, Direction.DECODE), CodecCase(MediaCodec.H264, Direction.ENCODE))
     trials = tuple(
         Trial(case=case, engine=engine, implementation=engine.value, works=True, how=How.TRIED)
         for case, engine in zip(cases, (Engine.NVDEC, Engine.NVENC), strict=True)

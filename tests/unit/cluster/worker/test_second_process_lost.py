@@ -8,7 +8,7 @@ from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.cluster.worker.second_process import (
     QUIET_S,
     STARTING_S,
-    Run,
+    RunWork,
 )
 
 from ..second_processes import PATIENCE_S, Second, _no_gpu, _Peer, _Unreadable, _until, second
@@ -69,7 +69,7 @@ def test_one_that_does_not_listen_keeps_nobody_waiting() -> None:
     sends.join(PATIENCE_S)
     assert not sends.is_alive()
     run = peer.theirs.recv()
-    assert (type(run), len(run.packed_work), peer.theirs.recv().run) == (Run, 8 << 20, "run")
+    assert (type(run), len(run.packed_work), peer.theirs.recv().run) == (RunWork, 8 << 20, "run")
 
 
 def test_one_that_says_nothing_is_lost() -> None:

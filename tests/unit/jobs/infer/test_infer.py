@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.dla.engine.host import open_host
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
 from codecfleet.actors.dla.inference.network import WarmNetworks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
@@ -193,7 +193,7 @@ async def test_networks_stay_warm(bench: Bench) -> None:
 
 async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> None:
     """An engine's error ends the job after its retries, with the reason in its line, and no file."""
-    bench.fake.fault("cudlaTask", 3, Status.DLA_DATA_MISMATCH)
+    bench.fake.fault("cudlaTask", 3, CudlaStatus.DLA_DATA_MISMATCH)
     with pytest.raises(SegmentFailed, match="data does not match"):
         await bench.infer()
     assert bench.left_over() == set()

@@ -13,15 +13,15 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Ren
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.nodes.build import inventory_of_fleet
 from codecfleet.cluster.placement.rates.rates import start_rates
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.jobs.plan.placing import place_plan
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "fleets"
-SOFTWARE = {Codec.HEVC: "libx265", Codec.AV1: "libsvtav1"}
+SOFTWARE = {MediaCodec.HEVC: "libx265", MediaCodec.AV1: "libsvtav1"}
 
 
-def _minute(source: Codec, target: Codec, depth: int, encoder: EncoderChoice) -> Demand:
+def _minute(source: MediaCodec, target: MediaCodec, depth: int, encoder: EncoderChoice) -> Demand:
     """Return a minute of 1080p at 24 frames a second, cut into segments of two seconds."""
     return Demand(
         job="minute",
@@ -42,12 +42,12 @@ def _minute(source: Codec, target: Codec, depth: int, encoder: EncoderChoice) ->
 
 
 JOBS = {
-    "H.264 8-bit to HEVC, any encoder": _minute(Codec.H264, Codec.HEVC, 8, EncoderChoice.AUTO),
-    "H.264 8-bit to HEVC, by software": _minute(Codec.H264, Codec.HEVC, 8, EncoderChoice.SOFTWARE),
+    "H.264 8-bit to HEVC, any encoder": _minute(MediaCodec.H264, MediaCodec.HEVC, 8, EncoderChoice.AUTO),
+    "H.264 8-bit to HEVC, by software": _minute(MediaCodec.H264, MediaCodec.HEVC, 8, EncoderChoice.SOFTWARE),
 }
 AV1_JOBS = {
-    "AV1 10-bit to AV1 10-bit, any encoder": _minute(Codec.AV1, Codec.AV1, 10, EncoderChoice.AUTO),
-    "AV1 10-bit to AV1 10-bit, by software": _minute(Codec.AV1, Codec.AV1, 10, EncoderChoice.SOFTWARE),
+    "AV1 10-bit to AV1 10-bit, any encoder": _minute(MediaCodec.AV1, MediaCodec.AV1, 10, EncoderChoice.AUTO),
+    "AV1 10-bit to AV1 10-bit, by software": _minute(MediaCodec.AV1, MediaCodec.AV1, 10, EncoderChoice.SOFTWARE),
 }
 FILES = {**{name: (name, JOBS) for name in built_in_fleets()}, "h200-l40s-av1": ("h200-l40s", AV1_JOBS)}
 

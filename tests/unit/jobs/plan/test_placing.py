@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Enc
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, inventory_of_processor
 from codecfleet.cluster.placement.rates.rates import start_rates
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH
 from codecfleet.errors import Unsupported
@@ -25,11 +25,11 @@ SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
 
 def _demand(encoder: EncoderChoice = EncoderChoice.AUTO) -> Demand:
-    track = Rendition(case=CodecCase(Codec.HEVC, Direction.ENCODE), width=1280, height=720, software="libx265")
+    track = Rendition(case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1280, height=720, software="libx265")
     return Demand(
         job="plan",
         segments=(240,) * 4,
-        decode=CodecCase(Codec.H264, Direction.DECODE),
+        decode=CodecCase(MediaCodec.H264, Direction.DECODE),
         width=1280,
         height=720,
         renditions=(track,),
@@ -45,16 +45,16 @@ def _placed(fleet: str, encoder: EncoderChoice = EncoderChoice.AUTO) -> PlacedPl
 @pytest.mark.parametrize(
     ("codec", "pix_fmt", "expected"),
     [
-        ("h264", "yuv420p", CodecCase(Codec.H264, Direction.DECODE)),
-        ("hevc", "yuv420p10le", CodecCase(Codec.HEVC, Direction.DECODE, bit_depth=10)),
-        ("prores", "yuva444p10le", CodecCase(Codec.OTHER, Direction.DECODE, "4:4:4", 10)),
-        ("mpeg2video", "yuv422p", CodecCase(Codec.MPEG2, Direction.DECODE, "4:2:2")),
-        ("mjpeg", "yuvj420p", CodecCase(Codec.JPEG, Direction.DECODE)),
-        ("vp9", "gbrp", CodecCase(Codec.VP9, Direction.DECODE, "4:4:4")),
-        ("h264", "yuv444p", CodecCase(Codec.H264, Direction.DECODE, "4:4:4")),
-        ("av1", "gray10le", CodecCase(Codec.AV1, Direction.DECODE, "4:0:0", 10)),
-        ("dvvideo", "yuv411p", CodecCase(Codec.OTHER, Direction.DECODE, "4:1:1")),
-        (None, "yuv420p", CodecCase(Codec.OTHER, Direction.DECODE)),
+        ("h264", "yuv420p", CodecCase(MediaCodec.H264, Direction.DECODE)),
+        ("hevc", "yuv420p10le", CodecCase(MediaCodec.HEVC, Direction.DECODE, bit_depth=10)),
+        ("prores", "yuva444p10le", CodecCase(MediaCodec.OTHER, Direction.DECODE, "4:4:4", 10)),
+        ("mpeg2video", "yuv422p", CodecCase(MediaCodec.MPEG2, Direction.DECODE, "4:2:2")),
+        ("mjpeg", "yuvj420p", CodecCase(MediaCodec.JPEG, Direction.DECODE)),
+        ("vp9", "gbrp", CodecCase(MediaCodec.VP9, Direction.DECODE, "4:4:4")),
+        ("h264", "yuv444p", CodecCase(MediaCodec.H264, Direction.DECODE, "4:4:4")),
+        ("av1", "gray10le", CodecCase(MediaCodec.AV1, Direction.DECODE, "4:0:0", 10)),
+        ("dvvideo", "yuv411p", CodecCase(MediaCodec.OTHER, Direction.DECODE, "4:1:1")),
+        (None, "yuv420p", CodecCase(MediaCodec.OTHER, Direction.DECODE)),
     ],
 )
 def test_a_track_is_one_case(codec: str | None, pix_fmt: str, expected: CodecCase) -> None:

@@ -16,8 +16,8 @@ from codecfleet.actors.dla.engine.contract import (
 )
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, DlaHost
 from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.states import EDGES, SessionState
-from codecfleet.actors.dla.engine.statuses import Status, error_of
+from codecfleet.actors.dla.engine.states import EDGES, DlaSessionState
+from codecfleet.actors.dla.engine.statuses import CudlaStatus, error_of
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.actors.dla.inference.network import NetworkSettings
 from codecfleet.actors.dla.inference.pictures import PixelRule
@@ -132,7 +132,7 @@ def test_every_setting_is_described() -> None:
 def test_the_states_and_ways_are_the_code_s() -> None:
     """Every state has a row, and every way that a row names is an edge."""
     table = {codes(state)[0]: ways for state, _, ways in rows("The life of a session")}
-    assert set(table) == {state.value for state in SessionState}
+    assert set(table) == {state.value for state in DlaSessionState}
     edges = {(start.value, target.value) for (start, _), target in EDGES.items()}
     for state, ways in table.items():
         for target in re.findall(r"-> `(\w+)`", ways):
@@ -143,8 +143,8 @@ def test_the_errors_are_the_code_s() -> None:
     """What the table says of a status is what becomes of it."""
     table = {name: codes(error)[0] for said, error, _ in rows("What goes wrong") for name in codes(said)}
     for name, error in table.items():
-        if name in Status.__members__:
-            assert type(error_of("call", Status[name], 0)).__name__ == error
+        if name in CudlaStatus.__members__:
+            assert type(error_of("call", CudlaStatus[name], 0)).__name__ == error
     assert {"MEMORY_REGISTERED", "INVALID_MODULE", "DLA_ENGINE_TIMEOUT"} <= set(table)
 
 

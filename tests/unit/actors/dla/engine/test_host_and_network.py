@@ -11,8 +11,8 @@ from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIV
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
 from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import Timing
-from codecfleet.actors.dla.engine.states import SessionState
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.states import DlaSessionState
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.actors.dla.inference.network import NetworkSettings, WarmNetworks, read_loadable
 from codecfleet.errors import (
@@ -121,7 +121,7 @@ def test_an_asynchronous_error_condemns_every_session(machine: Machine, *, isola
     host = machine.host()
     one, two = host.open(0), host.open(1)
     task = prepared(one)
-    machine.fake.fault("cudlaTask", 1, Status.DLA_DATA_MISMATCH)
+    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_DATA_MISMATCH)
     one.submit([task])
     with pytest.raises(EngineFailed, match="DLA 0: cudlaSubmitTask: the engine's data does not match"):
         one.synchronize()
@@ -129,7 +129,7 @@ def test_an_asynchronous_error_condemns_every_session(machine: Machine, *, isola
         with pytest.raises(DeviceLost, match="data does not match"):
             lost()
     host.close()
-    assert {one.state, two.state} == {SessionState.ABANDONED}
+    assert {one.state, two.state} == {DlaSessionState.ABANDONED}
     assert machine.fake.open_handles == 2, "nothing is destroyed under tasks of an unknown state"
 
 
@@ -138,12 +138,12 @@ def test_every_handle_is_asked_for_the_guilty_one(machine: Machine) -> None:
     host = machine.host()
     guilty, innocent = host.open(2), host.open(0)
     guilty_task, task = prepared(guilty), prepared(innocent)
-    machine.fake.fault("cudlaTask", 1, Status.DLA_ENGINE_TIMEOUT)
+    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_ENGINE_TIMEOUT)
     guilty.submit([guilty_task])
     innocent.submit([task])
     with pytest.raises(EngineHung, match=r"DLA 2: .* did not end the task in time"):
         innocent.synchronize()
-    assert guilty.state is SessionState.FAILED
+    assert guilty.state is DlaSessionState.FAILED
 
 
 def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
@@ -152,7 +152,7 @@ def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> 
     machine.fake.fault("cuMemAlloc", 1, 700)
     with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
         session.allocate(16)
-    assert session.state is SessionState.FAILED
+    assert session.state is DlaSessionState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_a_hang_anywhere_is_noticed(machine: Machine, function: str) -> None:
     machine.fake.fault(function, 1, HANG)
     with pytest.raises(EngineHung, match="DLA 1"):
         _whole_life(session)
-    assert session.state is SessionState.HUNG
+    assert session.state is DlaSessionState.HUNG
     calls = len(machine.fake.calls)
     session.close()
     host.close()
-    assert session.state is SessionState.ABANDONED
+    assert session.state is DlaSessionState.ABANDONED
     assert len(machine.fake.calls) == calls
 
 
@@ -182,11 +182,11 @@ def test_closing_tells_of_late_errors(machine: Machine) -> None:
     """A task that failed unseen is not forgotten by closing its session: the error comes out, nothing is destroyed."""
     machine.fake.isolated = True
     session = machine.host().open(0)
-    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
+    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_INVALID_INPUT)
     session.submit([prepared(session)])
     with pytest.raises(EngineFailed, match="refused the task's input"):
         session.close()
-    assert session.state is SessionState.ABANDONED
+    assert session.state is DlaSessionState.ABANDONED
     assert machine.fake.open_handles == 1
 
 
@@ -197,7 +197,7 @@ def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
     machine.fake.fault("cuStreamSynchronize", 1, HANG)
     with pytest.raises(EngineHung):
         session.close()
-    assert session.state is SessionState.ABANDONED
+    assert session.state is DlaSessionState.ABANDONED
 
 
 def test_a_host_ends_things_in_order(machine: Machine) -> None:
@@ -254,11 +254,11 @@ def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Ma
     """The host tells the first error, gives every session up, and keeps the context that handles still need."""
     host = machine.host()
     sessions = [host.open(number) for number in range(3)]
-    machine.fake.fault("cudlaDestroyDevice", 2, Status.OS)
+    machine.fake.fault("cudlaDestroyDevice", 2, CudlaStatus.OS)
     with pytest.raises(DeviceLost, match="DLA 1: cudlaDestroyDevice: the operating system failed"):
         host.close()
     states = [session.state for session in sessions]
-    assert states == [SessionState.CLOSED, SessionState.ABANDONED, SessionState.ABANDONED]
+    assert states == [DlaSessionState.CLOSED, DlaSessionState.ABANDONED, DlaSessionState.ABANDONED]
     assert "cuDevicePrimaryCtxRelease" not in machine.fake.calls
 
 
@@ -266,7 +266,7 @@ def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Ma
 def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
     """Every status but one makes the session FAILED, whichever call returned it."""
     host = machine.host()
-    machine.fake.fault(call, 1, Status.UMD)
+    machine.fake.fault(call, 1, CudlaStatus.UMD)
 
     def life() -> None:
         prepared(host.open(0))
@@ -291,7 +291,7 @@ def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
     """Beside an attached GPU that comes first, the Tegra's own gets the context, whose threads block while waiting."""
     machine.fake.integrated = (False, True)
     session = machine.host().open(0)
-    assert session.state is SessionState.IDLE
+    assert session.state is DlaSessionState.IDLE
     assert machine.fake.context_gpus == [1]
     assert machine.fake.context_flags == {1: BLOCKING_SYNC}
 
@@ -299,7 +299,7 @@ def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
 def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
     """A driver before CUDA 11 refuses new flags for a context that is there; any other refusal counts."""
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
-    assert machine.host().open(0).state is SessionState.IDLE
+    assert machine.host().open(0).state is DlaSessionState.IDLE
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
     with pytest.raises(DeviceLost, match="cuDevicePrimaryCtxSetFlags failed with CUDA error 101"):
         machine.host()

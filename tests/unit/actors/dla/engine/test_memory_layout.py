@@ -139,9 +139,9 @@ def test_structures_lie_as_in_nvidia_s_binding() -> None:
 def test_statuses_are_those_of_nvidia_s_binding() -> None:
     """Our names for cuDLA's status codes cover all of the binding's, number by number."""
     cudla = pytest.importorskip("cuda.bindings.cudla")
-    from codecfleet.actors.dla.engine.statuses import Status  # noqa: PLC0415 - beside the binding it is held against
+    from codecfleet.actors.dla.engine.statuses import CudlaStatus  # noqa: PLC0415 - beside the binding it is held against
 
-    assert {int(status) for status in cudla.Status} == {int(status) for status in Status}
+    assert {int(status) for status in cudla.Status} == {int(status) for status in CudlaStatus}
 
 
 def test_a_task_holds_all_that_it_points_to() -> None:

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.dla.engine.states import EDGES, LIVE, Happening, SessionState, next_state
-from codecfleet.actors.dla.engine.statuses import CudlaFailure, FunctionMissing, Status, error_of, is_final
+from codecfleet.actors.dla.engine.states import EDGES, LIVE, DlaEvent, DlaSessionState, next_state
+from codecfleet.actors.dla.engine.statuses import CudlaFailure, CudlaStatus, FunctionMissing, error_of, is_final
 from codecfleet.errors import DeviceError, EngineFailed, EngineHung, Retry, Unsupported, UsageError
 
-NOT_SUCCESS = [status for status in Status if status is not Status.SUCCESS]
+NOT_SUCCESS = [status for status in CudlaStatus if status is not CudlaStatus.SUCCESS]
 
 
-@given(st.lists(st.sampled_from(list(Happening))))
-def test_no_way_leads_back_from_what_broke(happenings: list[Happening]) -> None:
+@given(st.lists(st.sampled_from(list(DlaEvent))))
+def test_no_way_leads_back_from_what_broke(happenings: list[DlaEvent]) -> None:
     """Whatever happens, a session that failed, hung or was closed never takes work again."""
-    state, over = SessionState.IDLE, False
+    state, over = DlaSessionState.IDLE, False
     for happening in happenings:
         if (state, happening) not in EDGES:
             with pytest.raises(ValueError, match=state.value):
@@ -29,21 +29,21 @@ def test_no_way_leads_back_from_what_broke(happenings: list[Happening]) -> None:
 
 def test_a_busy_session_is_drained_before_it_is_closed() -> None:
     """A handle is never destroyed under a task: from BUSY the only way to CLOSED leads through DRAINING."""
-    ways = {(state, happening) for (state, happening), target in EDGES.items() if target is SessionState.CLOSED}
-    assert (SessionState.BUSY, Happening.CLOSE) not in ways
-    assert EDGES[SessionState.BUSY, Happening.CLOSE] is SessionState.DRAINING
+    ways = {(state, happening) for (state, happening), target in EDGES.items() if target is DlaSessionState.CLOSED}
+    assert (DlaSessionState.BUSY, DlaEvent.CLOSE) not in ways
+    assert EDGES[DlaSessionState.BUSY, DlaEvent.CLOSE] is DlaSessionState.DRAINING
 
 
 def test_failure_can_come_at_any_time() -> None:
     """In every state but CLOSED an error and a hang have an edge: neither can surprise the machine."""
-    for state in SessionState:
-        if state is not SessionState.CLOSED:
-            assert (state, Happening.FAIL) in EDGES
-            assert (state, Happening.HANG) in EDGES
+    for state in DlaSessionState:
+        if state is not DlaSessionState.CLOSED:
+            assert (state, DlaEvent.FAIL) in EDGES
+            assert (state, DlaEvent.HANG) in EDGES
 
 
 @pytest.mark.parametrize("status", NOT_SUCCESS)
-def test_every_status_becomes_an_error_of_ours(status: Status) -> None:
+def test_every_status_becomes_an_error_of_ours(status: CudlaStatus) -> None:
     """Each status gives an error that names call, meaning and code, and pickles; all but one are final."""
     error = error_of("cudlaSubmitTask", status, 2)
     for part in ("DLA 2", "cudlaSubmitTask", status.meaning, status.name):
@@ -51,11 +51,11 @@ def test_every_status_becomes_an_error_of_ours(status: Status) -> None:
     assert error.next_step
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert (type(again), str(again)) == (type(error), str(error))
-    assert is_final(status) is (status is not Status.MEMORY_REGISTERED)
+    assert is_final(status) is (status is not CudlaStatus.MEMORY_REGISTERED)
 
 
 @pytest.mark.parametrize("status", NOT_SUCCESS)
-def test_what_may_succeed_elsewhere_is_sent_there(status: Status) -> None:
+def test_what_may_succeed_elsewhere_is_sent_there(status: CudlaStatus) -> None:
     """A device's errors go elsewhere; a request that no machine can meet, and a caller's mistake, go nowhere."""
     error = error_of("cudlaModuleLoadFromMemory", status, 0)
     if isinstance(error, DeviceError):
@@ -67,26 +67,26 @@ def test_what_may_succeed_elsewhere_is_sent_there(status: Status) -> None:
 
 def test_a_loadable_that_the_runtime_refuses_is_to_be_built_again() -> None:
     """The DLA's runtime tells a damaged loadable by the same code as its own failures."""
-    assert error_of("cudlaModuleLoadFromMemory", Status.UMD, 0).next_step.startswith("Build the loadable again")
-    assert error_of("cudlaSubmitTask", Status.UMD, 0).next_step.startswith("Nothing but a new process")
+    assert error_of("cudlaModuleLoadFromMemory", CudlaStatus.UMD, 0).next_step.startswith("Build the loadable again")
+    assert error_of("cudlaSubmitTask", CudlaStatus.UMD, 0).next_step.startswith("Nothing but a new process")
 
 
 def test_the_engine_s_errors_are_told_apart() -> None:
     """A time-out of the engine is a hang, its other errors are failures, and those of the library neither."""
     kinds = {status: type(error_of("cudlaTask", status, 0)) for status in NOT_SUCCESS}
-    assert [status for status, kind in kinds.items() if kind is EngineHung] == [Status.DLA_ENGINE_TIMEOUT]
+    assert [status for status, kind in kinds.items() if kind is EngineHung] == [CudlaStatus.DLA_ENGINE_TIMEOUT]
     assert {status.name[:4] for status, kind in kinds.items() if kind is EngineFailed} == {"DLA_"}
 
 
 @given(st.integers(min_value=-(2**31), max_value=2**31 - 1))
 def test_unknown_codes_are_unknown_errors(code: int) -> None:
     """Whatever number a newer library returns, it is a status with a meaning."""
-    assert Status.of(code).meaning
-    assert Status.of(code) in (code, Status.UNKNOWN)
+    assert CudlaStatus.of(code).meaning
+    assert CudlaStatus.of(code) in (code, CudlaStatus.UNKNOWN)
 
 
 def test_failures_pickle() -> None:
     """The exceptions inside the engine's edge survive pickling too."""
-    for failure in (CudlaFailure("cudlaSubmitTask", Status.OS), FunctionMissing("cudlaSetTaskTimeoutInMs")):
+    for failure in (CudlaFailure("cudlaSubmitTask", CudlaStatus.OS), FunctionMissing("cudlaSetTaskTimeoutInMs")):
         again = pickle.loads(pickle.dumps(failure))  # noqa: S301 - our own
         assert (again.call, again.status) == (failure.call, failure.status)

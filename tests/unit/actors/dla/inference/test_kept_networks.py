@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecfleet.actors.dla.engine.statuses import Status
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.actors.dla.inference.network import NetworkSettings, WarmNetworks, read_loadable
 from codecfleet.errors import (
@@ -86,7 +86,7 @@ def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
 
 def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> None:
     """After an error of the engine every network of the process is refused, whichever DLA it is on."""
-    machine.fake.fault("cudlaTask", 1, Status.DLA_INVALID_INPUT)
+    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_INVALID_INPUT)
     with pytest.raises(EngineFailed), warm.networks.lend(warm.settings, [0]) as network:
         network.run([np.zeros(network.source.size_bytes, dtype=np.uint8)])
     with pytest.raises(DeviceLost, match="lost"), warm.networks.lend(warm.settings, [1]):

@@ -15,7 +15,7 @@ from codecfleet.actors.surfaces.formats import SurfaceFormat
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.errors import DeviceMemory
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
-from codecfleet.testing.nvidia.host_converter import HostConverter, converted
+from codecfleet.testing.nvidia.host_converter import ReferenceConverter, converted
 from tests.device.conversion_cases import FORMATS, Bench, conversions
 
 from ..conversion_surfaces import random_surface
@@ -83,7 +83,7 @@ def test_results_may_go_elsewhere(machine: KernelMachine, target: SurfaceFormat,
     first, second = cuda.allocate(targets[0].size), cuda.allocate(targets[1].size)
     memory = {address: np.frombuffer(machine.memory[address], dtype=np.uint8) for address in (source, first, second)}
     memory[source][:], memory[first][:] = surface, 0
-    reference = HostConverter(lambda stream, work: machine.put(stream.number, work))
+    reference = ReferenceConverter(lambda stream, work: machine.put(stream.number, work))
     converting = (reference if is_reference else Converter(machine.core, cuda)).prepare(conversion, first)
     converting.begin(source, stream, second)
     stream.wait()

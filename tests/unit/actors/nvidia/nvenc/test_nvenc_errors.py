@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.nvenc.errors import Evidence, nvenc_error
+from codecfleet.actors.nvidia.nvenc.errors import EncoderEvidence, nvenc_error
 from codecfleet.errors import (
     CodecfleetError,
     DeviceError,
@@ -19,8 +19,8 @@ from codecfleet.errors import (
 )
 
 MEBIBYTE = 1 << 20
-OPENING = Evidence(opening=True, own_sessions=0, needed_bytes=100 * MEBIBYTE, free_bytes=1000 * MEBIBYTE)
-RUNNING = Evidence(opening=False, own_sessions=1, needed_bytes=100 * MEBIBYTE, free_bytes=1000 * MEBIBYTE)
+OPENING = EncoderEvidence(opening=True, own_sessions=0, needed_bytes=100 * MEBIBYTE, free_bytes=1000 * MEBIBYTE)
+RUNNING = EncoderEvidence(opening=False, own_sessions=1, needed_bytes=100 * MEBIBYTE, free_bytes=1000 * MEBIBYTE)
 
 
 def encoder_says(code: int) -> Exception:
@@ -54,7 +54,7 @@ def cuda_says(code: int) -> Exception:
         (22, OPENING, EngineUnfit),
     ],
 )
-def test_an_encoder_status_has_one_meaning(code: int, evidence: Evidence, kind: type[CodecfleetError]) -> None:
+def test_an_encoder_status_has_one_meaning(code: int, evidence: EncoderEvidence, kind: type[CodecfleetError]) -> None:
     """Each status of the encoder is one error of ours, by when it came."""
     error = nvenc_error(encoder_says(code), evidence)
     assert type(error) is kind
@@ -102,7 +102,7 @@ def test_a_session_too_many_is_told_from_too_little_memory(
     free: int | None, own: int, kind: type[CodecfleetError]
 ) -> None:
     """The driver says 10 for both: free memory decides, and where that is unknown, whether we encode."""
-    evidence = Evidence(opening=True, own_sessions=own, needed_bytes=100 * MEBIBYTE, free_bytes=free)
+    evidence = EncoderEvidence(opening=True, own_sessions=own, needed_bytes=100 * MEBIBYTE, free_bytes=free)
     error = nvenc_error(encoder_says(10), evidence)
     assert type(error) is kind
     assert f"{own} encoders of this process are open" in error.message
@@ -115,7 +115,7 @@ def test_an_open_session_does_not_exceed_their_number() -> None:
 
 def test_a_refused_client_key_beside_open_sessions_is_a_limit() -> None:
     """Some drivers refuse a session too many with 21."""
-    evidence = Evidence(opening=True, own_sessions=3, needed_bytes=1, free_bytes=MEBIBYTE)
+    evidence = EncoderEvidence(opening=True, own_sessions=3, needed_bytes=1, free_bytes=MEBIBYTE)
     assert type(nvenc_error(encoder_says(21), evidence)) is SessionLimit
 
 
@@ -135,7 +135,7 @@ def test_words_without_a_number_are_read_too(text: str, kind: type[CodecfleetErr
 @given(st.text(), st.integers(0, 2000), st.booleans())
 def test_every_fault_becomes_one_of_ours_and_pickles(text: str, code: int, opening: bool) -> None:  # noqa: FBT001
     """Nothing foreign leaves the session, whatever it says, and what leaves survives Ray."""
-    evidence = Evidence(opening=opening, own_sessions=0, needed_bytes=1)
+    evidence = EncoderEvidence(opening=opening, own_sessions=0, needed_bytes=1)
     error = nvenc_error(RuntimeError(f"{text} returned error {code}"), evidence)
     assert isinstance(error, DeviceError)
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - just pickled

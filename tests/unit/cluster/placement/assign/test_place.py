@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from ..worlds import demand, gpu, inventory, node, rendition
 
@@ -57,7 +57,7 @@ def test_a_gpu_without_an_encoder_decodes_for_its_hosts_cores() -> None:
 
 def test_what_the_decoder_cannot_do_the_processor_does() -> None:
     """AV1 is decoded by no H200, so its host's processor does it all."""
-    wish = demand(decode=CodecCase(Codec.AV1, Direction.DECODE))
+    wish = demand(decode=CodecCase(MediaCodec.AV1, Direction.DECODE))
     placement = _place(wish, inventory(node("n", "H200", cores=4)))
     assert _routes(placement) == {"n/cpu": Route.CPU}
     assert "cannot decode av1" in _reason(placement, "n/gpu0")
@@ -65,7 +65,7 @@ def test_what_the_decoder_cannot_do_the_processor_does() -> None:
 
 def test_what_only_software_decodes_is_uploaded_to_the_encoder() -> None:
     """A codec that no NVDEC knows is decoded by the cores and encoded by NVENC, where that is fastest."""
-    wish = demand(decode=CodecCase(Codec.OTHER, Direction.DECODE))
+    wish = demand(decode=CodecCase(MediaCodec.OTHER, Direction.DECODE))
     placement = _place(wish, inventory(node("n", "L4", cores=8)))
     assert _routes(placement) == {"n/gpu0": Route.UPLOAD}
 

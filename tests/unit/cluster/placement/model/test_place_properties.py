@@ -18,7 +18,7 @@ from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 from .. import worlds
 
@@ -244,7 +244,10 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
 def test_nobody_starves_who_could_be_served(wishes: list[set[str]]) -> None:
     """With one place on each node, as many jobs get one as any way of giving them out could serve."""
-    cases = [CodecCase(codec, Direction.DECODE) for codec in (Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9, Codec.VP8)]
+    cases = [
+        CodecCase(codec, Direction.DECODE)
+        for codec in (MediaCodec.H264, MediaCodec.HEVC, MediaCodec.AV1, MediaCodec.VP9, MediaCodec.VP8)
+    ]
     nodes = [
         _decoding(worlds.node(name, "L4"), [case for case, wish in zip(cases, wishes, strict=False) if name in wish])
         for name in "abcd"

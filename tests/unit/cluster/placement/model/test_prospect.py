@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.model.preview import Prospect, prospect_of
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.placement.rates.rates import start_rates
-from codecfleet.cluster.probes.report.engines import Codec
+from codecfleet.cluster.probes.report.engines import MediaCodec
 
 from ..worlds import demand, gpu, inventory, node, rendition
 
@@ -75,7 +75,7 @@ def test_a_gpu_that_is_of_no_use_says_why() -> None:
     wish = software(software_decode="the pictures are interlaced")
     assert ask(wish, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
     assert ask(wish, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == Prospect()
-    open_still = demand(renditions=(rendition(Codec.AV1),), software_decode="the captions")
+    open_still = demand(renditions=(rendition(MediaCodec.AV1),), software_decode="the captions")
     assert ask(open_still, inventory(node("n", "T4")), replace(wish, job="a")).gpu_refusal == "the captions"
     broken = gpu("T4", "n", state=DeviceState.QUARANTINED, state_reason="it fell off the bus")
     machine = node("n")

@@ -22,7 +22,7 @@ from codecfleet.cluster.placement.rates.rates import (
     start_rates,
 )
 from codecfleet.cluster.placement.rates.software_rates import software_measurement
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from ..worlds import demand, gpu, inventory, node, rendition
 
@@ -33,7 +33,7 @@ SOFTWARE = demand(segments=100, encoder=EncoderChoice.SOFTWARE)
 X265 = (EncoderKind("libx265"),)
 NVENC = (EncoderKind("nvenc", "ada", "580"),)
 ENCODE = Stage(SOFTWARE.renditions[0].case, 1920, 1080, Engine.CPU, "libx265")
-DECODE = Stage(CodecCase(Codec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
+DECODE = Stage(CodecCase(MediaCodec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
 
 
 def placed(rates: Rates, wish: Demand = SOFTWARE) -> Placement:
@@ -108,7 +108,7 @@ def test_other_machines_learn_nothing_from_it() -> None:
 
 def test_a_slow_decoder_is_known_by_many_cores() -> None:
     """Where cores would encode more than NVDEC decodes, the figure is NVDEC's."""
-    fast = demand(renditions=(rendition(Codec.H264, height=180, preset="1"),), encoder=EncoderChoice.SOFTWARE)
+    fast = demand(renditions=(rendition(MediaCodec.H264, height=180, preset="1"),), encoder=EncoderChoice.SOFTWARE)
     found = device_measurement(
         START, fast, gpu("T4", "n"), PROCESSOR, kinds=(EncoderKind("libx264"),), sessions=60, fps=300.0
     )
@@ -142,7 +142,7 @@ def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, mo
         (SOFTWARE, H200, (), 2, 10.0),
         (SOFTWARE, H200, X265, 0, 10.0),
         (SOFTWARE, H200, X265, 2, 0.0),
-        (demand(renditions=(rendition(), rendition(Codec.H264))), H200, X265 * 2, 2, 10.0),
+        (demand(renditions=(rendition(), rendition(MediaCodec.H264))), H200, X265 * 2, 2, 10.0),
         (SOFTWARE, H200, NVENC, 2, 10.0),
         (SOFTWARE, H200, (EncoderKind("nothing"),), 2, 10.0),
     ],

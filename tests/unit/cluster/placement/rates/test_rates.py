@@ -17,14 +17,14 @@ from codecfleet.cluster.placement.rates.rates import (
     software_fps,
     start_rates,
 )
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from ..worlds import gpu, node
 
 START = start_rates()
-DECODE = Stage(CodecCase(Codec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
-ENCODE = Stage(CodecCase(Codec.HEVC, Direction.ENCODE), 1920, 1080, Engine.NVENC, "nvenc")
-SOFTWARE = Stage(CodecCase(Codec.HEVC, Direction.ENCODE), 1920, 1080, Engine.CPU, "libx265")
+DECODE = Stage(CodecCase(MediaCodec.H264, Direction.DECODE), 1920, 1080, Engine.NVDEC, "nvdec")
+ENCODE = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE), 1920, 1080, Engine.NVENC, "nvenc")
+SOFTWARE = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE), 1920, 1080, Engine.CPU, "libx265")
 
 
 def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates:
@@ -103,7 +103,7 @@ def test_software_rates_are_those_of_a_core() -> None:
     """A core of half the speed gives half, 10 bits less than 8, and what was measured on a processor counts."""
     fps = software_fps(START, "processor", 1.0, SOFTWARE)
     assert software_fps(START, "processor", 0.5, SOFTWARE) == pytest.approx(fps / 2)
-    deep = Stage(CodecCase(Codec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
+    deep = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
     assert software_fps(START, "processor", 1.0, deep) < fps
     processor = node("n", cores=8).devices[-1]
     rates = learn(START, Measurement(device=processor, stage=SOFTWARE, sessions=8, fps=80.0))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, State, judge
+from codecfleet.cluster.probes.cuda.compat import CompatFacts, Grade, judge
 from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
 from codecfleet.cluster.probes.cuda.errors import CUDA_ERRORS
 from codecfleet.cluster.probes.cuda.forward import forward_answer
@@ -26,7 +26,7 @@ def test_a_machine_without_a_driver_is_not_broken() -> None:
     """Where there is no driver at all, one verdict says that software engines are what there is."""
     found = report(kernel_module=NO, library=NO, runtimes=(RuntimeInUse("cuda-bindings", "13.4"),))
     (verdict,) = judge(CompatFacts(found))
-    assert verdict.state is State.UNKNOWN
+    assert verdict.state is Grade.UNKNOWN
     assert "software engines" in verdict.because
 
 
@@ -34,7 +34,7 @@ def test_a_machine_in_order_has_nothing_to_mend() -> None:
     """A plain driver with a GPU and an older runtime is all right."""
     found = report(runtimes=(RuntimeInUse("PyNvVideoCodec 2.2.4's runtime", "12.3"),))
     verdicts = judge(CompatFacts(found, None, "580.159.04"))
-    assert {verdict.state for verdict in verdicts} == {State.OK}
+    assert {verdict.state for verdict in verdicts} == {Grade.OK}
     assert all(verdict.rule and verdict.because and not verdict.mend for verdict in verdicts)
 
 
@@ -54,7 +54,7 @@ def test_a_machine_in_order_has_nothing_to_mend() -> None:
 def test_versions_that_differ_are_broken(found: CudaReport, nvml: str, words: str) -> None:
     """Kernel driver, libcuda and NVML are of one version, or the verdict names the stranger."""
     verdict = verdict_on("driver versions", found, nvml)
-    assert verdict.state is State.BROKEN
+    assert verdict.state is Grade.BROKEN
     assert words in verdict.because
     assert verdict.mend
 
@@ -65,7 +65,7 @@ def test_a_driver_that_initialises_works_whatever_its_libraries_are(module: str,
     for version in ("590.44.01", "575.57.08"):
         found = report(module, library=own_library(version))
         verdict = verdict_on("driver versions", found, nvml)
-        assert (verdict.state, verdict.mend) == (State.OK, "")
+        assert (verdict.state, verdict.mend) == (Grade.OK, "")
         assert f"libcuda {version}" in verdict.because
         assert verdict.because.endswith("all the same cuInit accepted them")
         assert verdict.limits == ("NVENC, NVDEC and NVML stay at the kernel driver's version",)
@@ -75,14 +75,14 @@ def test_a_compat_package_is_no_mismatch() -> None:
     """A libcuda newer than the kernel driver is right where it is a compat package's, wherever it lies."""
     moved = replace(COMPAT_590, path="/home/me/libcuda.so.590.44.01", in_compat_folder=False)
     for library in (COMPAT_590, moved):
-        assert verdict_on("driver versions", compat_report(library)).state is State.OK
+        assert verdict_on("driver versions", compat_report(library)).state is Grade.OK
 
 
 @pytest.mark.parametrize("code", sorted(CUDA_ERRORS))
 def test_initialising_that_fails_is_broken_and_has_a_mend(code: int) -> None:
     """Every known code of cuInit is named, with how to mend it."""
     verdict = verdict_on("CUDA initialisation", report(init_code=code, devices=()))
-    assert verdict.state is State.BROKEN
+    assert verdict.state is Grade.BROKEN
     assert f"({code})" in verdict.because
     assert verdict.mend
 
@@ -96,34 +96,34 @@ def test_no_device_names_the_variable_that_hides_them() -> None:
 def test_a_probe_that_did_not_come_back_is_broken() -> None:
     """A crash or a hang in the driver is a verdict."""
     verdict = verdict_on("CUDA initialisation", report(ended="no answer within 10 s while cuInit"))
-    assert verdict.state is State.BROKEN
+    assert verdict.state is Grade.BROKEN
     assert "no answer within 10 s" in verdict.because
 
 
 @pytest.mark.parametrize(
     ("driver", "cuda", "state"),
     [
-        ("580.82.07", "13.0", State.OK),
-        ("565.57.01", "12.6", State.LIMITED),
-        ("470.57.02", "11.4", State.LIMITED),
-        ("545.23.06", "12.3", State.LIMITED),
+        ("580.82.07", "13.0", Grade.OK),
+        ("565.57.01", "12.6", Grade.LIMITED),
+        ("470.57.02", "11.4", Grade.LIMITED),
+        ("545.23.06", "12.3", Grade.LIMITED),
     ],
 )
-def test_branches_that_have_ended_are_limited(driver: str, cuda: str, state: State) -> None:
+def test_branches_that_have_ended_are_limited(driver: str, cuda: str, state: Grade) -> None:
     """Ended branches and new feature branches are named; others are all right."""
     assert verdict_on("driver branch", report(driver, cuda)).state is state
 
 
 @pytest.mark.parametrize(
-    ("code", "state"), [(0, State.OK), (2, State.LIMITED), (804, State.BROKEN), (808, State.LIMITED)]
+    ("code", "state"), [(0, Grade.OK), (2, Grade.LIMITED), (804, Grade.BROKEN), (808, Grade.LIMITED)]
 )
-def test_a_context_that_fails_is_judged_by_its_code(code: int, state: State) -> None:
+def test_a_context_that_fails_is_judged_by_its_code(code: int, state: Grade) -> None:
     """What passes by itself is a limit; what needs a hand is broken."""
     assert verdict_on("device 0", report(devices=(device(context_code=code),))).state is state
 
 
-@pytest.mark.parametrize(("capability", "state"), [("9.0", State.OK), ("7.0", State.LIMITED), ("3.5", State.LIMITED)])
-def test_old_hardware_is_limited(capability: str, state: State) -> None:
+@pytest.mark.parametrize(("capability", "state"), [("9.0", Grade.OK), ("7.0", Grade.LIMITED), ("3.5", Grade.LIMITED)])
+def test_old_hardware_is_limited(capability: str, state: Grade) -> None:
     """Generations that drivers or toolkits have dropped are named."""
     assert verdict_on("generation", report(devices=(device(compute_capability=capability),))).state is state
 
@@ -189,22 +189,22 @@ def test_forward_compatibility_names_its_limits(attributes: dict[str, int], word
 @pytest.mark.parametrize(
     ("library", "driver", "code", "state"),
     [
-        (COMPAT_590, "580.159.04", 0, State.LIMITED),  # as it should be
-        (COMPAT_590, "580.159.04", 803, State.BROKEN),  # the driver refused it
-        (COMPAT_590, "590.48.01", 0, State.LIMITED),  # not needed
-        (COMPAT_590, "595.45.04", 803, State.BROKEN),  # older than the driver
-        (COMPAT_590, "595.45.04", 100, State.BROKEN),
-        (COMPAT_590, "560.35.03", 0, State.LIMITED),  # in no list, and works all the same
-        (replace(WITHOUT_NOTE, version=NO), "580.82.07", 100, State.UNKNOWN),
+        (COMPAT_590, "580.159.04", 0, Grade.LIMITED),  # as it should be
+        (COMPAT_590, "580.159.04", 803, Grade.BROKEN),  # the driver refused it
+        (COMPAT_590, "590.48.01", 0, Grade.LIMITED),  # not needed
+        (COMPAT_590, "595.45.04", 803, Grade.BROKEN),  # older than the driver
+        (COMPAT_590, "595.45.04", 100, Grade.BROKEN),
+        (COMPAT_590, "560.35.03", 0, Grade.LIMITED),  # in no list, and works all the same
+        (replace(WITHOUT_NOTE, version=NO), "580.82.07", 100, Grade.UNKNOWN),
     ],
 )
-def test_a_compat_package_in_use_is_judged(library: CudaLibrary, driver: str, code: int, state: State) -> None:
+def test_a_compat_package_in_use_is_judged(library: CudaLibrary, driver: str, code: int, state: Grade) -> None:
     """What cuInit returned outranks the lists; what the lists forbid and cuInit did not accept is broken."""
     assert verdict_on("forward compatibility", compat_report(library, driver, init_code=code)).state is state
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, State.OK), (804, State.BROKEN), (3, State.UNKNOWN)])
-def test_compat_packages_are_for_data_centre_gpus(code: int, state: State) -> None:
+@pytest.mark.parametrize(("code", "state"), [(0, Grade.OK), (804, Grade.BROKEN), (3, Grade.UNKNOWN)])
+def test_compat_packages_are_for_data_centre_gpus(code: int, state: Grade) -> None:
     """Error 804 says that the hardware is none of those that forward compatibility is for."""
     verdict = verdict_on("hardware for compat packages", compat_report(init_code=code))
     assert verdict.state is state
@@ -225,24 +225,24 @@ def test_a_jetson_is_not_judged_by_branches() -> None:
         path="/usr/local/cuda/compat/libcuda.so.1.1", version=NO, in_compat_folder=True, note=ForwardNote("13.2")
     )
     found = compat_report(orin, "540.4.0", is_tegra=True)
-    assert verdict_on("driver versions", found).state is State.OK
-    assert verdict_on("forward compatibility", found).state is State.OK
-    assert verdict_on("forward compatibility", replace(found, init_code=3)).state is State.UNKNOWN
+    assert verdict_on("driver versions", found).state is Grade.OK
+    assert verdict_on("forward compatibility", found).state is Grade.OK
+    assert verdict_on("forward compatibility", replace(found, init_code=3)).state is Grade.UNKNOWN
     assert not [verdict for verdict in judge(CompatFacts(found)) if verdict.subject == "driver branch"]
 
 
 @pytest.mark.parametrize(
     ("libraries", "state", "words"),
     [
-        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.580.159.04"}, State.OK, "load"),
-        ({"libnvcuvid.so.1": NO}, State.BROKEN, "libnvcuvid.so.1 cannot be loaded"),
-        ({"libnvcuvid.so.1": NotApplicable(Absence.FAILED, "not asked")}, State.UNKNOWN, "libnvcuvid.so.1"),
-        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}, State.BROKEN, "libnvcuvid.so.575.57.08 was loaded"),
-        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1"}, State.OK, "load"),
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.580.159.04"}, Grade.OK, "load"),
+        ({"libnvcuvid.so.1": NO}, Grade.BROKEN, "libnvcuvid.so.1 cannot be loaded"),
+        ({"libnvcuvid.so.1": NotApplicable(Absence.FAILED, "not asked")}, Grade.UNKNOWN, "libnvcuvid.so.1"),
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}, Grade.BROKEN, "libnvcuvid.so.575.57.08 was loaded"),
+        ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1"}, Grade.OK, "load"),
     ],
 )
 def test_codec_libraries_load_and_are_the_drivers(
-    libraries: dict[str, str | NotApplicable], state: State, words: str
+    libraries: dict[str, str | NotApplicable], state: Grade, words: str
 ) -> None:
     """They are there and of the kernel driver's version, or the verdict names the one that is not."""
     verdict = verdict_on("codec libraries", report(codec_libraries=libraries))
@@ -255,7 +255,7 @@ def test_codec_libraries_that_worked_are_not_broken() -> None:
     libraries = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
     facts = CompatFacts(report(codec_libraries=libraries), codecs_work=True)
     (verdict,) = [found for found in judge(facts) if found.subject == "codec libraries"]
-    assert (verdict.state, verdict.mend) == (State.OK, "")
+    assert (verdict.state, verdict.mend) == (Grade.OK, "")
     assert "libnvcuvid.so.575.57.08 was loaded; all the same a codec session worked" in verdict.because
 
 
@@ -288,18 +288,18 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     for verdict in verdicts:
         assert verdict.rule
         assert verdict.because
-        assert verdict.mend or verdict.state is not State.BROKEN
-        assert verdict.limits or verdict.state is not State.LIMITED or verdict.mend
+        assert verdict.mend or verdict.state is not Grade.BROKEN
+        assert verdict.limits or verdict.state is not Grade.LIMITED or verdict.mend
 
 
 def test_a_missing_compiler_is_a_limit_with_its_package() -> None:
     """Without NVRTC the processor scales pictures, and the extra brings it; where it was not asked nothing is said."""
     missing = NotApplicable(Absence.NO_LIBRARY, "NVRTC cannot be loaded: it was not found")
     verdict = verdict_on("NVRTC", report(nvrtc=missing))
-    assert (verdict.state, verdict.because) == (State.LIMITED, missing.reason)
+    assert (verdict.state, verdict.because) == (Grade.LIMITED, missing.reason)
     assert verdict.mend == 'install the extra: pip install "codecfleet[nvidia]"'
     assert verdict.limits == ("scaling and converting pictures on the GPU: the processor does it",)
-    assert verdict_on("NVRTC", report(nvrtc="13.5")).state is State.OK
+    assert verdict_on("NVRTC", report(nvrtc="13.5")).state is Grade.OK
     assert not [found for found in judge(CompatFacts(report())) if found.subject == "NVRTC"]
 
 

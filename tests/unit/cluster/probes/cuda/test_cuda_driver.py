@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, State, judge
+from codecfleet.cluster.probes.cuda.compat import CompatFacts, Grade, judge
 from codecfleet.cluster.probes.cuda.deployment import deployment
 from codecfleet.cluster.probes.cuda.driver import (
     compat_libraries,
@@ -274,7 +274,7 @@ def test_this_machine_is_reported_either_way() -> None:
         assert report.library.absence is Absence.NO_LIBRARY
         assert report.devices == ()
         if isinstance(report.kernel_module, NotApplicable):
-            assert [verdict.state for verdict in verdicts] == [State.UNKNOWN]
+            assert [verdict.state for verdict in verdicts] == [Grade.UNKNOWN]
     else:
         assert isinstance(report.init_code, int)
         assert isinstance(report.cuda_version, str)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.cuda.compat import State
+from codecfleet.cluster.probes.cuda.compat import Grade
 from codecfleet.cluster.probes.cuda.tables import TOOLKIT_DRIVERS, Forward, forward_by_table
 
 from ..cuda_reports import COMPAT_590, compat_report, device, report, runtime_verdict, verdict_on
@@ -15,19 +15,19 @@ from ..cuda_reports import COMPAT_590, compat_report, device, report, runtime_ve
 @pytest.mark.parametrize(
     ("driver", "cuda", "runtime", "state", "rule"),
     [
-        ("580.159.04", "13.0", "12.3", State.OK, "older toolkits"),
-        ("580.159.04", "13.0", "13.0", State.OK, "older toolkits"),
-        ("580.159.04", "13.0", "13.4", State.LIMITED, "minor-version"),
-        ("575.57.08", "12.9", "13.4", State.BROKEN, "across major versions"),
-        ("535.54.03", "12.2", "12.9", State.LIMITED, "minor-version"),
-        ("525.53", "12.0", "12.3", State.BROKEN, "minor-version"),
-        ("450.80.02", "11.0", "11.8", State.LIMITED, "minor-version"),
-        ("450.51.05", "11.0", "11.1", State.BROKEN, "minor-version"),
-        ("418.39", "10.1", "10.2", State.BROKEN, "each toolkit needs its own driver"),
+        ("580.159.04", "13.0", "12.3", Grade.OK, "older toolkits"),
+        ("580.159.04", "13.0", "13.0", Grade.OK, "older toolkits"),
+        ("580.159.04", "13.0", "13.4", Grade.LIMITED, "minor-version"),
+        ("575.57.08", "12.9", "13.4", Grade.BROKEN, "across major versions"),
+        ("535.54.03", "12.2", "12.9", Grade.LIMITED, "minor-version"),
+        ("525.53", "12.0", "12.3", Grade.BROKEN, "minor-version"),
+        ("450.80.02", "11.0", "11.8", Grade.LIMITED, "minor-version"),
+        ("450.51.05", "11.0", "11.1", Grade.BROKEN, "minor-version"),
+        ("418.39", "10.1", "10.2", Grade.BROKEN, "each toolkit needs its own driver"),
     ],
 )
 def test_a_runtime_is_judged_by_the_kind_of_compatibility(
-    driver: str, cuda: str, runtime: str, state: State, rule: str
+    driver: str, cuda: str, runtime: str, state: Grade, rule: str
 ) -> None:
     """Backward always, minor-version within a major one from its minimum on, and else not without a compat package."""
     verdict = runtime_verdict(runtime, report(driver, cuda))
@@ -67,7 +67,7 @@ def test_a_runtime_that_is_too_new_is_mended_by_a_package_on_the_disk() -> None:
 def test_a_compat_package_is_advised_only_where_the_matrix_has_it(driver: str, cuda: str, package: str) -> None:
     """For cuda.bindings 13.3 the package is named on R535 and R570; elsewhere there is none, and that is said."""
     verdict = runtime_verdict("13.3", report(driver, cuda), "cuda-bindings 13.3.0")
-    assert verdict.state is State.BROKEN
+    assert verdict.state is Grade.BROKEN
     assert verdict.mend.startswith("install driver 580.65.06 or later")
     assert "line of cuda-python" not in verdict.mend
     if package:
@@ -113,19 +113,19 @@ def test_an_old_gpu_is_not_told_to_leave_its_last_driver_branch() -> None:
 def test_a_jetson_is_told_of_a_jetpack_and_not_of_a_driver() -> None:
     """The driver of a Tegra comes with its JetPack; packages for servers are not for it."""
     verdict = runtime_verdict("13.4", report("540.4.0", "12.6", is_tegra=True), "cuda-bindings 13.4.4")
-    assert verdict.state is State.BROKEN
+    assert verdict.state is Grade.BROKEN
     assert verdict.mend == "install a JetPack that brings CUDA 13.4 or later"
 
 
 @pytest.mark.parametrize(
     ("driver", "code", "state", "mend"),
     [
-        ("550.54.15", 999, State.BROKEN, "install driver 570.26 or later"),
-        ("550.54.15", 0, State.OK, ""),
-        ("570.124.06", 0, State.OK, ""),
+        ("550.54.15", 999, Grade.BROKEN, "install driver 570.26 or later"),
+        ("550.54.15", 0, Grade.OK, ""),
+        ("570.124.06", 0, Grade.OK, ""),
     ],
 )
-def test_a_gpu_newer_than_its_driver_is_not_supported(driver: str, code: int, state: State, mend: str) -> None:
+def test_a_gpu_newer_than_its_driver_is_not_supported(driver: str, code: int, state: Grade, mend: str) -> None:
     """B200 needs R570; where a context could be made all the same, that outranks the table."""
     b200 = device(name="NVIDIA B200", compute_capability="10.0", context_code=code)
     verdict = verdict_on("generation", report(driver, "12.4", devices=(b200,)))
@@ -135,4 +135,4 @@ def test_a_gpu_newer_than_its_driver_is_not_supported(driver: str, code: int, st
 
 def test_a_compat_package_makes_a_newer_runtime_run() -> None:
     """The user-mode driver in use decides, whatever the kernel driver was made for."""
-    assert runtime_verdict("13.1", compat_report(driver="535.54.03")).state is State.OK
+    assert runtime_verdict("13.1", compat_report(driver="535.54.03")).state is Grade.OK

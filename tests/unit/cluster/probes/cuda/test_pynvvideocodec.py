@@ -7,7 +7,7 @@ from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport, 
 from codecfleet.cluster.probes.cuda.pynvvideocodec_needs import build_for, judge_pynvvideocodec
 from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaReport, Deployment, KernelModule
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.report.verdict import State, Verdict
+from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade
 
 NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
 PACKAGE = PyNvVideoCodecReport(
@@ -52,7 +52,7 @@ def device(capability: str) -> CudaDevice:
     )
 
 
-def judged(package: PyNvVideoCodecReport = PACKAGE, machine: CudaReport = MACHINE) -> Verdict:
+def judged(package: PyNvVideoCodecReport = PACKAGE, machine: CudaReport = MACHINE) -> Diagnosis:
     """Return the one verdict on the package."""
     (verdict,) = judge_pynvvideocodec(package, machine)
     return verdict
@@ -69,9 +69,9 @@ def test_the_build_follows_the_drivers_interface(api: str, build: str | None) ->
 
 def test_a_package_that_imports_is_all_right() -> None:
     """What was tried and worked has nothing to mend."""
-    assert judged() == Verdict(
+    assert judged() == Diagnosis(
         "PyNvVideoCodec",
-        State.OK,
+        Grade.OK,
         "its import, tried in a process of its own",
         "version 2.2.4 imports and picked its build _130 for NVENC 13.0",
     )
@@ -83,39 +83,39 @@ FAILED = replace(PACKAGE, picked=NO)
 @pytest.mark.parametrize(
     ("package", "machine", "state", "words"),
     [
-        (replace(PACKAGE, version=NO), MACHINE, State.LIMITED, "not here"),
-        (replace(FAILED, python_version="3.9"), MACHINE, State.BROKEN, "Python 3.10 to 3.14"),
-        (replace(FAILED, python_version="3.15"), MACHINE, State.BROKEN, "this is 3.15"),
-        (replace(FAILED, glibc_version="2.27"), MACHINE, State.BROKEN, "glibc 2.28"),
-        (replace(FAILED, glibc_version=NO), MACHINE, State.BROKEN, "glibc 2.28"),
+        (replace(PACKAGE, version=NO), MACHINE, Grade.LIMITED, "not here"),
+        (replace(FAILED, python_version="3.9"), MACHINE, Grade.BROKEN, "Python 3.10 to 3.14"),
+        (replace(FAILED, python_version="3.15"), MACHINE, Grade.BROKEN, "this is 3.15"),
+        (replace(FAILED, glibc_version="2.27"), MACHINE, Grade.BROKEN, "glibc 2.28"),
+        (replace(FAILED, glibc_version=NO), MACHINE, Grade.BROKEN, "glibc 2.28"),
         (
             replace(FAILED, machine="aarch64", python_version="3.13", glibc_version="2.31"),
             MACHINE,
-            State.BROKEN,
+            Grade.BROKEN,
             "2.34",
         ),
-        (replace(PACKAGE, machine="aarch64", glibc_version="2.31"), MACHINE, State.OK, "imports"),
-        (FAILED, replace(MACHINE, codec_libraries={"libnvidia-encode.so.1": NO}), State.BROKEN, "to decode only too"),
-        (FAILED, replace(MACHINE, nvenc_api="12.0"), State.BROKEN, "oldest build needs 12.1"),
+        (replace(PACKAGE, machine="aarch64", glibc_version="2.31"), MACHINE, Grade.OK, "imports"),
+        (FAILED, replace(MACHINE, codec_libraries={"libnvidia-encode.so.1": NO}), Grade.BROKEN, "to decode only too"),
+        (FAILED, replace(MACHINE, nvenc_api="12.0"), Grade.BROKEN, "oldest build needs 12.1"),
         (
             PACKAGE,
             replace(MACHINE, kernel_module=KernelModule("570.86.15", is_open=True), devices=(device("12.0"),)),
-            State.BROKEN,
+            Grade.BROKEN,
             "570.153.02",
         ),
-        (PACKAGE, replace(MACHINE, devices=(device("12.0"),)), State.OK, "imports"),
-        (PACKAGE, replace(MACHINE, is_tegra=True, devices=(device("8.7"),)), State.LIMITED, "Orin"),
-        (FAILED, MACHINE, State.BROKEN, "not here"),
+        (PACKAGE, replace(MACHINE, devices=(device("12.0"),)), Grade.OK, "imports"),
+        (PACKAGE, replace(MACHINE, is_tegra=True, devices=(device("8.7"),)), Grade.LIMITED, "Orin"),
+        (FAILED, MACHINE, Grade.BROKEN, "not here"),
     ],
 )
 def test_each_need_that_is_not_met_is_named(
-    package: PyNvVideoCodecReport, machine: CudaReport, state: State, words: str
+    package: PyNvVideoCodecReport, machine: CudaReport, state: Grade, words: str
 ) -> None:
     """Python, C library, encode library, interface, driver and platform each give their own reason."""
     verdict = judged(package, machine)
     assert verdict.state is state
     assert words in verdict.because
-    assert verdict.mend or state is not State.BROKEN
+    assert verdict.mend or state is not Grade.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport
         nvenc_api="12.0",
     )
     (verdict,) = judge_pynvvideocodec(package, machine, codecs_work=True)
-    assert (verdict.state, verdict.mend) == (State.OK, "")
+    assert (verdict.state, verdict.mend) == (Grade.OK, "")
 
 
 def test_an_older_driver_lacks_decode_statistics() -> None:
     """Before R590 the package works without statistics."""
     verdict = judged(machine=replace(MACHINE, kernel_module=KernelModule("580.159.04", is_open=False)))
-    assert verdict.state is State.OK
+    assert verdict.state is Grade.OK
     assert "R590" in verdict.limits[0]
 
 

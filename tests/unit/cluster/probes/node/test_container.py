@@ -9,7 +9,7 @@ from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaLibrary, CudaR
 from codecfleet.cluster.probes.cuda.require_cuda import HostFacts, evaluate, host_facts
 from codecfleet.cluster.probes.node.container import ContainerReport, judge_container, probe_container
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.report.verdict import State, Verdict
+from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade
 
 NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
 CODECS = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1", "libnvidia-encode.so.1": "/usr/lib/libnvidia-encode.so.1"}
@@ -63,7 +63,7 @@ def container(**changes: object) -> ContainerReport:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def verdict_on(subject: str, verdicts: tuple[Verdict, ...]) -> Verdict:
+def verdict_on(subject: str, verdicts: tuple[Diagnosis, ...]) -> Diagnosis:
     """Return the one verdict on that subject."""
     (verdict,) = [verdict for verdict in verdicts if verdict.subject == subject]
     return verdict
@@ -135,29 +135,29 @@ def test_this_machine_is_reported() -> None:
 def test_a_container_that_has_everything_is_all_right() -> None:
     """With all GPUs, the video capability and enough shared memory there is nothing to mend."""
     verdicts = judge_container(container(requirements={"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"}), cuda(), "tesla")
-    assert {verdict.state for verdict in verdicts} == {State.OK}
+    assert {verdict.state for verdict in verdicts} == {Grade.OK}
 
 
 @pytest.mark.parametrize(
     ("capabilities", "codecs", "state", "words"),
     [
-        (("compute", "graphics", "utility"), CODECS, State.OK, "all the same"),  # as measured on a real H200
-        (("all",), CODECS, State.OK, "it is all"),
-        (None, CODECS, State.OK, "not set"),
-        (("compute", "utility"), {**CODECS, "libnvcuvid.so.1": NO}, State.BROKEN, "without video"),
-        (None, {**CODECS, "libnvcuvid.so.1": NO}, State.BROKEN, "not set"),
-        (("video",), {**CODECS, "libnvidia-encode.so.1": NO}, State.BROKEN, "but libnvidia-encode.so.1"),
+        (("compute", "graphics", "utility"), CODECS, Grade.OK, "all the same"),  # as measured on a real H200
+        (("all",), CODECS, Grade.OK, "it is all"),
+        (None, CODECS, Grade.OK, "not set"),
+        (("compute", "utility"), {**CODECS, "libnvcuvid.so.1": NO}, Grade.BROKEN, "without video"),
+        (None, {**CODECS, "libnvcuvid.so.1": NO}, Grade.BROKEN, "not set"),
+        (("video",), {**CODECS, "libnvidia-encode.so.1": NO}, Grade.BROKEN, "but libnvidia-encode.so.1"),
     ],
 )
 def test_whether_the_libraries_load_decides_about_capabilities(
-    capabilities: tuple[str, ...] | None, codecs: dict[str, str | NotApplicable], state: State, words: str
+    capabilities: tuple[str, ...] | None, codecs: dict[str, str | NotApplicable], state: Grade, words: str
 ) -> None:
     """A variable without video is no fault where the codec libraries are there, and the cause where they are not."""
     verdicts = judge_container(container(capabilities=capabilities), cuda(codec_libraries=codecs))
     verdict = verdict_on("NVIDIA_DRIVER_CAPABILITIES", verdicts)
     assert verdict.state is state
     assert words in verdict.because
-    if state is State.BROKEN and capabilities != ("video",):
+    if state is Grade.BROKEN and capabilities != ("video",):
         assert "compute,utility,video" in verdict.mend
 
 
@@ -166,7 +166,7 @@ def test_a_container_without_gpus_is_not_broken() -> None:
     absent = cuda(kernel_module=NO, library=NO, init_code=NO, devices=())
     for visible in (None, "all", "void"):
         verdicts = judge_container(container(device_minors=(), visible_devices=visible), absent)
-        assert all(verdict.state in {State.OK, State.UNKNOWN} for verdict in verdicts)
+        assert all(verdict.state in {Grade.OK, Grade.UNKNOWN} for verdict in verdicts)
         assert bool(verdicts) == (visible is not None)
 
 
@@ -174,23 +174,23 @@ def test_a_container_without_gpus_is_not_broken() -> None:
 def test_small_shared_memory_is_a_limit(size: int | NotApplicable, is_small: bool) -> None:  # noqa: FBT001
     """Docker's 64 MiB of shared memory are too little for Ray's objects."""
     verdicts = judge_container(container(shared_memory_bytes=size), cuda())
-    assert any(verdict.state is State.LIMITED and "--shm-size" in verdict.mend for verdict in verdicts) == is_small
+    assert any(verdict.state is Grade.LIMITED and "--shm-size" in verdict.mend for verdict in verdicts) == is_small
 
 
 @pytest.mark.parametrize(
     ("visible", "minors", "driver", "name", "state"),
     [
-        ("GPU-1", (2,), "580.82.09", "NVIDIA GeForce RTX 4090", State.LIMITED),
-        ("GPU-1", (2,), "580.82.09", "NVIDIA H200", State.UNKNOWN),
-        ("GPU-1", (0,), "580.82.09", "NVIDIA GeForce RTX 4090", State.LIMITED),
-        (None, (1, 2), "570.86.15", "NVIDIA GeForce RTX 4080", State.LIMITED),
+        ("GPU-1", (2,), "580.82.09", "NVIDIA GeForce RTX 4090", Grade.LIMITED),
+        ("GPU-1", (2,), "580.82.09", "NVIDIA H200", Grade.UNKNOWN),
+        ("GPU-1", (0,), "580.82.09", "NVIDIA GeForce RTX 4090", Grade.LIMITED),
+        (None, (1, 2), "570.86.15", "NVIDIA GeForce RTX 4080", Grade.LIMITED),
         ("all", (0, 1), "580.82.09", "NVIDIA GeForce RTX 4090", None),
         ("GPU-1", (2,), "550.54.15", "NVIDIA GeForce RTX 4090", None),
         ("GPU-1", (), "580.82.09", "NVIDIA GeForce RTX 4090", None),
     ],
 )
 def test_some_of_the_gpus_on_two_branches_is_a_warning(
-    visible: str | None, minors: tuple[int, ...], driver: str, name: str, state: State | None
+    visible: str | None, minors: tuple[int, ...], driver: str, name: str, state: Grade | None
 ) -> None:
     """Only where a container sees some of the GPUs on R570 or R580 is there a warning; surest on GeForce cards."""
     verdicts = judge_container(container(visible_devices=visible, device_minors=minors), cuda(driver=driver, name=name))
@@ -198,8 +198,8 @@ def test_some_of_the_gpus_on_two_branches_is_a_warning(
     assert found == ([] if state is None else [state])
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, State.OK), (803, State.BROKEN)])
-def test_a_compat_package_on_the_path_is_named(code: int, state: State) -> None:
+@pytest.mark.parametrize(("code", "state"), [(0, Grade.OK), (803, Grade.BROKEN)])
+def test_a_compat_package_on_the_path_is_named(code: int, state: Grade) -> None:
     """A compat package that an image put into LD_LIBRARY_PATH is all right where it initialises."""
     library = CudaLibrary(path="/usr/local/cuda/compat/libcuda.so.590.1", version=NO, in_compat_folder=True, note=NO)
     inside = container(compat_folders=("/usr/local/cuda/compat",))
@@ -277,24 +277,24 @@ def test_the_host_is_what_the_driver_was_made_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "state"), [("cuda>=13.0", State.OK), ("cuda>=99", State.LIMITED), ("brand=tesla", State.UNKNOWN)]
+    ("text", "state"), [("cuda>=13.0", Grade.OK), ("cuda>=99", Grade.LIMITED), ("brand=tesla", Grade.UNKNOWN)]
 )
-def test_each_requirement_gets_a_verdict(text: str, state: State) -> None:
+def test_each_requirement_gets_a_verdict(text: str, state: Grade) -> None:
     """What the host does not meet is a limit, with the driver it has."""
     inside = container(requirements={"NVIDIA_REQUIRE_CUDA": text}, is_requirement_disabled=True)
     verdict = verdict_on("NVIDIA_REQUIRE_CUDA", judge_container(inside, cuda()))
     assert verdict.state is state
-    if state is State.LIMITED:
+    if state is Grade.LIMITED:
         assert "580.159.04" in verdict.because
         assert "NVIDIA_DISABLE_REQUIRE" in verdict.because
         assert verdict.mend == "use an image for CUDA 13.0 or older, or install a newer driver on the host"
-    if state is State.UNKNOWN:
+    if state is Grade.UNKNOWN:
         assert verdict.because == "what it depends on cannot be checked here: brand=tesla"
         assert verdict.limits == ("the image's requirement is not checked",)
 
 
-@pytest.mark.parametrize(("brand", "state"), [("tesla", State.OK), ("geforcertx", State.LIMITED)])
-def test_a_requirement_about_the_brand_is_decided(brand: str, state: State) -> None:
+@pytest.mark.parametrize(("brand", "state"), [("tesla", Grade.OK), ("geforcertx", Grade.LIMITED)])
+def test_a_requirement_about_the_brand_is_decided(brand: str, state: Grade) -> None:
     """Where NVML told the brand, a clause about it is met or not."""
     inside = container(requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla,driver>=580"})
     verdict = verdict_on("NVIDIA_REQUIRE_CUDA", judge_container(inside, cuda(), brand))

@@ -8,7 +8,7 @@ from typing import Any
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.report.engines import Codec, Direction, Engine
+from codecfleet.cluster.probes.report.engines import Direction, Engine, MediaCodec
 from codecfleet.cluster.probes.trials.cases import SAMPLES
 from codecfleet.cluster.probes.trials.software import TrialStream
 
@@ -125,7 +125,7 @@ def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
 
 def test_streams_are_what_the_child_gets() -> None:
     """A case without a bitstream is still asked for: the child gets an empty list for it."""
-    without = {name: stream for name, stream in STREAMS.items() if stream.sample.codec is not Codec.H264}
+    without = {name: stream for name, stream in STREAMS.items() if stream.sample.codec is not MediaCodec.H264}
     seen: list[Mapping[str, Any]] = []
     run = Children()
 

@@ -15,7 +15,7 @@ from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.node.report import NodeReport, from_json, pack, unpack
 from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def report(repository: Path) -> NodeReport:
     return from_json(json.loads(text))
 
 
-def trial(report: NodeReport, codec: Codec, direction: Direction, engine: Engine, bit_depth: int = 8) -> Trial:
+def trial(report: NodeReport, codec: MediaCodec, direction: Direction, engine: Engine, bit_depth: int = 8) -> Trial:
     """Return what came of one case on the GPU."""
     case = CodecCase(codec, direction, bit_depth=bit_depth)
     (found,) = [each for each in report.devices[0].trials if (each.case, each.engine) == (case, engine)]
@@ -55,16 +55,16 @@ def test_seven_decoders_and_no_encoder(report: NodeReport) -> None:
 @pytest.mark.parametrize(
     ("codec", "bit_depth"),
     [
-        (Codec.H264, 8),
-        (Codec.HEVC, 8),
-        (Codec.HEVC, 10),
-        (Codec.VP9, 8),
-        (Codec.VP9, 10),
-        (Codec.VP8, 8),
-        (Codec.MPEG2, 8),
+        (MediaCodec.H264, 8),
+        (MediaCodec.HEVC, 8),
+        (MediaCodec.HEVC, 10),
+        (MediaCodec.VP9, 8),
+        (MediaCodec.VP9, 10),
+        (MediaCodec.VP8, 8),
+        (MediaCodec.MPEG2, 8),
     ],
 )
-def test_what_was_decoded(report: NodeReport, codec: Codec, bit_depth: int) -> None:
+def test_what_was_decoded(report: NodeReport, codec: MediaCodec, bit_depth: int) -> None:
     """A real frame of each came out of NVDEC as software decodes it."""
     found = trial(report, codec, Direction.DECODE, Engine.NVDEC, bit_depth)
     assert (found.works, found.how, found.engines) == (True, How.TRIED, 7)
@@ -72,8 +72,8 @@ def test_what_was_decoded(report: NodeReport, codec: Codec, bit_depth: int) -> N
 
 def test_what_it_cannot(report: NodeReport) -> None:
     """AV1 is not decoded, and nothing is encoded; each says why."""
-    av1 = trial(report, Codec.AV1, Direction.DECODE, Engine.NVDEC)
-    h264 = trial(report, Codec.H264, Direction.ENCODE, Engine.NVENC)
+    av1 = trial(report, MediaCodec.AV1, Direction.DECODE, Engine.NVDEC)
+    h264 = trial(report, MediaCodec.H264, Direction.ENCODE, Engine.NVENC)
     assert (av1.works, h264.works) == (False, False)
     assert av1.reason
     assert "no encoder" in h264.reason
@@ -90,9 +90,9 @@ def test_nothing_is_to_be_mended(report: NodeReport) -> None:
 
 def test_where_its_work_would_go(report: NodeReport) -> None:
     """With all engines allowed, NVDEC decodes for the host's own cores; AV1 is decoded by the cores too."""
-    for codec, route in ((Codec.H264, Route.HYBRID), (Codec.AV1, Route.CPU)):
+    for codec, route in ((MediaCodec.H264, Route.HYBRID), (MediaCodec.AV1, Route.CPU)):
         rendition = Rendition(
-            case=CodecCase(Codec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265", preset="5"
+            case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265", preset="5"
         )
         demand = Demand(
             job="j",

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.probes.trials.cache import CacheKey, cache_folder, is_lasting, load_trials, save_trials
 
 KEY = CacheKey("580.159.04", "NVIDIA H200", ("av 18.1.0", "PyNvVideoCodec 2.2.4"))
 TRIAL = Trial(
-    case=CodecCase(Codec.HEVC, Direction.DECODE, "4:4:4", 10),
+    case=CodecCase(MediaCodec.HEVC, Direction.DECODE, "4:4:4", 10),
     engine=Engine.NVDEC,
     implementation="nvdec",
     works=True,

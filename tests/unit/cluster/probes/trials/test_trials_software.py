@@ -10,7 +10,7 @@ import pytest
 
 from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.report.engines import Codec, Direction, How
+from codecfleet.cluster.probes.report.engines import Direction, How, MediaCodec
 from codecfleet.cluster.probes.trials.cases import (
     NVDEC_CASES,
     NVENC_CASES,
@@ -63,7 +63,7 @@ def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
     assert [trial.case.name for trial in found.trials if not trial.works] == []
     assert found.problems == ()
     assert {trial.how for trial in found.trials} == {How.TRIED}
-    assert set(found.streams) == {sample.name for sample in SAMPLES if sample.codec is not Codec.VC1}
+    assert set(found.streams) == {sample.name for sample in SAMPLES if sample.codec is not MediaCodec.VC1}
 
 
 def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
@@ -127,7 +127,7 @@ def test_a_stream_has_the_profile_that_its_sample_names() -> None:
         decoder.decode(None)  # type: ignore[attr-defined]
         said = (decoder.profile or "").lower().removesuffix(" profile")
         assert said in (sample.profile, "rext"), sample.name
-        assert said != "rext" or sample.codec is Codec.HEVC
+        assert said != "rext" or sample.codec is MediaCodec.HEVC
 
 
 @functools.cache
@@ -149,7 +149,7 @@ def test_the_matrix_names_each_case_once() -> None:
     assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
     assert {sample.name for sample in NVDEC_CASES} < {sample.name for sample in SAMPLES}
     assert len({case.sample.name for case in NVENC_CASES}) == len(NVENC_CASES)
-    assert all(sample.encoder or sample.name in READY_STREAMS or sample.codec is Codec.VC1 for sample in SAMPLES)
+    assert all(sample.encoder or sample.name in READY_STREAMS or sample.codec is MediaCodec.VC1 for sample in SAMPLES)
 
 
 def test_only_what_codecfleet_offers_counts_as_an_encoder() -> None:

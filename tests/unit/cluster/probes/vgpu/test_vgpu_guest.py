@@ -24,7 +24,7 @@ from codecfleet.cluster.probes.vgpu.guest_tables import (
     GuestProperty,
     GuestReturn,
 )
-from codecfleet.cluster.probes.vgpu.values import Virtualization, virtualization
+from codecfleet.cluster.probes.vgpu.values import VirtualizationMode, virtualization
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
@@ -99,7 +99,7 @@ def test_virtualization_mode_tells_passthrough_from_vgpu() -> None:
     assert passthrough_or_vgpu(virtualization(2)) is GuestView.VGPU
     for mode in (0, 3, 4, 77):
         assert isinstance(passthrough_or_vgpu(virtualization(mode)), NotApplicable)
-    assert virtualization(4) is Virtualization.HOST_VSGA
+    assert virtualization(4) is VirtualizationMode.HOST_VSGA
 
 
 def test_guest_report_has_no_zero_for_what_a_vgpu_does_not_have() -> None:

@@ -17,7 +17,7 @@ from codecfleet.cluster.probes.vgpu.values import (
     VgpuCompatibility,
     VgpuDeviceId,
     VgpuUse,
-    Virtualization,
+    VirtualizationMode,
     VmId,
 )
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
@@ -305,8 +305,8 @@ def test_guest_without_a_driver_has_no_version() -> None:
     assert isinstance(report.active[0].vm_driver_version, NotApplicable)
 
 
-@pytest.mark.parametrize("mode", [mode for mode in Virtualization if mode is not Virtualization.HOST_VGPU])
-def test_only_a_host_hosts(mode: Virtualization) -> None:
+@pytest.mark.parametrize("mode", [mode for mode in VirtualizationMode if mode is not VirtualizationMode.HOST_VGPU])
+def test_only_a_host_hosts(mode: VirtualizationMode) -> None:
     """In every mode but HOST_VGPU there is no host's report, the reason names the mode, and nothing else is asked."""
     nvml, handle = _nvml(replace(HOST, virtualization=mode.value, vgpus=()))
     found = probe_vgpu_host(nvml, handle)

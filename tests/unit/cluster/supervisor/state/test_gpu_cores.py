@@ -14,7 +14,7 @@ from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.placement.nodes.build import documented_devices
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.assigning import cores_for
 from codecfleet.cluster.supervisor.core.reconcile import effective_nodes, reservable_cores
@@ -143,8 +143,8 @@ def test_tables_know_a_gpu_before_it_was_tried(machine: tuple[Device, ...]) -> N
         assert device.engines[Engine.NVDEC] == 7
         assert device.engines.get(Engine.NVENC, 0) == 0
         decodes = {trial.case.codec for trial in device.trials if trial.works and trial.engine is Engine.NVDEC}
-        assert {Codec.H264, Codec.HEVC, Codec.VP9} <= decodes
-        assert Codec.AV1 not in decodes
+        assert {MediaCodec.H264, MediaCodec.HEVC, MediaCodec.VP9} <= decodes
+        assert MediaCodec.AV1 not in decodes
         assert not [trial for trial in device.trials if trial.works and trial.case.direction is Direction.ENCODE]
 
 
@@ -154,7 +154,7 @@ def test_a_name_that_no_table_has_can_do_nothing() -> None:
     strange = replace(node, devices=tuple(replace(each, name="Strange GPU") for each in node.devices[:1]))
     (device,) = documented_devices(probe_nvml(FakeNvml(strange), sleep=lambda _: None), "n")
     assert (device.name, device.trials) == ("Strange GPU", ())
-    assert not device.can(CodecCase(Codec.H264, Direction.DECODE), Engine.NVDEC)
+    assert not device.can(CodecCase(MediaCodec.H264, Direction.DECODE), Engine.NVDEC)
 
 
 def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...]) -> None:

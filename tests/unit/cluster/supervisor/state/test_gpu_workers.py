@@ -9,7 +9,7 @@ from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.placement import Route
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine, How, Trial
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, Renewed, Reserve, Stop, Worn
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
@@ -33,13 +33,13 @@ def job(pieces: int = 100) -> JobReport:
 def _demand(pieces: int) -> Demand:
     plain = plain_demand("j", pieces)
     fast = (replace(plain.renditions[0], preset="1"),)
-    decode = CodecCase(Codec.H264, Direction.DECODE)
+    decode = CodecCase(MediaCodec.H264, Direction.DECODE)
     return replace(plain, decode=decode, segments=(2000,) * pieces, renditions=fast)
 
 
 def _world() -> World:
     """Return a node with 16 cores and an H200, whose worker has a job's work."""
-    decode = CodecCase(Codec.H264, Direction.DECODE)
+    decode = CodecCase(MediaCodec.H264, Direction.DECODE)
     trial = Trial(case=decode, engine=Engine.NVDEC, implementation="nvdec", works=True, how=How.TRIED)
     device = Device(
         device="GPU-a",

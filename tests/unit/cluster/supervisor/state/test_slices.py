@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
 from codecfleet.cluster.probes.report.device_report import DeviceKind
-from codecfleet.cluster.probes.report.engines import Codec, CodecCase, Direction, Engine
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.reconcile import effective_nodes
@@ -156,7 +156,7 @@ class RayWorld(World):
         """Have a job that only GPUs can serve take all it can; return its slots by worker."""
         plain_job = plain_demand("j", 400)
         fast = (replace(plain_job.renditions[0], preset="1"),)
-        decode = CodecCase(Codec.H264, Direction.DECODE)
+        decode = CodecCase(MediaCodec.H264, Direction.DECODE)
         wish = JobReport(replace(plain_job, decode=decode, segments=(2000,) * 400, renditions=fast, needs_gpu=True))
         for _ in range(4):
             slots = self.say("one", wish).slots["j"]
@@ -254,7 +254,7 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
 
 def wish(**changes: object) -> JobReport:
     """Return what a client says of a job that only GPUs can serve."""
-    decode = CodecCase(Codec.H264, Direction.DECODE)
+    decode = CodecCase(MediaCodec.H264, Direction.DECODE)
     return JobReport(replace(plain_demand("j", 40), decode=decode, needs_gpu=True, **changes))
 
 
