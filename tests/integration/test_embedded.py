@@ -53,7 +53,7 @@ def tell(**facts):
     print(json.dumps(facts), flush=True)
 """
 PUBLICLY = """
-from codecfleet.cluster import ray_internals
+from codecfleet.cluster.ray import ray_internals
 ray_internals.public_only = True
 """
 """Before a script: what Ray has beyond its public interface is unknown."""
