@@ -12,7 +12,6 @@ import json
 import mmap
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,8 +25,14 @@ OWNER = b"NVIDIA Corporation"
 _DESCRIPTION_BYTES_MAX = 65536
 _NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
 _ENTRIES_MAX = 1024
-_BITS_64 = 2
-_LITTLE = 1
+_ELF = b"\x7fELF\2\1"
+"""How a file of 64 bits and little-endian order begins: every libcuda that has the note."""
+_HEADER = struct.Struct("<40xQ10x3H")
+"""Where the section headers start, their size and number, and which one holds the names (elf(5), Elf64_Ehdr)."""
+_SECTION_HEADER = struct.Struct("<I20x2Q")
+"""A section's name (as an offset), its place in the file and its size (Elf64_Shdr)."""
+_NOTE_HEADER = struct.Struct("<3I")
+"""The sizes of owner and description, and the type (Elf64_Nhdr)."""
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _NO_NOTE = NotApplicable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
 
@@ -47,36 +52,6 @@ class ForwardNote:
     devices: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where the fields are that we need, for one class (32 or 64 bits) and byte order of ELF file."""
-
-    order: str
-    is_64: bool
-
-    def header(self, data: _Bytes) -> tuple[int, int, int, int]:
-        """Return where the section headers start, the size and number of them, and which one holds their names."""
-        (start,) = struct.unpack_from(self.order + ("Q" if self.is_64 else "I"), data, 0x28 if self.is_64 else 0x20)
-        size, count, names = struct.unpack_from(self.order + "3H", data, 0x3A if self.is_64 else 0x2E)
-        return int(start), int(size), int(count), int(names)
-
-    def section(self, data: _Bytes, at: int) -> tuple[int, int, int]:
-        """Return a section's name (as an offset), its place in the file and its size."""
-        (name,) = struct.unpack_from(self.order + "I", data, at)
-        place, size = struct.unpack_from(
-            self.order + ("2Q" if self.is_64 else "2I"), data, at + (24 if self.is_64 else 16)
-        )
-        return int(name), int(place), int(size)
-
-
-_LAYOUTS = {
-    b"\x7fELF" + bytes((kind, order)): _Layout("<" if order == _LITTLE else ">", kind == _BITS_64)
-    for kind in (1, _BITS_64)
-    for order in (_LITTLE, 2)
-}
-"""By the first six bytes of a file: ELF's mark, its class and its byte order."""
-
-
 def forward_note_of(path: Path) -> Maybe[ForwardNote]:
     """Read the note of a library file; never raises, whatever the file is."""
     try:
@@ -90,45 +65,39 @@ def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
     """Return what the note of this ELF file says; an absence for anything else."""
     try:
         section = _section(data)
-        description = None if section is None else _description(*section)
+        description = None if section is None else _description(section)
         return _NO_NOTE if description is None else _meaning(description)
     except (struct.error, ValueError, OverflowError, RecursionError) as error:
         return NotApplicable(Absence.FAILED, f"the library's note about forward compatibility is damaged: {error}")
 
 
-def _section(data: _Bytes) -> tuple[_Layout, bytes] | None:
-    """Return the bytes of the note's section, with the layout of the file, or None."""
-    layout = _LAYOUTS.get(data[:6])
-    if layout is None:
+def _section(data: _Bytes) -> bytes | None:
+    """Return the bytes of the note's section, or None."""
+    if data[: len(_ELF)] != _ELF:
         return None
-    start, entry_bytes, count, names = layout.header(data)
+    start, entry_bytes, count, names = _HEADER.unpack_from(data)
     if names >= count:
         return None
-    _, names_at, names_bytes = layout.section(data, start + names * entry_bytes)
+    _, names_at, names_bytes = _SECTION_HEADER.unpack_from(data, start + names * entry_bytes)
     for index in range(min(count, _ENTRIES_MAX)):
-        name, place, size = layout.section(data, start + index * entry_bytes)
+        name, place, size = _SECTION_HEADER.unpack_from(data, start + index * entry_bytes)
         at = names_at + name
         if name < names_bytes and data[at : at + len(SECTION) + 1] == SECTION + b"\0":
-            return layout, data[place : place + min(size, _NOTE_BYTES_MAX)]
+            return data[place : place + min(size, _NOTE_BYTES_MAX)]
     return None
 
 
-def _description(layout: _Layout, section: bytes) -> bytes | None:
+def _description(section: bytes) -> bytes | None:
     """Return the description of NVIDIA's note among those of the section, or None."""
-    return next((description for owner, description in _notes(layout, section) if owner == OWNER), None)
-
-
-def _notes(layout: _Layout, section: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
-    while at + 12 <= len(section):
-        owner_bytes, description_bytes, _ = struct.unpack_from(layout.order + "3I", section, at)
-        owner_at = at + 12
-        description_at = owner_at + _padded(owner_bytes)
-        yield (
-            section[owner_at : owner_at + owner_bytes].rstrip(b"\0"),
-            section[description_at : description_at + min(description_bytes, _DESCRIPTION_BYTES_MAX)],
-        )
-        at = description_at + _padded(description_bytes)
+    while at + _NOTE_HEADER.size <= len(section):
+        owner_bytes, description_bytes, _ = _NOTE_HEADER.unpack_from(section, at)
+        owner_at = at + _NOTE_HEADER.size
+        at = owner_at + _padded(owner_bytes)
+        if section[owner_at : owner_at + owner_bytes].rstrip(b"\0") == OWNER:
+            return section[at : at + min(description_bytes, _DESCRIPTION_BYTES_MAX)]
+        at += _padded(description_bytes)
+    return None
 
 
 def _padded(size: int) -> int:
