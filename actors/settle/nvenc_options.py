@@ -4,10 +4,11 @@ A user writes settings as pairs of strings; an encoder kind names them so.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from ...errors import Unsupported
 from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, Tier, TimingInfo, TuningInfo
@@ -176,33 +177,21 @@ def _rate(text: str) -> Fraction:
     return Fraction(_number(head), _number(tail) if tail else 1)
 
 
-SETTINGS: Final[Mapping[str, Callable[[str], NvencValue]]] = {
-    "codec": _choice(Codec),
-    "preset": _choice(Preset),
-    "tuning_info": _choice(TuningInfo),
-    "rc": _choice(RateMode),
-    "bitrate": _number,
-    "maxbitrate": _number,
-    "vbvbufsize": _number,
-    "vbvinit": _number,
-    "fps": _rate,
-    "cq": _number,
-    "constqp": _quantizers,
-    "initqp": _quantizers,
-    "qmax": _quantizers,
-    "gop": _number,
-    "idrperiod": _number,
-    "bf": _number,
-    "numrefl0": _number,
-    "numrefl1": _number,
-    "multipass": _choice(Multipass),
-    "lookahead": _number,
-    "aq": _strength,
-    "temporalaq": _switch,
-    "ldkfs": _switch,
-    "timinginfo": _timing,
-    "level": str,
-    "tier": _choice(Tier),
-    "repeatspspps": _switch,
+_READERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
+    int: _number,
+    bool: _switch,
+    str: str,
+    Fraction: _rate,
+    Qp: _quantizers,
+    TimingInfo: _timing,
+    **{kind: _choice(kind) for kind in (Codec, Multipass, Preset, RateMode, Tier, TuningInfo)},
 }
+
+
+def _reader(type_: object) -> Callable[[str], NvencValue]:
+    """Return what reads the text of a field; one that may be None is left out instead."""
+    return _READERS[next(iter(get_args(type_)), type_)]
+
+
+SETTINGS: Final = {entry.name: _reader(entry.type) for entry in fields(NvencSettings)} | {"aq": _strength}
 """Every setting's name, and what reads its text."""

@@ -6,6 +6,7 @@ number of threads, x264's ``cpu-independent``, x265's one frame thread and ``con
 every mode that steers a bitrate.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -197,7 +198,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
     if codec is Codec.AV1:
         params = {"lp": str(_threads(codec, rate))}
         if mastering is not None:
-            params["mastering-display"] = _real_mastering(mastering)
+            params["mastering-display"] = _mastering(mastering, _decimal, _decimal)  # precise enough for AV1's units
         if light is not None:
             params["content-light"] = f"{light.max_cll},{light.max_fall}"
         return params
@@ -215,19 +216,15 @@ def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light
 
 def _integer_mastering(display: MasteringDisplay) -> str:
     """Write a mastering display in the units of its SEI message (H.264 and H.265, annex D)."""
-    points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
-    written = "".join(
-        f"{name}({round(x * _CHROMATICITY_UNITS)},{round(y * _CHROMATICITY_UNITS)})" for name, (x, y) in points
-    )
-    most, least = (round(value * _LUMINANCE_UNITS) for value in (display.max_luminance, display.min_luminance))
-    return f"{written}L({most},{least})"
+    return _mastering(display, lambda x: round(x * _CHROMATICITY_UNITS), lambda y: round(y * _LUMINANCE_UNITS))
 
 
-def _real_mastering(display: MasteringDisplay) -> str:
-    """Write a mastering display as decimals, precise enough for AV1's fixed-point units."""
+def _mastering(
+    display: MasteringDisplay, chromaticity: Callable[[Fraction], object], luminance: Callable[[Fraction], object]
+) -> str:
     points = (("G", display.green), ("B", display.blue), ("R", display.red), ("WP", display.white))
-    written = "".join(f"{name}({_decimal(x)},{_decimal(y)})" for name, (x, y) in points)
-    return f"{written}L({_decimal(display.max_luminance)},{_decimal(display.min_luminance)})"
+    written = "".join(f"{name}({chromaticity(x)},{chromaticity(y)})" for name, (x, y) in points)
+    return f"{written}L({luminance(display.max_luminance)},{luminance(display.min_luminance)})"
 
 
 def _decimal(value: Fraction) -> str:
