@@ -9,10 +9,10 @@ from typing import Self
 from ..cluster.client.pool import Pool
 from ..errors import UsageError
 from .job import Job
-from .options import build
 from .report.channel import EventChannel
 from .report.report import Report
 from .request.api_values import location
+from .request.options import build
 from .request.spec import TranscodeSpec
 from .run.job_run import JobRun
 

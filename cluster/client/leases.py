@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from ..supervisor.state.messages import Grants
-from ..supervisor.state.worker_slots import seat_of
+from ..supervisor.state.stations import seat_of
 
 __all__ = ["Effect", "Leases", "Lose", "RunTask", "StopTask"]
 

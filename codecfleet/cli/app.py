@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from ..console_output import ReaderGone
+from ..console.output import ReaderGone
 from ..errors import UsageError
 from .failures import READER_GONE_CODE, failure_of, tell
 from .interrupts import end_at_once_on_signals

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Final
 
-from ..jobs.options import Option
+from ..jobs.request.options import Option
+from ..jobs.request.spec_parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
-from ..jobs.spec_parts import AudioTracks, Source, SourceRange
 from .params import JsonFlag, SourceArgument, with_options
 from .question import Question
 from .services import Commands

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
+from ..console.output import FrameCounter, Output, ReaderGone, strict_json
 from ..console.text import one_line
-from ..console_output import FrameCounter, Output, ReaderGone, strict_json
 from .failures import failure_of, tell
 from .interrupts import Interrupts, last_acts
 from .services import Answer, Services

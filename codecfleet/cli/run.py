@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ..actors.media.whole_file import write_whole
 from ..console.live import JsonView, PlainView, RichView, View
-from ..console_output import Output, ReaderGone, is_terminal, json_line
+from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..errors import OutputUnwritable, StorageFailed, UsageError
 from ..jobs.report.events import Failed
 from ..jobs.report.report import Report

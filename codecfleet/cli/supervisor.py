@@ -7,7 +7,7 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from ..console_output import Output, ReaderGone, is_terminal, json_line
+from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..jobs.request.values import parse_path
 from .failures import failure_of, tell
 from .interrupts import Interrupts, last_acts

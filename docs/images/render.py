@@ -13,7 +13,7 @@ from rich.text import Text
 
 from codecfleet import Fleet, Planned, Progress, TranscodeSpec
 from codecfleet.console.live import RichView
-from codecfleet.console_output import Output
+from codecfleet.console.output import Output
 
 HERE = Path(__file__).parent
 CLIP = "examples/media/bunny.mp4"

@@ -18,9 +18,9 @@ from ...errors import CodecfleetError, Unsupported
 from ..board.board import Board, Finished, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded, uncancellable
-from ..infer_spec import InferSpec
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
+from ..request.infer_spec import InferSpec
 from ..source.source import SourceStamp
 from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference

@@ -9,8 +9,8 @@ from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, Wa
 from ...cluster.placement.model import Demand
 from ...cluster.placement.nodes import plain_demand
 from ..board.board import Run
-from ..infer_spec import InferSpec
 from ..plan.track_ranges import PlannedSegment, TrackRanges
+from ..request.infer_spec import InferSpec
 from ..source.index import TrackIndex
 from ..source.source import read_source
 

@@ -3,8 +3,8 @@
 from typing import Annotated, Self
 
 from ...actors.media.location import absolute
-from ..options import Option
-from ..spec_parts import (
+from .options import Option
+from .spec_parts import (
     RULES,
     Carried,
     EncodeOptions,

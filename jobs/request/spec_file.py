@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from ...cluster.toml_file import TomlFile, read_toml
 from ...errors import UsageError
-from ..options import Speller, build, options_of
+from .options import Speller, build, options_of
 from .spec import TranscodeSpec
 
 __all__ = ["KEYS", "SpecFile", "load_spec"]

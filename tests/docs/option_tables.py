@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from codecfleet.cli.app import program
-from codecfleet.jobs.options import Option, options_of
+from codecfleet.jobs.request.options import Option, options_of
 from codecfleet.jobs.request.spec import TranscodeSpec
 
 _TEMPLATE_HEAD = """\

@@ -11,7 +11,7 @@ from codecfleet.cluster.supervisor.core import core
 from codecfleet.cluster.supervisor.runner.actor import SUPERVISOR
 from codecfleet.cluster.supervisor.state.gpu_bundles import GPU_PREFIX
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "supervisor.md").read_text(encoding="utf-8")
 PLAIN = " ".join(PAGE.split())

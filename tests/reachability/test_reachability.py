@@ -141,7 +141,7 @@ def test_the_walk_finds_what_has_no_caller(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     walk = Walk(read_modules(tmp_path, ["jobs"]))
-    walk.run(["cli:main"])
+    walk.run(["cli.app:main"])
     unreached = {found.key.removeprefix("jobs.run:") for found in walk.unreached()}
     assert unreached == {
         *("Base.never", "Base.also_never", "Runner.unread", "Shape", "Wrong", "dead", "also_dead", "UNUSED"),
@@ -150,5 +150,5 @@ def test_the_walk_finds_what_has_no_caller(tmp_path: Path) -> None:
 
 def test_a_root_that_is_gone_is_an_error(tmp_path: Path) -> None:
     """An entry point that was renamed does not make the walk begin nowhere."""
-    with pytest.raises(LookupError, match=r"there is no cli:main"):
-        Walk(read_modules(tmp_path, [])).run(["cli:main"])
+    with pytest.raises(LookupError, match=r"there is no cli.app:main"):
+        Walk(read_modules(tmp_path, [])).run(["cli.app:main"])

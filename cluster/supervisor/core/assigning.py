@@ -9,7 +9,7 @@ from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
 from ..state.clients import JobBook
 from ..state.nodes import Place
-from ..state.worker_slots import SeatBook, SeatState
+from ..state.stations import SeatBook, SeatState
 
 __all__ = ["cores_for", "deal", "promise"]
 

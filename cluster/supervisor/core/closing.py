@@ -10,8 +10,8 @@ from ...probes.report.engines import Engine
 from ..state.events import Effect, Note, Reserve, Stop
 from ..state.nodes import places_of
 from ..state.state import Planner, SupervisorState
+from ..state.stations import SeatBook, SeatState
 from ..state.stranded import find_unservable, note_stranded
-from ..state.worker_slots import SeatBook, SeatState
 from .assigning import cores_for, deal
 from .reconcile import effective_nodes, reservable_cores
 

@@ -47,7 +47,7 @@ from ..state.events import (
 )
 from ..state.settings import SupervisorSettings
 from ..state.state import Planner, SupervisorState
-from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
+from ..state.stations import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
 from .closing import close_the_gap
 from .encoding import see_encoding
 from .health import forget_xids, probe_passed, see_health, unsee_health

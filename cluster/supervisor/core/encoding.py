@@ -5,7 +5,7 @@ from ...placement.model.inventory import Device
 from ..state.events import Effect, Encoding, Note
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.worker_slots import SeatBook, SeatState
+from ..state.stations import SeatBook, SeatState
 
 __all__ = ["see_encoding"]
 

@@ -5,8 +5,8 @@ from ...placement.model.inventory import Inventory
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
 from ..state.state import SupervisorState
+from ..state.stations import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
 from ..state.stranded import why_stranded
-from ..state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
 from .assigning import promise
 
 __all__ = ["grants_for", "why_not"]

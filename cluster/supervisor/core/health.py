@@ -13,7 +13,7 @@ from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, HealthSeen, HealthUnseen, Note, Probe
 from ..state.nodes import NodeBook
 from ..state.state import Planner, SupervisorState
-from ..state.worker_slots import SeatBook, SeatState
+from ..state.stations import SeatBook, SeatState
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine

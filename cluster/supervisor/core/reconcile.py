@@ -7,7 +7,7 @@ from ...placement.model.inventory import Device, DeviceState, Dla, Node
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ..state.nodes import NodeBook, Place, places_of
-from ..state.worker_slots import SeatBook, SeatState
+from ..state.stations import SeatBook, SeatState
 
 __all__ = ["effective_nodes", "reservable_cores"]
 

@@ -52,7 +52,7 @@ from ..state.events import (
 )
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
-from ..state.worker_slots import SeatState
+from ..state.stations import SeatState
 from ..status.status import Status, status_of
 from .backend import Hands
 from .polling import Polling

@@ -12,7 +12,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
 from .events import Reserve
-from .worker_slots import bundle_of, seat_of
+from .stations import bundle_of, seat_of
 
 __all__ = ["GPU_PREFIX", "GpuBundles", "reserve_on"]
 

@@ -10,7 +10,7 @@ from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units
 from .conditions import Condition, with_condition
 from .events import Order
 from .messages import RayNode
-from .worker_slots import Seat, seats_of
+from .stations import Seat, seats_of
 
 __all__ = ["NodeBook", "Nodes", "Place", "places_of"]
 

@@ -12,7 +12,7 @@ from ...probes.report.engines import Engine
 from .clients import Clients
 from .nodes import Nodes
 from .settings import SupervisorSettings
-from .worker_slots import SeatBook, SeatState, seat_of
+from .stations import SeatBook, SeatState, seat_of
 
 __all__ = ["Planner", "Stranded", "SupervisorState"]
 

@@ -9,7 +9,7 @@ from ...placement.model.demand import Demand
 from ...placement.model.placement import Placement
 from .clients import JobBook
 from .state import Stranded, SupervisorState
-from .worker_slots import SeatState
+from .stations import SeatState
 
 __all__ = ["find_unservable", "note_stranded", "why_stranded"]
 

@@ -11,7 +11,7 @@ from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.worker_slots import SeatBook
+from ..state.stations import SeatBook
 from .device_status import DeviceStatus, device_status
 
 __all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]

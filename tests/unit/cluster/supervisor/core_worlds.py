@@ -32,7 +32,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     WorkerFacts,
 )
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.worker_slots import bundle_of
+from codecfleet.cluster.supervisor.state.stations import bundle_of
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from codecfleet.actors.decode.decoding import PictureHash
-from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX
 from codecfleet.errors import CodecfleetError, EncoderFailed, InputUnreadable, SegmentFailed, WorkerLost
 from codecfleet.jobs.board.board import (
     ATTEMPTS,

@@ -25,7 +25,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     JobReport,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+from codecfleet.cluster.supervisor.state.stations import SeatState
 
 from ..core_worlds import World, node, total, wants
 

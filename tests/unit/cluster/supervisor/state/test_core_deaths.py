@@ -26,7 +26,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     Grants,
     JobReport,
 )
-from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, SeatState
 
 from ..core_worlds import SETTINGS, World, node, total, wants
 

@@ -24,7 +24,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     JobReport,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX
 
 from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
 

@@ -18,7 +18,7 @@ from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.worker_slots import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, SeatState
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
 from codecfleet.cluster.worker.facts import WorkerFacts

@@ -23,7 +23,7 @@ from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reser
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.worker_slots import Seat, SeatBook, SeatState
+from codecfleet.cluster.supervisor.state.stations import Seat, SeatBook, SeatState
 from codecfleet.cluster.worker.facts import WorkerFacts
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 

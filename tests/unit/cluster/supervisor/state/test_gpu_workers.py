@@ -13,7 +13,7 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, Renewed, Reserve, Stop, Worn
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+from codecfleet.cluster.supervisor.state.stations import SeatState
 from codecfleet.cluster.worker.heartbeat import Pulse
 
 from ..core_worlds import World

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from codecfleet.cluster.placement.nodes.assumed import processor_of
 from codecfleet.cluster.supervisor.state.nodes import NO_UNITS
 from codecfleet.cluster.supervisor.state.slot_share import CORES_PER_PROCESS, share_out
-from codecfleet.cluster.supervisor.state.worker_slots import seats_of
+from codecfleet.cluster.supervisor.state.stations import seats_of
 
 
 @pytest.mark.parametrize(

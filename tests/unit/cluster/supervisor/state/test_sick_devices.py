@@ -13,7 +13,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Probe,
     Probed,
 )
-from codecfleet.cluster.supervisor.state.worker_slots import SeatState
+from codecfleet.cluster.supervisor.state.stations import SeatState
 
 from ..watched_nodes import Watched, _at_work, watched
 

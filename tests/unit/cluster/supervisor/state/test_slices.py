@@ -17,7 +17,7 @@ from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.reconcile import effective_nodes
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.worker_slots import SeatState, bundle_of
+from codecfleet.cluster.supervisor.state.stations import SeatState, bundle_of
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.fleet.simulated_report import simulated_report
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..actors.encode.settings import Codec
+from ...actors.encode.settings import Codec
 from .options import COUNTS, RATE, SIZE, Option
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator
 
-from ..actors.media.location import absolute
+from ...actors.media.location import absolute
 from .options import COUNTS, NUMBERS, Option
 from .spec_parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange
 

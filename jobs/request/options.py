@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ..cluster.toml_file import first_objection
-from ..errors import UsageError
-from .request.values import (
+from ...cluster.toml_file import first_objection
+from ...errors import UsageError
+from .values import (
     parse_choice,
     parse_count,
     parse_counts,
