@@ -168,7 +168,7 @@ def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
 
 
 def _length_s(options: argparse.Namespace) -> Fraction | None:
-    """Return how long the film is to be looped; None takes it as it is."""
+    """Return how long the film is to be looped; None takes it is."""
     length_s: Fraction | None = options.seconds
     return Fraction(60) if length_s is None and options.media is None else length_s
 

@@ -28,7 +28,7 @@ from ..media.av_abi import configure_decoder
 from ..media.demuxing import demux
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.seeking import AccessPoint, packets_from
-from ..media.timeline import Mended, Mender, TimeShift
+from ..media.timeline import RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import begin_black, is_incomplete
 
 __all__ = [
@@ -103,7 +103,7 @@ class DecodeTally:
     damaged_ticks: list[int] = field(default_factory=list)
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
-    mended: Mended = field(default_factory=Mended)
+    repaired: RepairedTime = field(default_factory=RepairedTime)
 
     def note_damage(self, packet: int) -> None:
         """Remember where damage was met first, in demux order."""
@@ -239,8 +239,8 @@ def _in_time(
     decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
 ) -> Iterator[tuple[int, PictureT]]:
     """Give the decoder's frames their mended times, in presentation order."""
-    mender: Mender[tuple[PictureT, bool]] = Mender(
-        nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.mended
+    repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
+        nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.repaired
     )
     for packet, frame in decoded:
         ticks = frame.pts
@@ -248,8 +248,8 @@ def _in_time(
             ticks += sum(shift.ticks for shift in range_.shifts if packet is not None and shift.first_packet <= packet)
             ticks *= range_.tick_divisor
         damaged = packet in tally.damaged_packets
-        yield from _named(mender.push((frame, damaged), ticks), tally)
-    yield from _named(mender.finish(), tally)
+        yield from _named(repair.push((frame, damaged), ticks), tally)
+    yield from _named(repair.finish(), tally)
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:

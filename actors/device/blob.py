@@ -4,11 +4,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Self
 
-__all__ = ["Parcel"]
+__all__ = ["Blob"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Blob:
     """Bytes and what tells them from others. Two parcels are equal if their contents are.
 
     A pool may leave the content out of the work that has it and send it ahead, once to each machine; wherever work runs

@@ -230,7 +230,7 @@ def set_audio_padding(
     """State the samples an audio encoder put before the first and after the last real one.
 
     ``seek_preroll`` is how many samples a player must decode after a seek before the sound is right (Opus: 80 ms);
-    None leaves it as it is.
+    None leaves it is.
 
     Raises:
         WorkError: PyAV's structures are not the known ones.

@@ -10,7 +10,7 @@ R3  Frames are sorted by time, stable in the decoder's output order.
 R4  Frames that share one time are spread evenly up to the next distinct one. Where a tick is too coarse for that, the
     index has divided it (``tick_divisor``): a frame whose time is its own never moves.
 
-All of it streams: ``Mender`` holds back only as many frames as a rule needs to see.
+All of it streams: ``TimestampRepair`` holds back only as many frames as a rule needs to see.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import floor
 from typing import Generic, TypeVar
 
-__all__ = ["Mended", "Mender", "TimeShift", "is_increasing", "nominal_ticks", "spread", "tick_divisor"]
+__all__ = ["RepairedTime", "TimeShift", "TimestampRepair", "is_increasing", "nominal_ticks", "spread", "tick_divisor"]
 
 FrameT = TypeVar("FrameT")
 
@@ -47,7 +47,7 @@ class TimeShift:
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairedTime:
     """How often each rule had to act."""
 
     missing: int = 0
@@ -89,7 +89,7 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 
 
 @dataclass(slots=True)
-class Mender(Generic[FrameT]):
+class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
     ``expected`` is the sorted times that the index promises for the frames to come (the smallest first); a frame that
@@ -100,7 +100,7 @@ class Mender(Generic[FrameT]):
     nominal: Fraction
     expected: Sequence[int] = ()
     untimed: bool = False
-    counts: Mended = field(default_factory=Mended)
+    counts: RepairedTime = field(default_factory=RepairedTime)
     _order: int = 0
     _previous: int | None = None
     _unanchored: list[FrameT] = field(default_factory=list)

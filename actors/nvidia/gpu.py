@@ -49,7 +49,7 @@ SWITCH_INTERVAL_S: Final = 1e-4
 SHARED_BYTES: Final = 16 << 30
 """A GPU with so much free memory may be used by two processes of ours; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
-_MEND: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
+_FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
 
@@ -94,7 +94,7 @@ class Gpu(WorkerDevice):
         self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
 
     def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.lend``.
+        """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.acquire``.
 
         Nobody waits for the GPU itself to be opened, which takes seconds.
         """
@@ -183,7 +183,7 @@ class Gpu(WorkerDevice):
         """
         with self._lock:
             if self._refusal:
-                raise EngineUnfit(self._refusal, _MEND)
+                raise EngineUnfit(self._refusal, _FIX)
             if self._opened is None:
                 try:
                     self._opened = self._open()
@@ -213,7 +213,7 @@ class Gpu(WorkerDevice):
             return SessionCounts()
         counts = gpu.pool.counts
         nvenc = gpu.nvenc.counts
-        return SessionCounts(counts.made + nvenc.made, counts.lent_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
+        return SessionCounts(counts.made + nvenc.made, counts.in_use_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
 
     def close(self) -> None:
         """Close its idle sessions, and wait for one that is being opened."""
@@ -381,4 +381,4 @@ def imported(module: str, package: str) -> Any:
     except (ImportError, RuntimeError) as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         message = f"{package} cannot be used here: {reason}"
-        raise EngineUnfit(message, _MEND) from error
+        raise EngineUnfit(message, _FIX) from error

@@ -31,7 +31,7 @@ class DeviceChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, picture: DevicePicture) -> Iterator[tuple[int, DevicePicture]]:
-        """Take a source picture and yield it as it shall be, with its time.
+        """Take a source picture and yield it shall be, with its time.
 
         Raises:
             Unsupported: it cannot be made into that.

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from ...errors import DeviceError, DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit
 from ..decode.decoding import SOFTWARE, DecodeRange, DecodeTally, PictureHash, PictureT, decode_range, picture_hash
 from ..decode.read_ahead import read_ahead
-from ..media.timeline import Mended
+from ..media.timeline import RepairedTime
 from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
@@ -52,7 +52,7 @@ class SegmentTally:
     corrupt_frames: int = 0
     damaged_ticks: tuple[int, ...] = ()
     first_damaged_packet: int | None = None
-    mended: Mended = field(default_factory=Mended)
+    repaired: RepairedTime = field(default_factory=RepairedTime)
     decode_s: float = 0.0
     decoded_by: str = SOFTWARE.name
     fallback: str = ""
@@ -146,7 +146,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             corrupt_frames=len(damaged_ticks),
             damaged_ticks=tuple(damaged_ticks[:NAMED_DAMAGED_FRAMES]),
             first_damaged_packet=met.first_damaged_packet,
-            mended=met.mended,
+            repaired=met.repaired,
             decode_s=met.decode_s,
             decoded_by=self._path.decoder.name,
             fallback=self._fallback,

@@ -19,7 +19,7 @@ from .stack_sampler import Profile, add_profiles
 
 if TYPE_CHECKING:
     from codecfleet.cluster.ray.embedded import Connection
-    from codecfleet.cluster.supervisor.runner.runner import Shell
+    from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
     from codecfleet.cluster.supervisor.status.status import Status
 
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
@@ -65,7 +65,7 @@ class DecodeFleet:
     def __init__(self, devices: Sequence[str], film: Film) -> None:
         self._devices = devices
         self._film = film
-        self._opened: tuple[Pool, Connection, Shell] | None = None
+        self._opened: tuple[Pool, Connection, SupervisorRunner] | None = None
         self._job = ""
         self.granted = 0
         self.sessions: dict[str, SessionCounts] = {}
@@ -85,7 +85,7 @@ class DecodeFleet:
         return self._there[0]
 
     @property
-    def _there(self) -> "tuple[Pool, Connection, Shell]":
+    def _there(self) -> "tuple[Pool, Connection, SupervisorRunner]":
         if self._opened is None:
             message = "the fleet is not open"
             raise CommandFailed(message)
@@ -117,7 +117,7 @@ class DecodeFleet:
             needs_gpu=True,
             workers_max=sessions,
         )
-        reason = demand.software_decode or (await self._pool.prospect(demand)).never
+        reason = demand.software_decode or (await self._pool.preview(demand)).never
         if reason:
             raise CommandFailed(reason)
         self._pool.expect(demand)

@@ -15,7 +15,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection, connect
 
 if TYPE_CHECKING:
-    from codecfleet.cluster.supervisor.runner.runner import Shell
+    from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 
 __all__ = ["only_these", "open_narrow_pool"]
 
@@ -34,24 +34,24 @@ def only_these(devices: Sequence[str]) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = former
 
 
-async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "Shell"]:
+async def open_narrow_pool(devices: Sequence[str]) -> tuple[Pool, Connection, "SupervisorRunner"]:
     """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor."""
     with only_these(devices):
         return await _open_pool(await connect("local"))
 
 
-async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "Shell"]:
+async def _open_pool(connection: Connection) -> tuple[Pool, Connection, "SupervisorRunner"]:
     # Only now: Ray's settings are read when it is imported.
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.client import LocalLink  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.private_backend import PrivateHands  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.runner import Shell  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
+    from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.wiring import make_core  # noqa: PLC0415
     from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
     from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = make_core(PRIVATE, Policy(), 1, time.monotonic())
-    shell = Shell(PrivateHands(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
-    pool = LeasedPool(LocalLink(shell), None, eager=True)
+    shell = SupervisorRunner(PrivateBackend(None, connection.is_alive, probe_ray_node, known_gpus), core, PRIVATE)
+    pool = LeasedPool(LocalClient(shell), None, eager=True)
     await pool.start()
     return pool, connection, shell

@@ -23,7 +23,7 @@ from codecfleet.cluster.placement.nodes.assumed import processor_of
 from codecfleet.cluster.placement.nodes.build import documented_devices
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.gpus.child import probe_nvml_in_child
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.jobs.plan.placing import demand_of
 
 from .table import number, table_lines
@@ -119,7 +119,7 @@ class FileCheck:
 def known_gpus() -> tuple[Device, ...]:
     """Return this machine's GPUs, able to do what the tables say."""
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
-    return () if isinstance(nvml, NotApplicable) else documented_devices(nvml, HERE)
+    return () if isinstance(nvml, Unavailable) else documented_devices(nvml, HERE)
 
 
 def gpu_objection(demand: Demand, gpus: tuple[Device, ...]) -> str:

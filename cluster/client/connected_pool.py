@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...actors.device.work import Work
 from ...errors import FleetUnavailable
 from ..placement.model.demand import Demand
-from ..placement.model.preview import Prospect
+from ..placement.model.preview import PlacementPreview
 from ..ray.embedded import Connection, connect
 from ..supervisor.state.settings import SupervisorSettings, settings_from
 from ..survey.known_gpus import known_gpus
@@ -84,13 +84,13 @@ class ConnectedPool(Pool):
         """Say why ``job`` has no slots."""
         return self._started().waits_for(job)
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a job that wants this would be placed."""
-        return await self._started().prospect(demand)
+        return await self._started().preview(demand)
 
-    def expect(self, demand: Demand) -> None:
+    def set_demand(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
-        self._started().expect(demand)
+        self._started().set_demand(demand)
 
     def forget(self, job: str) -> None:
         """Say that a job wants nothing any more."""
@@ -136,16 +136,20 @@ def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> 
         dlas: how many DLAs a private Ray's workers have.
     """
     # Only now: the embedded Ray's settings are read when Ray is imported.
-    from ..supervisor.runner.client import ActorLink, LocalLink  # noqa: PLC0415
+    from ..supervisor.runner.client import ActorClient, LocalClient  # noqa: PLC0415
     from ..supervisor.runner.wiring import make_core, policy_from  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415
 
     if not connection.is_private:
-        return LeasedPool(ActorLink(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes)
-    from ..supervisor.runner.private_backend import PrivateHands  # noqa: PLC0415
-    from ..supervisor.runner.runner import Shell  # noqa: PLC0415
+        return LeasedPool(
+            ActorClient(settings_from(os.environ), policy_from(os.environ)), slots, notes=connection.notes
+        )
+    from ..supervisor.runner.private_backend import PrivateBackend  # noqa: PLC0415
+    from ..supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from ..survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = make_core(PRIVATE, policy_from({}), 1, time.monotonic())
-    shell = Shell(PrivateHands(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE)
-    return LeasedPool(LocalLink(shell), slots, eager=not dlas, notes=connection.notes)
+    runner = SupervisorRunner(
+        PrivateBackend(slots, connection.is_alive, probe_ray_node, known_gpus, dlas), core, PRIVATE
+    )
+    return LeasedPool(LocalClient(runner), slots, eager=not dlas, notes=connection.notes)

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
-from ..supervisor.runner.client import Link
+from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, Grants
 
-__all__ = ["ANSWER_S", "Conversation"]
+__all__ = ["ANSWER_S", "LeaseRenewal"]
 
 ANSWER_S = 15.0
 """How long an answer may take: a supervisor that is restarted takes seconds, one that is frozen for ever."""
@@ -26,7 +26,7 @@ LOST_PATIENCE_S = 60.0
 """How long a supervisor may be out of reach before jobs that have nothing give up."""
 
 
-class Conversation:
+class LeaseRenewal:
     """Reports to the supervisor behind ``link`` again and again, and hands on each grant that is newer than the last.
 
     ``grants`` are the last ones; where the supervisor stays away, they are hopeless.
@@ -37,9 +37,9 @@ class Conversation:
         hear: called once ``grants`` have changed.
     """
 
-    def __init__(self, link: Link, report: Callable[[], ClientReport], hear: Callable[[], None]) -> None:
+    def __init__(self, link: SupervisorClient, report: Callable[[], ClientReport], hear: Callable[[], None]) -> None:
         self.grants = Grants({})
-        self._link = link
+        self._supervisor = link
         self._report = report
         self._hear = hear
         self._changed = asyncio.Event()
@@ -77,7 +77,7 @@ class Conversation:
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            grants = await asyncio.wait_for(self._link.renew(self._report(), RENEW_S), ANSWER_S)
+            grants = await asyncio.wait_for(self._supervisor.renew(self._report(), RENEW_S), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: whatever keeps us from the supervisor may pass
             await self._miss(error, loop.time() - self._heard_s)
             return
@@ -97,7 +97,7 @@ class Conversation:
             self._take_in(_no_way(f"the supervisor has been out of reach: {reason}", self.grants.number))
         await asyncio.sleep(AGAIN_S)
         with suppress(Exception):  # the next report tells
-            await self._link.open()
+            await self._supervisor.open()
 
     def _take_in(self, grants: Grants) -> None:
         self.grants = grants
@@ -105,4 +105,6 @@ class Conversation:
 
 
 def _no_way(reason: str, number: int) -> Grants:
-    return Grants({}, number, hopeless=reason, what_next="Look at `ray status`, and at the log of the node it runs on.")
+    return Grants(
+        {}, number, unrecoverable=reason, what_next="Look at `ray status`, and at the log of the node it runs on."
+    )

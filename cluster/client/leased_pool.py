@@ -28,16 +28,16 @@ from ...errors import (
     UsageError,
 )
 from ..placement.model.demand import Demand
-from ..placement.model.preview import Prospect
+from ..placement.model.preview import PlacementPreview
 from ..placement.nodes.assumed import PLAIN_FRAMES, plain_demand
 from ..ray.ray_failures import LossScope, classify
 from ..ray.ray_words import first_line
-from ..supervisor.runner.client import Link
+from ..supervisor.runner.client import SupervisorClient
 from ..supervisor.state.messages import ClientReport, JobReport
-from ..worker.blobs import ParcelPost
+from ..worker.blobs import BlobCache
 from ..worker.outcome import Outcome
 from ..worker.ray_worker import CONTROL
-from .lease_renewal import ANSWER_S, Conversation
+from .lease_renewal import ANSWER_S, LeaseRenewal
 from .leases import Effect, Leases, Lose, RunTask, StopTask
 from .pending_work import PendingWork, lost_worker
 from .pool import Pool
@@ -46,7 +46,7 @@ __all__ = ["LeasedPool"]
 
 ResultT = TypeVar("ResultT")
 
-FAREWELL_S = 0.5
+SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
 PROBE_QUESTIONS = 6
@@ -69,12 +69,17 @@ class LeasedPool(Pool):
     """
 
     def __init__(
-        self, link: Link, workers_max: int | None = None, *, eager: bool = False, notes: tuple[str, ...] = ()
+        self,
+        link: SupervisorClient,
+        workers_max: int | None = None,
+        *,
+        eager: bool = False,
+        notes: tuple[str, ...] = (),
     ) -> None:
         if workers_max is not None and workers_max < 1:
             message = f"a pool needs at least one slot: {workers_max}"
             raise UsageError(message)
-        self._link = link
+        self._supervisor = link
         self._workers_max = workers_max
         self._eager = eager
         self._notes = notes
@@ -86,10 +91,10 @@ class LeasedPool(Pool):
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
-        self._parcels = ParcelPost(link.send)
+        self._blobs = BlobCache(link.send)
         self._running: set[asyncio.Task[None]] = set()
         self._told = asyncio.Event()
-        self._conversation = Conversation(link, self._report, self._hear)
+        self._lease_renewal = LeaseRenewal(link, self._report, self._hear)
         self._opening: asyncio.Task[None] | None = None
         self._talking: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -97,7 +102,7 @@ class LeasedPool(Pool):
     @property
     def slots(self) -> int:
         """How many pieces of work of one job could run at the same time; known once the pool has started."""
-        capacity = self._conversation.grants.capacity_slots
+        capacity = self._lease_renewal.grants.capacity_slots
         return capacity if self._workers_max is None else min(capacity, self._workers_max)
 
     @property
@@ -118,42 +123,42 @@ class LeasedPool(Pool):
         """
         while self._leases.slots_for(job) <= beyond:
             if self._leases.slots_for(job) == 0:
-                self._refuse_if_hopeless()
+                self._refuse_if_unrecoverable()
                 self._refuse_if_impossible(job)
             self._told.clear()
             await self._told.wait()
 
     def waits_for(self, job: str) -> str:
         """Say why ``job`` has no slots."""
-        return self._conversation.grants.waiting.get(job, "")
+        return self._lease_renewal.grants.waiting.get(job, "")
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a job that wants this would be placed; GPUs that are being probed are waited for."""
         for _ in range(PROBE_QUESTIONS):
-            prospect = await self._ask_prospect(demand)
-            if not prospect.is_probing:
+            preview = await self._ask_preview(demand)
+            if not preview.is_probing:
                 break
-        return prospect
+        return preview
 
-    async def _ask_prospect(self, demand: Demand) -> Prospect:
+    async def _ask_preview(self, demand: Demand) -> PlacementPreview:
         try:
-            return await asyncio.wait_for(self._link.prospect(demand), ANSWER_S)
+            return await asyncio.wait_for(self._supervisor.preview(demand), ANSWER_S)
         except Exception as error:  # noqa: BLE001 - the edge: whoever needs the answer says what its lack means
-            return Prospect(unknown=f"the supervisor does not answer: {first_line(error)}")
+            return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
 
-    def expect(self, demand: Demand) -> None:
+    def set_demand(self, demand: Demand) -> None:
         """Say what a job wants from now on."""
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
         demand = replace(demand, workers_max=min(limits, default=None))
         if self._demands.get(demand.job) != demand:
             self._demands[demand.job] = demand
-            self._conversation.report_soon()
+            self._lease_renewal.report_soon()
 
     def forget(self, job: str) -> None:
         """Say that a job wants nothing any more."""
         self._demands.pop(job, None)
         self._leases.forget([job])
-        self._conversation.report_soon()
+        self._lease_renewal.report_soon()
 
     async def start(self) -> None:
         """Reach the supervisor; an eager pool also waits for its first worker.
@@ -168,24 +173,24 @@ class LeasedPool(Pool):
 
     async def _open(self) -> None:
         try:
-            await self._link.open()
+            await self._supervisor.open()
         except CodecfleetError:
             raise
         except Exception as error:
             message = f"the supervisor cannot be reached: {first_line(error)}"
             raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
-        self._talking = asyncio.create_task(self._conversation.go_on())
+        self._talking = asyncio.create_task(self._lease_renewal.go_on())
         if self._eager:
-            self.expect(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
+            self.set_demand(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
             await self.more_slots(WARM_UP, 0)
             del self._demands[WARM_UP]
         else:
             await self._heard()
-        self._refuse_if_hopeless()
+        self._refuse_if_unrecoverable()
 
     async def _heard(self) -> None:
         self._told.clear()
-        self._conversation.report_soon()
+        self._lease_renewal.report_soon()
         await self._told.wait()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
@@ -201,13 +206,13 @@ class LeasedPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        order = PendingWork(work, *self._parcels.pack(work), asyncio.get_running_loop().create_future())
+        order = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
         self._orders[task] = order
         try:
-            self._refuse_if_hopeless()
+            self._refuse_if_unrecoverable()
             self._carry_out(self._leases.submitted(task, work.job, work.label))
-            self._conversation.report_soon()
+            self._lease_renewal.report_soon()
             return cast("ResultT", await order.result)
         except BaseException:
             self._carry_out(self._leases.withdrawn(task))
@@ -234,17 +239,17 @@ class LeasedPool(Pool):
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
-        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._conversation.grants.number)
+        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._lease_renewal.grants.number)
 
     def _hear(self) -> None:
-        grants = self._conversation.grants
+        grants = self._lease_renewal.grants
         for worker in grants.dead:
             self._forget_worker(worker)
         self._carry_out(self._leases.granted(grants))
-        if grants.hopeless:
+        if grants.unrecoverable:
             # What runs may still end well; what a dead worker ran was lost a line ago.
             for task in self._leases.waiting():
-                self._fail(task, FleetUnavailable(grants.hopeless, grants.what_next))
+                self._fail(task, FleetUnavailable(grants.unrecoverable, grants.what_next))
         for task in self._leases.waiting():
             if reason := self._broken(self._orders[task].work.job):
                 self._fail(task, FleetUnavailable(reason, _BROKEN))
@@ -278,7 +283,7 @@ class LeasedPool(Pool):
     async def _run(self, task: int, worker: str, order: PendingWork) -> None:
         try:
             if worker not in self._handles:
-                self._handles[worker] = await self._link.handle(worker)
+                self._handles[worker] = await self._supervisor.handle(worker)
         except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
             self._lose(worker, first_line(error))
             return
@@ -286,14 +291,14 @@ class LeasedPool(Pool):
             self._end_run(task)
             return
         try:
-            run = self._handles[worker].run.remote(self._run_name(task), order.packed, *order.parcels)
+            run = self._handles[worker].run.remote(self._run_name(task), order.packed, *order.blobs)
             outcome: Outcome[Any] = await _settled(run)
             order.settle(outcome)
             if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
                 # It ends itself, and answers nobody any more: whatever else it runs is lost.
                 self._forget_worker(worker)
                 self._carry_out(self._leases.broke(task, outcome.error.message))
-                self._conversation.report_soon()
+                self._lease_renewal.report_soon()
                 return
             if isinstance(outcome.error, DeviceError):
                 self._leases.shun(task)
@@ -308,7 +313,7 @@ class LeasedPool(Pool):
 
     def _end_run(self, task: int) -> None:
         self._carry_out(self._leases.finished(task))
-        self._conversation.report_soon()
+        self._lease_renewal.report_soon()
 
     def _forget_worker(self, worker: str) -> None:
         self._handles.pop(worker, None)
@@ -317,7 +322,7 @@ class LeasedPool(Pool):
     def _lose(self, worker: str, reason: str) -> None:
         self._forget_worker(worker)
         self._carry_out(self._leases.died(worker, reason))
-        self._conversation.report_soon()
+        self._lease_renewal.report_soon()
 
     async def _ask_progress(self, worker: str, job: str) -> Mapping[str, int]:
         try:
@@ -333,14 +338,14 @@ class LeasedPool(Pool):
             self._fail(task, Cancelled("the pool was closed"))
             self._carry_out(self._leases.withdrawn(task))
         if self._running:
-            await asyncio.wait(self._running, timeout=FAREWELL_S)
+            await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
         rest = [task for task in (self._opening, self._talking, *self._running) if task is not None]
         for task_left in rest:
             task_left.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         with suppress(Exception):  # a supervisor that is out of reach notices that nobody renews
-            await asyncio.wait_for(self._link.depart(self._client), FAREWELL_S)
-        await self._link.close()
+            await asyncio.wait_for(self._supervisor.depart(self._client), SHUTDOWN_GRACE_S)
+        await self._supervisor.close()
 
     def _refuse_if_closed(self) -> None:
         if self._closing is not None:
@@ -350,18 +355,18 @@ class LeasedPool(Pool):
     def _refuse_if_impossible(self, job: str) -> None:
         if broken := self._broken(job):
             raise FleetUnavailable(broken, _BROKEN)
-        if reason := self._conversation.grants.refused.get(job):
+        if reason := self._lease_renewal.grants.refused.get(job):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
 
     def _broken(self, job: str) -> str:
         # What was granted last may answer what the job wanted before: software may go on where an NVENC broke down.
         demand = self._demands.get(job)
-        return self._conversation.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
+        return self._lease_renewal.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
 
-    def _refuse_if_hopeless(self) -> None:
-        grants = self._conversation.grants
-        if grants.hopeless:
-            raise FleetUnavailable(grants.hopeless, grants.what_next)
+    def _refuse_if_unrecoverable(self) -> None:
+        grants = self._lease_renewal.grants
+        if grants.unrecoverable:
+            raise FleetUnavailable(grants.unrecoverable, grants.what_next)
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from ..supervisor.state.messages import Grants
-from ..supervisor.state.stations import seat_of
+from ..supervisor.state.stations import station_of
 
 __all__ = ["Effect", "Leases", "Lose", "RunTask", "StopTask"]
 
@@ -130,7 +130,7 @@ class Leases:
             return None
         job = self._jobs[name]
         label = job.labels[task]
-        job.failed_at[label] = job.failed_at.get(label, frozenset()) | {seat_of(worker)}
+        job.failed_at[label] = job.failed_at.get(label, frozenset()) | {station_of(worker)}
         return worker
 
     def broke(self, task: int, reason: str) -> list[Effect]:
@@ -192,8 +192,8 @@ def _next(job: _Job) -> tuple[int, str] | None:
         return None
     for task in job.waiting:
         shunned = job.failed_at.get(job.labels[task], frozenset())
-        has_others = any(seat_of(worker) not in shunned for worker in loads)
-        fitting = [worker for _, worker in free if not (has_others and seat_of(worker) in shunned)]
+        has_others = any(station_of(worker) not in shunned for worker in loads)
+        fitting = [worker for _, worker in free if not (has_others and station_of(worker) in shunned)]
         if fitting:
             return task, fitting[0]
     return None

@@ -20,7 +20,7 @@ class PendingWork:
 
     work: Work[Any]
     packed: bytes
-    parcels: tuple[Any, ...]
+    blobs: tuple[Any, ...]
     result: asyncio.Future[Any]
 
     def settle(self, outcome: Outcome[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 
 from ...actors.device.work import Work
 from ..placement.model.demand import Demand
-from ..placement.model.preview import Prospect
+from ..placement.model.preview import PlacementPreview
 
 __all__ = ["Pool"]
 
@@ -51,12 +51,12 @@ class Pool(ABC):
         del job
         return ""
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a job that wants this would be placed, as far as anybody knows."""
         del demand
-        return Prospect()
+        return PlacementPreview()
 
-    def expect(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
+    def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
 
     def forget(self, job: str) -> None:  # noqa: B027 - as above

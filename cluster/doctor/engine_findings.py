@@ -4,21 +4,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..probes.node.report import DeviceTrials, NodeReport
-from ..probes.report.absence import NotApplicable, known
+from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigSlice
 from ..probes.report.engines import Engine, How, Trial
 from .finding import Finding, Weight
 
 __all__ = ["engine_findings", "gpus_of", "undecoding_slices"]
 
-_DECODES_NOTHING_MEND: Final = (
+_DECODES_NOTHING_FIX: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )
 
 
 def gpus_of(report: NodeReport) -> tuple[DeviceReport, ...]:
     """Return the devices that NVML shows."""
-    return () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    return () if isinstance(report.nvml, Unavailable) else report.nvml.devices
 
 
 def _names(report: NodeReport) -> dict[str, str]:
@@ -27,7 +27,7 @@ def _names(report: NodeReport) -> dict[str, str]:
     for device in gpus_of(report):
         label = f"GPU {device.index} ({device.name})"
         names[known(device.uuid, str(device.index))] = label
-        if not isinstance(device.mig, NotApplicable):
+        if not isinstance(device.mig, Unavailable):
             names |= {part.uuid: f"{label}, MIG {part.profile} {part.gpu_instance}" for part in device.mig.slices}
     return names
 
@@ -54,9 +54,9 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
         yield from _decoders(device, decodes, about)
         yield from _wrong(decodes + encodes, about)
         if encodes and not any(trial.works for trial in encodes):
-            if mendable := next((trial for trial in encodes if trial.mend), None):
+            if fixable := next((trial for trial in encodes if trial.fix), None):
                 title = "this device's encoder does not work"
-                yield Finding(Weight.BROKEN, title, mendable.reason, mendable.mend, about)
+                yield Finding(Weight.BROKEN, title, fixable.reason, fixable.fix, about)
             else:
                 decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
                 without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
@@ -74,13 +74,13 @@ def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterato
     smoke = device.smoke
     if smoke is not None and not smoke.works:
         title = "this device does not decode, though others of its kind do"
-        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.mend or _DECODES_NOTHING_MEND, about)
+        yield Finding(Weight.BROKEN, title, smoke.reason, smoke.fix or _DECODES_NOTHING_FIX, about)
         return
     if not decodes or any(trial.works for trial in decodes):
         return
-    mendable = next((trial for trial in decodes if trial.mend), None)
-    if mendable is not None:
-        yield Finding(Weight.BROKEN, "this device decodes nothing", mendable.reason, mendable.mend, about)
+    fixable = next((trial for trial in decodes if trial.fix), None)
+    if fixable is not None:
+        yield Finding(Weight.BROKEN, "this device decodes nothing", fixable.reason, fixable.fix, about)
     elif decodes[0].how in (How.TRIED, How.ASKED):
         # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
         yield Finding(
@@ -99,9 +99,9 @@ def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
     if not any(trial.works for trial in trials):
         return
     for trial in trials:
-        if trial.works or trial.how is not How.TRIED or not trial.mend:
+        if trial.works or trial.how is not How.TRIED or not trial.fix:
             continue
-        yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.mend, about)
+        yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)
 
 
 def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
 
 def undecoding_slices(device: DeviceReport) -> list[MigSlice]:
     """Return the slices that are known to have no decoder."""
-    if isinstance(device.mig, NotApplicable):
+    if isinstance(device.mig, Unavailable):
         return []
     counts = [
         (part, [count.count for count in part.engines if count.engine is Engine.NVDEC]) for part in device.mig.slices

@@ -16,13 +16,13 @@ class Weight(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know. ``about`` names the device or part; ``title``, ``cause`` and ``mend`` are a sentence each.
+    """One thing to know. ``about`` names the device or part; ``title``, ``cause`` and ``fix`` are a sentence each.
 
-    ``mend`` is "" where there is nothing to do.
+    ``fix`` is "" where there is nothing to do.
     """
 
     weight: Weight
     title: str
     cause: str
-    mend: str = ""
+    fix: str = ""
     about: str = ""

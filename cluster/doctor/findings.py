@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Final
 
 from ..placement.nodes.guest_share import guest_share
-from ..probes.cuda.compat import STUCK_MEND, CompatFacts, has_driver, judge
+from ..probes.cuda.compat import STUCK_FIX, CompatFacts, has_driver, judge
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.container import judge_container
 from ..probes.node.report import NodeReport
 from ..probes.nvml.facts import BRANDS
-from ..probes.report.absence import Absence, NotApplicable, known
+from ..probes.report.absence import Absence, Unavailable, known
 from ..probes.report.device_report import DeviceReport
 from ..probes.report.engines import Direction, How, Trial
 from ..probes.report.verdict import Diagnosis, Grade
@@ -20,11 +20,11 @@ from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licen
 from .engine_findings import engine_findings, gpus_of, undecoding_slices
 from .finding import Finding, Weight
 
-__all__ = ["Finding", "Weight", "findings", "needs_mending", "verdicts"]
+__all__ = ["Finding", "Weight", "findings", "needs_repair", "verdicts"]
 
 _NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
 _REBOOT: Final = "stop the work on this node, then restart the machine"
-_RECOVERY_MENDS: Final = {
+_RECOVERY_FIXES: Final = {
     "reboot": _REBOOT,
     "drain": "start no new work on it until the GPUs linked to it have ended theirs",
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
@@ -32,7 +32,7 @@ _RECOVERY_MENDS: Final = {
 }
 """By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
 _RESETS: Final = ("reset", "drain and reset")
-_LICENCE_MEND: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
+_LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 
 
 _ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
@@ -56,20 +56,20 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
     return tuple(sorted(unique, key=lambda finding: _ORDER[finding.weight]))
 
 
-def needs_mending(found: tuple[Finding, ...]) -> bool:
+def needs_repair(found: tuple[Finding, ...]) -> bool:
     """Tell whether a user must mend something."""
     return any(finding.weight is Weight.BROKEN for finding in found)
 
 
 def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
-    if report.simulated or isinstance(report.cuda, NotApplicable):
+    if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
-    package = None if isinstance(report.pynvvideocodec, NotApplicable) else report.pynvvideocodec
-    version = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
+    version = "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
     container = (
         ()
-        if isinstance(report.container, NotApplicable)
+        if isinstance(report.container, Unavailable)
         else judge_container(report.container, report.cuda, _brand(report))
     )
     return (*judge(CompatFacts(report.cuda, package, version, _codecs_work(report))), *container)
@@ -87,16 +87,16 @@ def _brand(report: NodeReport) -> str:
 
 
 def _has_devices(report: NodeReport) -> bool:
-    return not isinstance(report.nvml, NotApplicable) and bool(report.nvml.devices)
+    return not isinstance(report.nvml, Unavailable) and bool(report.nvml.devices)
 
 
 def _driver_is_here(report: NodeReport) -> bool:
-    return _has_devices(report) or (not isinstance(report.cuda, NotApplicable) and has_driver(report.cuda))
+    return _has_devices(report) or (not isinstance(report.cuda, Unavailable) and has_driver(report.cuda))
 
 
 def _is_cut_off(report: NodeReport) -> bool:
     """Whether neither NVML nor CUDA came to its end, so that nothing tells whether there is a driver."""
-    return not report.simulated and isinstance(report.nvml, NotApplicable) and isinstance(report.cuda, NotApplicable)
+    return not report.simulated and isinstance(report.nvml, Unavailable) and isinstance(report.cuda, Unavailable)
 
 
 def _no_gpu(report: NodeReport) -> Iterator[Finding]:
@@ -113,9 +113,9 @@ def _no_gpu(report: NodeReport) -> Iterator[Finding]:
 
 def _nvml(report: NodeReport) -> Iterator[Finding]:
     """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
-    if isinstance(report.nvml, NotApplicable):
+    if isinstance(report.nvml, Unavailable):
         if _driver_is_here(report) or _is_cut_off(report):
-            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_MEND, "NVML")
+            yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_FIX, "NVML")
         return
     if report.nvml.library_problem is None:
         return
@@ -126,7 +126,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
         Weight.BROKEN if _driver_is_here(report) else Weight.NOTE,
         _NVML_SILENT,
         problem.reason,
-        report.nvml.mend,
+        report.nvml.fix,
         "NVML",
     )
 
@@ -135,12 +135,12 @@ def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
         # A GPU that nobody can use is worse than the package's absence by itself.
-        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.mend and _has_devices(report):
+        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and _has_devices(report):
             weight = Weight.BROKEN
         if weight is not None:
             limits = f"; not possible: {', '.join(verdict.limits)}" if verdict.limits else ""
             title = f"{verdict.subject}: {'does not work' if weight is Weight.BROKEN else 'limited'}"
-            yield Finding(weight, title, f"{verdict.because}{limits}", verdict.mend, verdict.subject)
+            yield Finding(weight, title, f"{verdict.because}{limits}", verdict.fix, verdict.subject)
         elif verdict.limits:
             yield Finding(Weight.NOTE, f"{verdict.subject}: {', '.join(verdict.limits)}", verdict.because)
 
@@ -149,15 +149,15 @@ def _health(report: NodeReport) -> Iterator[Finding]:
     for device in gpus_of(report):
         about, health = f"GPU {device.index} ({device.name})", device.health
         if health.lost:
-            mend = f"{_reset(device)}; if it stays lost, restart the machine"
-            yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, mend, about)
+            fix = f"{_reset(device)}; if it stays lost, restart the machine"
+            yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, fix, about)
             continue
         action = known(health.recovery_action, "none")
         if action != "none":
             cause = f"the driver's own advice is: {action}"
             unknown = "look the advice up in NVIDIA's NVML reference"
-            mend = _reset(device) if action in _RESETS else _RECOVERY_MENDS.get(action, unknown)
-            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, mend, about)
+            fix = _reset(device) if action in _RESETS else _RECOVERY_FIXES.get(action, unknown)
+            yield Finding(Weight.BROKEN, "the GPU wants recovery", cause, fix, about)
         yield from _xids(health.xids, about, _reset(device))
         if known(health.ecc_uncorrected, 0):
             cause = f"{known(health.ecc_uncorrected, 0)} memory errors could not be corrected"
@@ -177,15 +177,15 @@ def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
         rule = xid_rule(xid)
         if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
             title = f"Xid {xid}, {rule.name}: {rule.action.value}"
-            mend = reset if rule.action is XidAction.QUARANTINE_DEVICE else _REBOOT
-            yield Finding(Weight.BROKEN, title, rule.reason, mend, about)
+            fix = reset if rule.action is XidAction.QUARANTINE_DEVICE else _REBOOT
+            yield Finding(Weight.BROKEN, title, rule.reason, fix, about)
         else:
             yield Finding(Weight.NOTE, f"Xid {xid}, {rule.name}", rule.reason, "", about)
 
 
 def _mig(report: NodeReport) -> Iterator[Finding]:
     for device in gpus_of(report):
-        if isinstance(device.mig, NotApplicable):
+        if isinstance(device.mig, Unavailable):
             continue
         about = f"GPU {device.index} ({device.name})"
         if device.mig.enabled and not device.mig.slices:
@@ -198,24 +198,24 @@ def _mig(report: NodeReport) -> Iterator[Finding]:
         for profile in dict.fromkeys(profiles):
             count = profiles.count(profile)
             title = f"no video work goes to {count} instance{'' if count == 1 else 's'} of {profile}"
-            mend = (
+            fix = (
                 "for video, make a larger one or one with +me (codecfleet devices --mig lists the profiles; "
                 f"sudo nvidia-smi mig -i {device.index} -cgi <profile> -C)"
             )
-            yield Finding(Weight.NOTE, title, "such a slice has no decoder", mend, about)
+            yield Finding(Weight.NOTE, title, "such a slice has no decoder", fix, about)
 
 
-def _no_slice(device: DeviceReport, refused: NotApplicable | None, about: str) -> Finding:
+def _no_slice(device: DeviceReport, refused: Unavailable | None, about: str) -> Finding:
     """Tell MIG without an instance from instances that this user may not see: those must not be taken away."""
     if refused is not None:
         title = "MIG is on, but its instances cannot be seen from here"
-        mend = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
-        return Finding(Weight.BROKEN, title, refused.reason, mend, about)
-    mend = (
+        fix = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
+        return Finding(Weight.BROKEN, title, refused.reason, fix, about)
+    fix = (
         f"create instances (sudo nvidia-smi mig -i {device.index} -cgi <profile> -C) "
         f"or turn MIG off (sudo nvidia-smi -i {device.index} -mig 0)"
     )
-    return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", mend, about)
+    return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", fix, about)
 
 
 def _vgpu(report: NodeReport) -> Iterator[Finding]:
@@ -226,8 +226,8 @@ def _vgpu(report: NodeReport) -> Iterator[Finding]:
             yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
         if device.virtualization == "vgpu" and guest_share(device.name, load_hardware()) is None:
             cause = f"no table has its type, {device.name}; its speed is taken for that of the whole GPU"
-            mend = "set vgpu_share in the policy, such as 0.25 where four share the GPU"
-            yield Finding(Weight.LIMITED, "which part of its GPU this vGPU has is not known", cause, mend, about)
+            fix = "set vgpu_share in the policy, such as 0.25 where four share the GPU"
+            yield Finding(Weight.LIMITED, "which part of its GPU this vGPU has is not known", cause, fix, about)
         yield from _licence(report, device, about)
         host = report.vgpu_hosts.get(known(device.uuid, ""))
         if host is not None:
@@ -235,7 +235,7 @@ def _vgpu(report: NodeReport) -> Iterator[Finding]:
             if without:
                 title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"
                 cause = f"their guests are slowed down to {UNLICENSED_FPS:g} frames a second"
-                yield Finding(Weight.LIMITED, title, cause, _LICENCE_MEND, about)
+                yield Finding(Weight.LIMITED, title, cause, _LICENCE_FIX, about)
 
 
 def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[Finding]:
@@ -243,13 +243,13 @@ def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[F
     guest = report.vgpu_guests.get(known(device.uuid, ""))
     taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
     licence = None if guest is None else licence_of(guest.licences, taken_at)
-    if licence is None or isinstance(licence, NotApplicable) or licence.is_valid:
+    if licence is None or isinstance(licence, Unavailable) or licence.is_valid:
         return
     state = "has no licence" if licence.state is LicenceState.MISSING else "has a licence that expired"
     limit = fps_limit(device.kind, licence)
     if limit is not None:
         title = f"the vGPU {state} and will be slowed down to {limit:g} frames a second"
-        yield Finding(Weight.BROKEN, title, licence.sentence, _LICENCE_MEND, about)
+        yield Finding(Weight.BROKEN, title, licence.sentence, _LICENCE_FIX, about)
     else:
         title = f"the passed-through GPU {state} for vGPU software"
         cause = f"{licence.sentence}: only features for graphics workstations need one, and video engines do not"
@@ -274,12 +274,12 @@ def _software(report: NodeReport) -> Iterator[Finding]:
         mine = [trial for trial in report.software if trial.implementation == name]
         if mine and not any(trial.works for trial in mine):
             title = f"{name} does not work: no {codec.value} by the processor"
-            yield Finding(Weight.BROKEN, title, mine[0].reason, mine[0].mend, "PyAV")
+            yield Finding(Weight.BROKEN, title, mine[0].reason, mine[0].fix, "PyAV")
         else:
             for trial in mine:
                 if not trial.works:
                     yield Finding(
-                        Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.mend, "PyAV"
+                        Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.fix, "PyAV"
                     )
 
 

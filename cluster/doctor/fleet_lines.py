@@ -5,7 +5,7 @@ from typing import Final
 
 from ..grouping import counted, equal_groups, short_names
 from ..probes.node.report import NodeReport, SilentNode
-from ..probes.report.absence import NotApplicable, known
+from ..probes.report.absence import Unavailable, known
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .finding import Weight
@@ -103,7 +103,7 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
     hypervisors = [f"{name} (hosts vGPUs)" for name in hypervisor_gpus(report)]
     shown = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
     shown += [f"{hypervisors.count(name)} x {name}" for name in dict.fromkeys(hypervisors)]
-    driver = "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    driver = "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
     host = report.host
     return (str(host.cores), gigabytes(host.memory_bytes), driver or "none"), tuple(shown) or ("CPU only",)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..grouping import counted, equal_groups
 from ..probes.node.device_values import device_condition
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
-from ..probes.report.absence import Maybe, NotApplicable, known
+from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
 from ..probes.report.engines import Engine
 from ..probes.vgpu.guest import VgpuGuestReport
@@ -18,7 +18,7 @@ from ..probes.vgpu.values import VmId
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .engine_findings import gpus_of
-from .findings import findings, needs_mending, verdicts
+from .findings import findings, needs_repair, verdicts
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 
 __all__ = [
@@ -41,7 +41,7 @@ Reports = Sequence[NodeReport | SilentNode]
 
 
 def _driver(report: NodeReport) -> str:
-    return "" if isinstance(report.nvml, NotApplicable) else known(report.nvml.driver_version, "")
+    return "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
 
 
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
@@ -53,7 +53,7 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     for gpu in gpus_of(report):
         if hosts_vgpus(gpu):
             continue
-        if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+        if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.mig.slices]
         else:
             units.append((known(gpu.uuid, str(gpu.index)), gpu.name, gpu))
@@ -97,7 +97,7 @@ def _equal_devices(report: NodeReport) -> Iterator[str]:
 
 
 def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
-    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled and gpu.mig.slices:
+    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled and gpu.mig.slices:
         for part in gpu.mig.slices:
             engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
             yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
@@ -112,7 +112,7 @@ def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]
     uuid = known(gpu.uuid, str(gpu.index))
     yield from wrapped(device_head(gpu), "  ")
     yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
-    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
         for part in gpu.mig.slices:
             counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
             yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
@@ -130,8 +130,8 @@ def _use(gpu: DeviceReport) -> str:
         "encoder": gpu.use.encoder_percent,
         "memory bus": gpu.use.memory_percent,
     }
-    parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, NotApplicable)]
-    if not isinstance(gpu.use.processes, NotApplicable):
+    parts = [f"{name} {percent} %" for name, percent in percents.items() if not isinstance(percent, Unavailable)]
+    if not isinstance(gpu.use.processes, Unavailable):
         count = len(gpu.use.processes)
         parts.append(f"{count} process{'' if count == 1 else 'es'}")
     return ", ".join(parts)
@@ -148,7 +148,7 @@ def _mig_of(report: NodeReport) -> Iterator[str]:
     trials = {device.device: device for device in report.devices}
     for gpu in gpus_of(report):
         yield f"  GPU {gpu.index}: {gpu.name}"
-        if isinstance(gpu.mig, NotApplicable):
+        if isinstance(gpu.mig, Unavailable):
             yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
         else:
             yield from _mig(gpu.mig, trials)
@@ -203,9 +203,9 @@ def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
     for vgpu in active:
         parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}"]
         parts += [names.get(known(vgpu.type_id, -1), "")]
-        if not isinstance(vgpu.framebuffer_used_bytes, NotApplicable):
+        if not isinstance(vgpu.framebuffer_used_bytes, Unavailable):
             parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
-        if not isinstance(vgpu.licensed, NotApplicable):
+        if not isinstance(vgpu.licensed, Unavailable):
             parts.append("licensed" if vgpu.licensed else "without a licence")
         yield from wrapped(", ".join(filter(None, parts)), "    ")
 
@@ -223,20 +223,20 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_at: str) -> Iterator[str]:
     seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
     licence = licence_of(guest.licences, datetime.fromisoformat(taken_at) if taken_at else None)
-    yield from wrapped(f"licence: {licence.reason if isinstance(licence, NotApplicable) else licence.sentence}", "    ")
+    yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
     rates = {
         "graphics": guest.use.graphics_percent,
         "memory controller": guest.use.memory_controller_percent,
         "encoder": guest.use.encoder_percent,
         "decoder": guest.use.decoder_percent,
     }
-    used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, NotApplicable)]
+    used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
     if used:
         yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
 
 
 def _vm(vm: Maybe[VmId]) -> str:
-    return "unknown" if isinstance(vm, NotApplicable) else vm.value
+    return "unknown" if isinstance(vm, Unavailable) else vm.value
 
 
 def nodes_document(reports: Reports) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def _devices_of(report: NodeReport | SilentNode, part: str) -> dict[str, Any]:
         return {"node": report.name, "error": report.reason}
     whole = to_json(report)
     found: dict[str, Any] = {"node": report.host.name, "simulated": report.simulated}
-    gpus = [] if isinstance(report.nvml, NotApplicable) else whole["nvml"]["devices"]
+    gpus = [] if isinstance(report.nvml, Unavailable) else whole["nvml"]["devices"]
     if part == "mig":
         return found | {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
     if part == "vgpu":
@@ -294,7 +294,7 @@ def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
     found = findings(report)
     return {
         "node": report.host.name,
-        "healthy": not needs_mending(found),
+        "healthy": not needs_repair(found),
         "findings": [asdict(finding) | {"weight": finding.weight.value} for finding in found],
         "verdicts": [asdict(verdict) | {"state": verdict.state.value} for verdict in verdicts(report)],
         "matrix": [

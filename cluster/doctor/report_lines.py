@@ -8,7 +8,7 @@ from ..placement.nodes.build import shown_by
 from ..placement.nodes.guest_share import guest_share
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
-from ..probes.report.absence import Maybe, NotApplicable, known
+from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
 from ..probes.report.engines import Direction, Engine, EngineCount, How, MediaCodec, Trial
 from ..text_lines import gigabytes, wrapped
@@ -99,31 +99,31 @@ def _host(report: NodeReport) -> Iterator[str]:
     if host.packages:
         named = ", ".join(f"{name} {version or '(missing)'}" for name, version in host.packages.items())
         yield from wrapped(f"packages: {named}", "  ")
-    if not isinstance(report.container, NotApplicable) and not isinstance(report.container.runtime, NotApplicable):
+    if not isinstance(report.container, Unavailable) and not isinstance(report.container.runtime, Unavailable):
         yield from wrapped(f"container: {report.container.runtime}", "  ")
     yield from wrapped(f"driver: {_driver(report)}", "  ")
 
 
 def _driver(report: NodeReport) -> str:
-    if isinstance(report.nvml, NotApplicable):
+    if isinstance(report.nvml, Unavailable):
         return f"not known: {report.nvml.reason}"
-    if isinstance(report.nvml.driver_version, NotApplicable):
+    if isinstance(report.nvml.driver_version, Unavailable):
         return f"none: {report.nvml.driver_version.reason}"
     return f"NVIDIA {report.nvml.driver_version}, for CUDA {_text(report.nvml.cuda_driver_version)}"
 
 
 def _text(value: Maybe[str]) -> str:
-    return f"unknown ({value.reason})" if isinstance(value, NotApplicable) else value
+    return f"unknown ({value.reason})" if isinstance(value, Unavailable) else value
 
 
 def _devices(report: NodeReport) -> Iterator[str]:
     trials = {device.device: device for device in report.devices}
-    gpus = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    gpus = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
     for gpu in gpus:
         uuid = known(gpu.uuid, str(gpu.index))
         yield from wrapped(device_head(gpu), "  ")
         yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
-        if isinstance(gpu.mig, NotApplicable) or not gpu.mig.enabled:
+        if isinstance(gpu.mig, Unavailable) or not gpu.mig.enabled:
             yield from _engines_of(gpu.engines, trials.get(uuid))
             continue
         for part in gpu.mig.slices:
@@ -134,7 +134,7 @@ def _devices(report: NodeReport) -> Iterator[str]:
     for device in report.devices if not seen else ():
         yield f"  device {device.device}: {device.kind}"
         yield from _engines_of((), device)
-    if not isinstance(report.tegra, NotApplicable):
+    if not isinstance(report.tegra, Unavailable):
         yield from tegra_lines(report.tegra)
     names = ", ".join(dict.fromkeys(t.implementation for t in report.software if t.works and _encodes(t)))
     yield from wrapped(f"CPU: {report.host.cores} software engines; encoders: {names or 'none'}", "  ")
@@ -149,20 +149,20 @@ def device_head(gpu: DeviceReport) -> str:
     parts = [f"GPU {gpu.index}: {gpu.name}"]
     parts += [known(gpu.architecture, "")]
     parts += [f"compute {gpu.compute_capability}" if isinstance(gpu.compute_capability, str) else ""]
-    if not isinstance(gpu.memory, NotApplicable):
+    if not isinstance(gpu.memory, Unavailable):
         parts.append(f"{gigabytes(gpu.memory.total_bytes)} ({gigabytes(gpu.memory.free_bytes)} free)")
     mode = known(gpu.virtualization, "none")
     parts.append("" if mode == "none" else mode)
     share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
     parts.append("" if share is None else f"{share:.0%} of its GPU")
-    if not isinstance(gpu.mig, NotApplicable) and gpu.mig.enabled:
+    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
         parts.append(f"MIG: {len(gpu.mig.slices)} instances")
     return ", ".join(part for part in parts if part)
 
 
 def slice_head(mig: MigReport, part: MigSlice) -> str:
     """Return a MIG instance in a line."""
-    memory = "" if isinstance(part.memory, NotApplicable) else f", {gigabytes(part.memory.total_bytes)}"
+    memory = "" if isinstance(part.memory, Unavailable) else f", {gigabytes(part.memory.total_bytes)}"
     return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}{sharing(mig, part)}"
 
 
@@ -190,7 +190,7 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     tried = () if trials is None else trials.trials
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = [trial for trial in tried if trial.engine is engine]
-        if mine and not any(trial.works or trial.mend for trial in mine):
+        if mine and not any(trial.works or trial.fix for trial in mine):
             counts[engine] = (0, How.TRIED)  # an engine that does nothing, and that nobody can mend, is none
     return counts
 

@@ -15,7 +15,7 @@ __all__ = ["SharedFinding", "finding_lines", "findings_of", "shared_findings"]
 
 _RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
-_SILENT_MEND: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
+_SILENT_FIX: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SharedFinding:
     finding: Finding
     nodes: tuple[str, ...]
     abouts: tuple[str, ...]
-    has_own_mends: bool
+    has_own_fixes: bool
 
     @property
     def devices(self) -> str:
@@ -45,7 +45,7 @@ class SharedFinding:
 def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
     """Return a machine's findings; that it gave no report is one."""
     if isinstance(report, SilentNode):
-        return (Finding(Weight.BROKEN, "gave no report", report.reason, _SILENT_MEND),)
+        return (Finding(Weight.BROKEN, "gave no report", report.reason, _SILENT_FIX),)
     return findings(report)
 
 
@@ -60,7 +60,7 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
             group[0][1],
             tuple(dict.fromkeys(node for node, _ in group)),
             tuple(dict.fromkeys(finding.about for _, finding in group)),
-            len({finding.mend for _, finding in group}) > 1,
+            len({finding.fix for _, finding in group}) > 1,
         )
         for group in groups
     )
@@ -78,6 +78,6 @@ def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iter
             nodes = named_nodes(each.nodes)
             yield from wrapped(f"{nodes}: {devices}" if devices else nodes, "     ")
         yield from wrapped(f"cause: {finding.cause}", "     ")
-        if finding.mend:
-            own = " (for each by its own number)" if each.has_own_mends else ""
-            yield from wrapped(f"mend: {finding.mend}{own}", "     ")
+        if finding.fix:
+            own = " (for each by its own number)" if each.has_own_fixes else ""
+            yield from wrapped(f"mend: {finding.fix}{own}", "     ")

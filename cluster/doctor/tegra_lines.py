@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from ..probes.report.absence import NotApplicable, known
+from ..probes.report.absence import Unavailable, known
 from ..probes.report.engines import EngineCount
 from ..probes.tegra.dla import DlaReport
 from ..probes.tegra.module import CodecInterface, Monitor, TegraReport
@@ -19,18 +19,18 @@ _CUDLA_MINOR: Final = 1_000
 
 def tegra_lines(found: TegraReport) -> Iterator[str]:
     """Yield what doctor says of a Tegra besides its GPU."""
-    release = "" if isinstance(found.identity.l4t, NotApplicable) else f", Jetson Linux R{found.identity.l4t.major}"
-    revision = "" if isinstance(found.identity.l4t, NotApplicable) else f" {found.identity.l4t.revision}"
+    release = "" if isinstance(found.identity.l4t, Unavailable) else f", Jetson Linux R{found.identity.l4t.major}"
+    revision = "" if isinstance(found.identity.l4t, Unavailable) else f" {found.identity.l4t.revision}"
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}{revision}", "  ")
     yield from wrapped(f"DLA: {_dlas(found)}", _INDENT)
     yield from wrapped(f"video engines: {_video(found)}", _INDENT)
     for rule in (found.io_coherent, found.host_register):
-        if not isinstance(rule, NotApplicable):
+        if not isinstance(rule, Unavailable):
             yield from wrapped(f"memory: {rule.reason}", _INDENT)
-    if not isinstance(found.allocatable, NotApplicable):
+    if not isinstance(found.allocatable, Unavailable):
         yield f"{_INDENT}allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
     yield from wrapped(f"use is told by {found.monitor.value}", _INDENT)
-    if isinstance(found.stats, NotApplicable):
+    if isinstance(found.stats, Unavailable):
         # Where NVML tells about use, tegrastats is no loss.
         if found.monitor is Monitor.TEGRASTATS:
             yield from wrapped(f"tegrastats: {found.stats.reason}", _INDENT)
@@ -43,13 +43,13 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
 
 
 def _dlas(found: TegraReport) -> str:
-    if isinstance(found.dla, NotApplicable):
+    if isinstance(found.dla, Unavailable):
         return f"not known: {found.dla.reason}"
     return f"{len(found.dla.devices) or 'none'}{_cudla(found.dla)}"
 
 
 def _cudla(dla: DlaReport) -> str:
-    if isinstance(dla.cudla_version, NotApplicable):
+    if isinstance(dla.cudla_version, Unavailable):
         return ""
     major, rest = divmod(dla.cudla_version, _CUDLA_MAJOR)
     minor, patch = divmod(rest, _CUDLA_MINOR)
@@ -59,7 +59,7 @@ def _cudla(dla: DlaReport) -> str:
 def _video(found: TegraReport) -> str:
     counts = ", ".join(_count(entry) for entry in found.engines)
     counted = f"{counts} by tegrastats; " if counts else ""
-    if isinstance(found.codecs, NotApplicable):
+    if isinstance(found.codecs, Unavailable):
         return f"{counted}{found.codecs.reason}"
     used = "" if found.codecs is CodecInterface.VIDEO_CODEC_SDK else ", which codecfleet does not use: software encodes"
     return f"{counted}reached through {found.codecs.value}{used}"

@@ -30,8 +30,7 @@ from typing import Any, ClassVar
 from ...errors import FleetUnavailable
 from .. import machine
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
-from . import orphan_reaper as undertaker
-from . import ray_internals
+from . import orphan_reaper, ray_internals
 from .listening import listening_addresses
 from .orphan_reaper import end_processes_in, processes_in
 from .ray_words import first_line
@@ -69,7 +68,7 @@ class PrivateRay:
     directory: Path
     """Ours alone; Ray's own, inside it, is open to everybody."""
     lock: int
-    undertaker: "subprocess.Popen[bytes]"
+    orphan_reaper: "subprocess.Popen[bytes]"
     former_log_level: int
     processes: frozenset[int] = frozenset()
     """Those that this process started, each of which a Ray node needs."""
@@ -96,7 +95,7 @@ class PrivateRay:
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
         with suppress(OSError):  # it may have been killed
-            self.undertaker.communicate(b"closed in good order\n")
+            self.orphan_reaper.communicate(b"closed in good order\n")
 
 
 def start_private_ray() -> PrivateRay:
@@ -109,7 +108,7 @@ def start_private_ray() -> PrivateRay:
     """
     _sweep()
     directory, lock = _make_directory()
-    started = PrivateRay(directory, lock, _hire_undertaker(directory), logging.getLogger("ray").level)
+    started = PrivateRay(directory, lock, _start_orphan_reaper(directory), logging.getLogger("ray").level)
     try:
         notes = _init(directory)
     except Exception as error:
@@ -175,8 +174,8 @@ def sigterm_untouched() -> Iterator[None]:
         _sigaction(byref(former), None)
 
 
-def _hire_undertaker(directory: Path) -> "subprocess.Popen[bytes]":
-    program = [sys.executable, "-I", "-S", undertaker.__file__, str(directory)]
+def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
+    program = [sys.executable, "-I", "-S", orphan_reaper.__file__, str(directory)]
     # Its own session: a Ctrl-C in the terminal is not meant for it.
     return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
 

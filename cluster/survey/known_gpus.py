@@ -7,7 +7,7 @@ from ..placement.model.inventory import Device, cordoned
 from ..placement.nodes.build import documented_devices
 from ..probes.gpus.child import probe_nvml_in_child
 from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
-from ..probes.report.absence import NotApplicable
+from ..probes.report.absence import Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 
 __all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
@@ -31,7 +31,7 @@ NO_GPUS = KnownGpus((), None)
 def known_gpus(node: str) -> KnownGpus:
     """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
-    if isinstance(nvml, NotApplicable):
+    if isinstance(nvml, Unavailable):
         return NO_GPUS
     gpus = tuple(map(named, nvml.devices))
     shown = ShownGpus(gpus, os.environ.get(CUDA_VARIABLE), os.environ.get(CONTAINER_VARIABLE))

@@ -5,14 +5,14 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...actors.device.blob import Parcel
+from ...actors.device.blob import Blob
 from ...actors.device.work import Work
 from ...errors import UsageError
 
-__all__ = ["ParcelPost", "unpack"]
+__all__ = ["BlobCache", "unpack"]
 
 
-class ParcelPost:
+class BlobCache:
     """Packs the work of one client, and sends each parcel ahead once; it is kept until the client is gone.
 
     Args:
@@ -36,12 +36,12 @@ class ParcelPost:
         except Exception as error:
             message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
             raise UsageError(message, "Work must be a value of importable classes.") from error
-        return file.getvalue(), tuple(map(self._address, packer.parcels.values()))
+        return file.getvalue(), tuple(map(self._address, packer.blobs.values()))
 
-    def _address(self, parcel: Parcel) -> Any:  # noqa: ANN401 - whatever ``send`` returned
-        if parcel.digest not in self._sent:
-            self._sent[parcel.digest] = self._send(parcel.content)
-        return self._sent[parcel.digest]
+    def _address(self, blob: Blob) -> Any:  # noqa: ANN401 - whatever ``send`` returned
+        if blob.digest not in self._sent:
+            self._sent[blob.digest] = self._send(blob.content)
+        return self._sent[blob.digest]
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
@@ -55,13 +55,13 @@ class _Packer(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self.parcels: dict[str, Parcel] = {}
+        self.blobs: dict[str, Blob] = {}
 
     def persistent_id(self, value: object) -> tuple[int, str] | None:
-        if not isinstance(value, Parcel):
+        if not isinstance(value, Blob):
             return None
-        self.parcels.setdefault(value.digest, value)
-        return list(self.parcels).index(value.digest), value.digest
+        self.blobs.setdefault(value.digest, value)
+        return list(self.blobs).index(value.digest), value.digest
 
 
 class _Unpacker(pickle.Unpickler):
@@ -69,6 +69,6 @@ class _Unpacker(pickle.Unpickler):
         super().__init__(file)
         self._contents = contents
 
-    def persistent_load(self, place: tuple[int, str]) -> Parcel:
+    def persistent_load(self, place: tuple[int, str]) -> Blob:
         index, digest = place
-        return Parcel(digest, self._contents[index])
+        return Blob(digest, self._contents[index])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Decoding", "Pulse", "Speed", "speed_between"]
+__all__ = ["Decoding", "Heartbeat", "Speed", "speed_between"]
 
 MEDIA_LABEL = "segment "
 """How the label of work begins whose frames are a video's: a track of sound counts its own."""
@@ -21,19 +21,19 @@ class Decoding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Heartbeat:
     """How a worker is. ``frames_done`` only grows while the process lives; ``running`` are (job, label) of its work.
 
     ``decoding`` counts its device's decoder sessions that are in use, ``encoding`` its encoder sessions that are open.
     ``refusals`` counts those that the driver did not open for their number, since the process began, and
-    ``refused_at`` is how many were open at the last of them. ``worn`` says why the process should be replaced
+    ``refused_at`` is how many were open at the last of them. ``recycle_due`` says why the process should be replaced
     when it is idle, "" while it should not.
     """
 
     frames_done: int
     running: tuple[tuple[str, str], ...]
     decoding: int = 0
-    worn: str = ""
+    recycle_due: str = ""
     encoding: int = 0
     refusals: int = 0
     refused_at: int = 0
@@ -61,7 +61,7 @@ class Speed:
     on_device: bool = False
 
 
-def speed_between(before: Pulse, after: Pulse, elapsed_s: float) -> Speed:
+def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Speed:
     """Return the speed between two pulses of one process that lie ``elapsed_s`` seconds apart."""
     fps = (after.frames_done - before.frames_done) / elapsed_s
     jobs = {job for job, _ in (*before.running, *after.running)}

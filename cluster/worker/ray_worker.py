@@ -18,9 +18,9 @@ from ...errors import Cancelled, CodecfleetError
 from ..probes.gpus.visible_device import narrow, open_nvml, show_the_gpu
 from .blobs import unpack
 from .facts import WorkerFacts
-from .heartbeat import Pulse
+from .heartbeat import Heartbeat
 from .outcome import Outcome, failed, unreadable
-from .recycle import wear
+from .recycle import recycle
 from .second_process import Pace, SecondProcess
 
 __all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
@@ -78,26 +78,26 @@ class RayWorker:
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
-    async def run(self, run: str, packed_work: bytes, *parcels: bytes) -> Outcome[object]:
-        """Run work to its end and return how it ended; never raises for what the work does. ``parcels`` are its own.
+    async def run(self, run: str, packed_work: bytes, *blobs: bytes) -> Outcome[object]:
+        """Run work to its end and return how it ended; never raises for what the work does. ``blobs`` are its own.
 
         Nor does it return anything for work that was not to blame for the end of its process: that end answers.
         """
         if self._is_ending:
             await self.watch()
         if self._second_is_freer(run):
-            outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, parcels))
+            outcome = await asyncio.wrap_future(self._second.submit(run, packed_work, blobs))
         else:
-            outcome = await self._run_here(run, packed_work, parcels)
+            outcome = await self._run_here(run, packed_work, blobs)
         if self._is_ending and isinstance(outcome.error, Cancelled):
             await self.watch()
         if outcome.spoils_process:
             self._renew_process()
         return outcome
 
-    async def _run_here(self, run: str, packed_work: bytes, parcels: tuple[bytes, ...]) -> Outcome[object]:
+    async def _run_here(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[object]:
         try:
-            work = unpack(packed_work, parcels)
+            work = unpack(packed_work, blobs)
         except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
             return unreadable(error)
         self._here += 1
@@ -146,22 +146,22 @@ class RayWorker:
         self._renewed_s = time.monotonic()
         return WorkerFacts(os.getpid(), self._slots, self._device, self._cores)
 
-    async def pulse(self) -> Pulse:
+    async def heartbeat(self) -> Heartbeat:
         """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
         self._renewed_s = time.monotonic()
         KEPT.close_idle()
         if self._gpu is None:
-            return Pulse(self._core.frames_done, self._core.running())
+            return Heartbeat(self._core.frames_done, self._core.running())
         self._look_for_help()
         use, second = self._gpu.use(), self._second.said
         pairs = ((use, second.use), (second.use, use))
         refused_at = max((one.refused_at + other.encoding for one, other in pairs if one.refusals), default=0)
-        worn = wear(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
-        return Pulse(
+        recycle_due = recycle(self._renewed_s - self._began_s, use.sessions_made + second.use.sessions_made)
+        return Heartbeat(
             self._core.frames_done + second.frames_done,
             (*self._core.running(), *second.running),
             use.decoding + second.use.decoding,
-            worn,
+            recycle_due,
             use.encoding + second.use.encoding,
             use.refusals + second.use.refusals,
             refused_at,

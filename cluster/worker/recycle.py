@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["RECYCLE_S", "SESSIONS_MAX", "wear"]
+__all__ = ["RECYCLE_S", "SESSIONS_MAX", "recycle"]
 
 RECYCLE_S: Final = 6 * 3600.0
 """Old enough for what no test of ours ran long enough to see."""
@@ -10,7 +10,7 @@ SESSIONS_MAX: Final = 20_000
 """PyNvVideoCodec loses about 1.5 KB of host memory with each decoder that it makes: 30 MB."""
 
 
-def wear(age_s: float, sessions_made: int) -> str:
+def recycle(age_s: float, sessions_made: int) -> str:
     """Say why a process that has used a GPU for so long should be replaced when it is idle; "" while it should not."""
     if age_s >= RECYCLE_S:
         return f"it has used its GPU for {age_s / 3600:.1f} hours"

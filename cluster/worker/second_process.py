@@ -60,7 +60,7 @@ class RunWork(NamedTuple):
 
     run: str
     packed_work: bytes
-    parcels: tuple[bytes, ...]
+    blobs: tuple[bytes, ...]
 
 
 class Cancel(NamedTuple):
@@ -198,11 +198,11 @@ class SecondProcess:
         except RuntimeError as error:  # no more threads
             self._conclude(f"it cannot be started: {error}")
 
-    def submit(self, run: str, packed_work: bytes, parcels: Sequence[bytes]) -> Future[Outcome[Any]]:
+    def submit(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Future[Outcome[Any]]:
         """Have it run packed work. If it ends meanwhile the future is never done: its worker ends too."""
         awaited: Future[Outcome[Any]] = Future()
         self._awaited[run] = awaited
-        self._send(RunWork(run, packed_work, tuple(parcels)))
+        self._send(RunWork(run, packed_work, tuple(blobs)))
         return awaited
 
     def cancel(self, run: str) -> None:

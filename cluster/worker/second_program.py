@@ -57,8 +57,8 @@ def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[f
         except (EOFError, OSError):
             return
         match message:
-            case RunWork(run, packed_work, parcels):
-                answers.begin(run, packed_work, parcels)
+            case RunWork(run, packed_work, blobs):
+                answers.begin(run, packed_work, blobs)
             case Cancel(run):
                 core.cancel(run)
             case CancelAll(beginning):
@@ -74,10 +74,10 @@ class _Answers:
         self._gpu = gpu
         self._sending = threading.Lock()
 
-    def begin(self, run: str, packed_work: bytes, parcels: tuple[bytes, ...]) -> None:
+    def begin(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> None:
         """Begin a run; its end is told when it comes."""
         try:
-            work = unpack(packed_work, parcels)
+            work = unpack(packed_work, blobs)
         except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
             self._end(run, unreadable(error))
             return

@@ -2,13 +2,13 @@
 
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
 works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeHands`` is a cluster in memory for a supervisor to act on, with workers that run in threads; ``FakeClock`` is time
+``FakeClusterBackend`` is a cluster in memory for a supervisor to act on, with workers that run in threads; ``FakeClock`` is time
 that passes when a test says so.
 """
 
 from .fake_clock import FakeClock
-from .fleet.fake_backend import FakeHands
+from .fleet.fake_backend import FakeClusterBackend
 from .fleet.local_pool import FaultyPool, LocalPool
 from .nvml.fake_nvml import FakeNvml
 
-__all__ = ["FakeClock", "FakeHands", "FakeNvml", "FaultyPool", "LocalPool"]
+__all__ = ["FakeClock", "FakeClusterBackend", "FakeNvml", "FaultyPool", "LocalPool"]

@@ -72,7 +72,7 @@ class PoolCapacity(Capacity):
 
     def at_once(self, board: Board) -> int:
         """Tell the pool what is left, and return how much of that may run."""
-        self._pool.expect(replace(self._demand, segments=board.frames_left))
+        self._pool.set_demand(replace(self._demand, segments=board.frames_left))
         self._at_once = self._pool.slots_for(self._demand.job)
         return min(self._at_once, self._workers or self._at_once)
 

@@ -192,7 +192,7 @@ class _Run:
         """
         ranges = self._source.ranges
         first = ranges.segments[0].start_ticks
-        if not len(ranges.index.troubled):
+        if not len(ranges.index.unreliable):
             return partial(ranges.index.frames_between, first)
         count = sum(segment.frames for segment in ranges.segments[: self._segment.segment]) - 1
 

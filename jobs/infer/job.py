@@ -116,7 +116,7 @@ async def infer(
     plan = await in_thread(plan_inference, spec, loadable)
     await pool.start()
     job = secrets.token_hex(4)
-    if reason := (await pool.prospect(plan.demand(job))).never:
+    if reason := (await pool.preview(plan.demand(job))).never:
         raise Unsupported(reason, "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md.")
     spool = Spool(work_folder(spec.output, job))
     try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...actors.decode.decoding import DecodeRange
-from ...actors.device.blob import Parcel
+from ...actors.device.blob import Blob
 from ...actors.dla.inference import InferSegment, NetworkSettings, PixelRule, WarmNetworks
 from ...cluster.placement.model import Demand
 from ...cluster.placement.nodes import plain_demand
@@ -27,7 +27,7 @@ class InferPlan:
     spec: InferSpec
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
-    loadable: Parcel
+    loadable: Blob
 
     @property
     def frames(self) -> int:
@@ -69,7 +69,7 @@ class InferPlan:
         )
 
 
-def plan_inference(spec: InferSpec, loadable: Parcel) -> InferPlan:
+def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
     """Read the source's index and cut it.
 
     Args:

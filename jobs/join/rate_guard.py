@@ -42,8 +42,8 @@ class RateGuard:
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
-        hopeless = self._tries >= TRIES or not self._can_help()
-        if passage.underflows and not hopeless:
+        unrecoverable = self._tries >= TRIES or not self._can_help()
+        if passage.underflows and not unrecoverable:
             return False
         self._fullness_bits = passage.fullness_bits
         self.underflows += passage.underflows

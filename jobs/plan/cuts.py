@@ -86,7 +86,7 @@ def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[_Candidat
         if entry.packet > 0
         and index.timed[entry.packet]
         and index.pts[entry.packet] != MISSING
-        and not index.is_troubled(entry.packet)
+        and not index.is_unreliable(entry.packet)
     ]
     usable.sort(key=lambda entry: int(index.pts[entry.packet]))
     grid = _on_grid(index, usable)

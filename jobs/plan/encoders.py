@@ -16,7 +16,7 @@ from ...actors.settle.request import NvencRequest, settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
 from ...cluster.client.pool import Pool
-from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, Prospect
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import DeviceError, EngineUnfit, FleetUnavailable, Unsupported, WorkerLost
 from ..report.report import Warning_
 from .losses import picture_losses
@@ -50,41 +50,41 @@ async def settle_encoder_kind(
         DeviceError: an NVENC was asked for, and the one that was found failed.
         FleetUnavailable: nobody can say what there is.
     """
-    insists = plan.spec.encoder == "nvenc"
-    if insists and (objection := nvenc_objection(plan.encoder.codec, plan.encoder.format)):
+    require_device = plan.spec.encoder == "nvenc"
+    if require_device and (objection := nvenc_objection(plan.encoder.codec, plan.encoder.format)):
         message = f"NVENC cannot encode this: {objection}"
         raise Unsupported(message, _STEP)
     demand, request = demand_of(plan, job), plan.nvenc
     if request is None or demand.encoder is EncoderChoice.SOFTWARE:
         return plan, []
     try:
-        prospect = await _known_prospect(demand, pool)
-        if (kind := prospect.encoder_kind) is not None:
-            pool.expect(settled_demand(replace(plan, kind=kind), job))
+        preview = await _known_preview(demand, pool)
+        if (kind := preview.encoder_kind) is not None:
+            pool.set_demand(settled_demand(replace(plan, kind=kind), job))
             work = DescribeEncoder(job=job, label="encoder", codec=plan.encoder.codec)
             offer = await retried(lambda: pool.submit(work))
             return with_nvenc(plan, request, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
-        if insists and isinstance(error, EngineUnfit):
+        if require_device and isinstance(error, EngineUnfit):
             message = f"no NVENC can be had: {error.message}"
             raise Unsupported(message, _STEP) from error
-        if insists:
+        if require_device:
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
     finally:
         pool.forget(job)
-    if insists:
-        message = f"no NVENC can be had: {prospect.never or 'no device of this fleet has one for this track'}"
+    if require_device:
+        message = f"no NVENC can be had: {preview.never or 'no device of this fleet has one for this track'}"
         raise Unsupported(message, _STEP)
     return plan, []
 
 
-async def _known_prospect(demand: Demand, pool: Pool) -> Prospect:
-    prospect = await pool.prospect(demand)
-    if prospect.unknown:
-        message = f"nobody says which encoder to use: {prospect.unknown}"
+async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
+    preview = await pool.preview(demand)
+    if preview.unknown:
+        message = f"nobody says which encoder to use: {preview.unknown}"
         raise FleetUnavailable(message, "Use --encoder software, or try again.")
-    return prospect
+    return preview
 
 
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:

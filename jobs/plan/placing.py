@@ -132,7 +132,7 @@ async def check_device(demand: Demand, pool: Pool) -> None:
     """
     if not demand.needs_gpu:
         return
-    reason = (await pool.prospect(demand)).never
+    reason = (await pool.preview(demand)).never
     if demand.software_decode and (reason or demand.encoder is EncoderChoice.SOFTWARE):
         # A GPU that encodes may do without decoding.
         reason = demand.software_decode

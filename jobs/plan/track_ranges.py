@@ -118,7 +118,7 @@ class TrackRanges:
         index = self.index
         needed = index.last_packet_before(end_ticks, SEAM_FRAMES)
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
-        if index.is_troubled(needed):
+        if index.is_unreliable(needed):
             margin = REORDER_FRAMES
         return min(needed + margin, index.packets - 1)
 

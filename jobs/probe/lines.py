@@ -115,9 +115,9 @@ def _timeline(timeline: TimelineFacts) -> Iterator[str]:
     gop = timeline.gop
     if gop.median_frames is not None:
         yield f"  GOP: {gop.structure}, {gop.shortest_frames} / {gop.median_frames} / {gop.longest_frames} pictures"
-    if timeline.troubled_spans:
-        spans = ", ".join(f"{first} to {last}" for first, last in timeline.troubled_spans[:_SHOWN_POINTS])
-        yield f"  troubled packets: {spans}{' ...' if len(timeline.troubled_spans) > _SHOWN_POINTS else ''}"
+    if timeline.unreliable_spans:
+        spans = ", ".join(f"{first} to {last}" for first, last in timeline.unreliable_spans[:_SHOWN_POINTS])
+        yield f"  troubled packets: {spans}{' ...' if len(timeline.unreliable_spans) > _SHOWN_POINTS else ''}"
 
 
 def _steps(timeline: TimelineFacts) -> str:

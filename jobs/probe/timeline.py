@@ -39,7 +39,7 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
         repeated_pts=len(known) - len(np.unique(known)),
         backward_dts=int((np.diff(dts) < 0).sum()),
         clock_resets=len(index.shifts),
-        troubled_spans=_spans(index.troubled),
+        unreliable_spans=_spans(index.unreliable),
         flagged_packets=_flagged(index, KEY),
         unusable_keyframes=sum(kind is RandomAccess.NONE for kind in index.kinds.values()),
         access_points=points,
@@ -127,10 +127,10 @@ def _rate(index: TrackIndex) -> RateFacts:
     )
 
 
-def _spans(troubled: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    if not len(troubled):
+def _spans(unreliable: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    if not len(unreliable):
         return ()
-    breaks = np.flatnonzero(np.diff(troubled) > _SPAN_GAP_PACKETS)
+    breaks = np.flatnonzero(np.diff(unreliable) > _SPAN_GAP_PACKETS)
     starts = [0, *(int(place) + 1 for place in breaks)]
-    ends = [*(int(place) for place in breaks), len(troubled) - 1]
-    return tuple((int(troubled[start]), int(troubled[end])) for start, end in zip(starts, ends, strict=True))
+    ends = [*(int(place) for place in breaks), len(unreliable) - 1]
+    return tuple((int(unreliable[start]), int(unreliable[end])) for start, end in zip(starts, ends, strict=True))

@@ -162,7 +162,7 @@ class TimelineFacts(_Value):
     repeated_pts: int
     backward_dts: int
     clock_resets: int
-    troubled_spans: tuple[tuple[int, int], ...]
+    unreliable_spans: tuple[tuple[int, int], ...]
     """First and last packet of every span inside which no cut may fall."""
     flagged_packets: int
     """Packets that the container flags as keyframes."""

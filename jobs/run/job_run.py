@@ -136,7 +136,7 @@ class JobRun:
         decoders = {segment.facts.tally.decoded_by for segment in track.segments}
         if self._spec.device == "cpu" or plan.kind is not None or decoders != {SOFTWARE.name}:
             return ""
-        return (await self._pool.prospect(settled_demand(plan, self._job))).gpu_refusal
+        return (await self._pool.preview(settled_demand(plan, self._job))).gpu_refusal
 
     async def _say_plan(self, plan: Plan) -> None:
         await self._events.emit(

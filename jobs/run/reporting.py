@@ -29,9 +29,9 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
             sum(m.corrupt_frames for m in met),
             "{} pictures of the source are damaged; they were kept" + _times(plan, met),
         ),
-        "time-missing": (sum(m.mended.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
+        "time-missing": (sum(m.repaired.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
         "time-repeated": (
-            sum(m.mended.repeated for m in met),
+            sum(m.repaired.repeated for m in met),
             "{} pictures shared a timestamp; they were spread",
         ),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),

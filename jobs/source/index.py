@@ -198,7 +198,7 @@ class TrackIndex:
         return int((np.arange(len(order)) - ranks > REORDER_FRAMES).sum())
 
     @cached_property
-    def troubled(self) -> NDArray[np.int64]:
+    def unreliable(self) -> NDArray[np.int64]:
         """Packets around which no cut may fall: a time is missing, repeated, or jumps back there."""
         missing = self.presented & (self.pts == MISSING)
         repeated = np.zeros(self.packets, dtype=bool)
@@ -211,10 +211,10 @@ class TrackIndex:
         backward[decoding[1:][np.diff(self.dts[decoding]) < 0]] = True
         return np.flatnonzero(missing | repeated | backward)
 
-    def is_troubled(self, packet: int) -> bool:
+    def is_unreliable(self, packet: int) -> bool:
         """Tell whether a cut at ``packet`` would fall inside, or within a decoder's reordering of, a troubled span."""
-        near = np.searchsorted(self.troubled, packet - REORDER_FRAMES)
-        return bool(near < len(self.troubled) and int(self.troubled[near]) <= packet + REORDER_FRAMES)
+        near = np.searchsorted(self.unreliable, packet - REORDER_FRAMES)
+        return bool(near < len(self.unreliable) and int(self.unreliable[near]) <= packet + REORDER_FRAMES)
 
     def frames_between(self, start: int | None, end: int | None) -> int:
         """How many pictures the index promises in [start, end)."""

@@ -132,7 +132,7 @@ def verify(
         output=output,
         source_frames=len(chosen.order),
         output_frames=len(compared.output_pts),
-        mended=_mended(compared.timeline),
+        repaired=_repaired(compared.timeline),
         damaged_packets=compared.damaged_packets,
         pictures=compared.comparison.numbers(),
         checks=with_declared(checks, () if told is None else (*told.warnings, *told.choices)),
@@ -204,25 +204,25 @@ def _compare(pair: _Pair, selection: _Selection | None) -> _Compared:
 
 def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
     compared = _Compared(digests_wanted=wanted_digests(pair.scan))
-    with open_track(pair.source, pair.video_track) as truth, open_track(pair.output) as shown:
-        wanted = in_presentation_order(truth) if order is None else in_known_order(truth, order)
+    with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
+        wanted = in_presentation_order(reference) if order is None else in_known_order(reference, order)
         with _ahead(wanted) as left, _ahead(iter(shown)) as right:
             for number, (expected, frame) in enumerate(zip_longest(left, right)):
                 if number == 0 and expected is not None and frame is not None:
-                    compared.source_facts = video_facts(truth.stream, expected[1])
+                    compared.source_facts = video_facts(reference.stream, expected[1])
                     compared.output_facts = video_facts(shown.stream, frame)
                 compared.take(number, expected, frame)
                 if pair.progress is not None:
                     pair.progress(number + 1)
         compared.comparison.finish()
-        _conclude(compared, truth, shown)
+        _conclude(compared, reference, shown)
     return compared
 
 
-def _conclude(compared: _Compared, truth: SequentialDecode, shown: SequentialDecode) -> None:
-    compared.timeline = truth.timeline()
-    compared.time_base = truth.time_base / compared.timeline.divisor
-    compared.damaged_packets = truth.damaged_packets
+def _conclude(compared: _Compared, reference: SequentialDecode, shown: SequentialDecode) -> None:
+    compared.timeline = reference.timeline()
+    compared.time_base = reference.time_base / compared.timeline.divisor
+    compared.damaged_packets = reference.damaged_packets
     compared.output_damaged_packets = shown.damaged_packets
     compared.output_pts = [stamp.pts for stamp in shown.stamps]
 
@@ -275,7 +275,7 @@ def _check_beside(source: str, output: str, alignment: Alignment, compared: _Com
     return [*checks, *check_metadata(source, output, was, compared.output_facts, alignment)]
 
 
-def _mended(timeline: Timeline) -> dict[str, int]:
+def _repaired(timeline: Timeline) -> dict[str, int]:
     return {
         "resets": timeline.resets,
         "missing": timeline.missing,

@@ -37,9 +37,9 @@ __all__ = [
     "divisor_of",
     "in_known_order",
     "in_presentation_order",
-    "mend",
     "open_track",
     "read_timeline",
+    "repair",
 ]
 
 RESET_S = 1
@@ -150,7 +150,7 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
     return max(1, min(ceil(max(wanted, default=1)), finest))
 
 
-def mend(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
+def repair(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
     """Return when each of a track's frames is to be shown: rules R2, R3 and R4 over the decoder's whole output.
 
     Stamps and ``nominal`` are in the source's ticks, the result's times in ticks divided by ``divisor``. ``resets`` is
@@ -270,7 +270,7 @@ class SequentialDecode:
     def timeline(self) -> Timeline:
         """Return the mended timeline of the frames decoded so far."""
         divisor = divisor_of(self.packet_times, self.time_base)
-        return mend(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
+        return repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
 
 
 def _stamp(packet: "Packet[VideoStream]") -> PacketStamp:

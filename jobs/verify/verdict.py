@@ -66,7 +66,7 @@ class Verdict(_Value):
     output: str
     source_frames: int
     output_frames: int
-    mended: dict[str, int]
+    repaired: dict[str, int]
     """How often each rule of the timeline acted on the source: resets, missing, disordered, repeated times."""
     damaged_packets: int
     pictures: PictureNumbers | None

@@ -11,12 +11,12 @@ import pytest
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.ray.embedded import Connection, connect
-from codecfleet.cluster.supervisor.runner.client import LocalLink
-from codecfleet.cluster.supervisor.runner.runner import Shell
+from codecfleet.cluster.supervisor.runner.client import LocalClient
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.testing import FakeHands, FaultyPool, LocalPool
+from codecfleet.testing import FakeClusterBackend, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
@@ -35,9 +35,9 @@ def on_fake_workers(slots: int) -> Pool:
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray, which tests without it do not
 
     settings = SupervisorSettings(idle_release_s=None)
-    hands = FakeHands((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
-    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
-    return LeasedPool(LocalLink(shell), slots, eager=True)
+    backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
+    shell = SupervisorRunner(backend, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    return LeasedPool(LocalClient(shell), slots, eager=True)
 
 
 @pytest.fixture(params=["local", "faulty", "leased", pytest.param("ray", marks=pytest.mark.ray)])

@@ -10,7 +10,7 @@ import pytest
 
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 from codecfleet.cluster.probes.vgpu.guest_tables import GUEST_PROPERTIES
@@ -179,7 +179,7 @@ def test_a_vgpu_guest_is_not_asked_what_cannot_apply() -> None:
     assert (report.kind, report.uuid, report.uuid_is_stable) == (DeviceKind.VGPU, "GPU-random", False)
     absences = {report.facts[name].absence for name in ("serial", "compute_mode", "power_w", "vbios_version")}  # type: ignore[union-attr]
     assert absences == {Absence.DOES_NOT_APPLY}
-    assert isinstance(report.max_video_clock_mhz, NotApplicable)
+    assert isinstance(report.max_video_clock_mhz, Unavailable)
     assert report.engines == ()
     assert report.health.lost == ""
 
@@ -192,7 +192,7 @@ def test_an_h200_is_reported_as_measured() -> None:
     assert EngineCount(Engine.NVDEC, 7, How.ASKED) in report.engines
     assert EngineCount(Engine.NVENC, 0, How.ASKED) in report.engines
     assert report.use.encoder_capacity_percent["h264"] == report.use.encoder_capacity_percent["hevc"] == 100
-    assert isinstance(report.use.encoder_capacity_percent["av1"], NotApplicable)
+    assert isinstance(report.use.encoder_capacity_percent["av1"], Unavailable)
     assert isinstance(report.facts["serial"], str)
 
 
@@ -201,13 +201,13 @@ def test_encoder_capacity_counts_no_encoder() -> None:
     report = device(probed(FakeNvml(node(GEFORCE))), "GPU-4090")
     assert report.use.encoder_capacity_percent["h264"] == 100
     assert report.engines == ()
-    assert isinstance(report.mig, NotApplicable)
+    assert isinstance(report.mig, Unavailable)
 
 
 def test_slices_without_a_decoder_are_known() -> None:
     """Each MIG slice has the engines that the driver says; an A100's smallest has no decoder; the GPU has five."""
     report = device(probed(busy(FakeNvml(node(A100)))), "GPU-a100")
-    assert not isinstance(report.mig, NotApplicable)
+    assert not isinstance(report.mig, Unavailable)
     assert [(each.uuid, each.gpu_instance, each.profile) for each in report.mig.slices] == [
         ("MIG-none", 9, "1g.5gb"),
         ("MIG-two", 2, "3g.20gb"),
@@ -216,7 +216,7 @@ def test_slices_without_a_decoder_are_known() -> None:
     assert (decoders["MIG-none"], decoders["MIG-two"] > 0) == (0, True)
     assert count(report, Engine.NVDEC) == 5
     assert {each.name for each in report.mig.profiles} >= {"1g.5gb", "1g.5gb+me", "3g.20gb", "7g.40gb"}
-    assert isinstance(report.use.decoder_percent, NotApplicable)
+    assert isinstance(report.use.decoder_percent, Unavailable)
 
 
 def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None:
@@ -225,8 +225,8 @@ def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None
     seen = probed(fake).devices[0].mig
     fake.faults["nvmlDeviceGetMigDeviceHandleByIndex"] = NO_PERMISSION
     unseen = probed(fake).devices[0].mig
-    assert not isinstance(seen, NotApplicable)
-    assert not isinstance(unseen, NotApplicable)
+    assert not isinstance(seen, Unavailable)
+    assert not isinstance(unseen, Unavailable)
     assert (len(seen.slices), seen.slices_refused) == (2, None)
     assert unseen.slices_refused is not None
     assert (unseen.slices, unseen.slices_refused.absence) == ((), Absence.NO_PERMISSION)
@@ -237,9 +237,9 @@ def test_engines_of_a_slice_are_measured_one_by_one() -> None:
     fake = busy(FakeNvml(node(H100_MIG)))
     pauses: list[float] = []
     (report,) = probe_nvml(fake, sleep=pauses.append, gpm_interval_s=0.5).devices
-    assert not isinstance(report.mig, NotApplicable)
+    assert not isinstance(report.mig, Unavailable)
     assert report.mig.slices[0].gpm_percent == {"nvdec0": 25.0, "nvdec1": 0.0}
-    assert not isinstance(report.use.gpm_percent, NotApplicable)
+    assert not isinstance(report.use.gpm_percent, Unavailable)
     assert report.use.gpm_percent["nvdec0"] == 50.0
     assert "nvenc0" not in report.use.gpm_percent
     assert pauses == [0.5]
@@ -251,7 +251,7 @@ def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
     fake = busy(FakeNvml(node(H200)))
     fake.gpm.metrics_end = 100
     (report,) = probed(fake).devices
-    assert not isinstance(report.use.gpm_percent, NotApplicable)
+    assert not isinstance(report.use.gpm_percent, Unavailable)
     assert report.use.gpm_percent["nvdec0"] == 50.0
 
 
@@ -260,7 +260,7 @@ def test_engines_that_do_not_exist_are_not_idle() -> None:
     fake = FakeNvml(node(H200))
     fake.gpm.idle_for_missing = True
     (report,) = probed(fake).devices
-    assert not isinstance(report.use.gpm_percent, NotApplicable)
+    assert not isinstance(report.use.gpm_percent, Unavailable)
     assert sorted(report.use.gpm_percent) == [f"nvdec{n}" for n in range(7)] + [f"nvjpg{n}" for n in range(7)] + [
         "ofa0"
     ]
@@ -298,7 +298,7 @@ def test_what_the_driver_advises_is_in_words() -> None:
     fake = busy(FakeNvml(node(H200, A100)))
     hopper, ampere = probed(fake).devices
     assert hopper.health.recovery_action == "reset"
-    assert isinstance(ampere.health.recovery_action, NotApplicable)
+    assert isinstance(ampere.health.recovery_action, Unavailable)
 
 
 @pytest.mark.parametrize(

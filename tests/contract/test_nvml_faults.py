@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.calls import RETURN_CODES, ask_named
 from codecfleet.cluster.probes.nvml.events import watch_events
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.xids import XidAction
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.testing import FakeNvml
@@ -34,15 +34,15 @@ from .nvml_nodes import (
 
 
 @pytest.mark.parametrize(
-    ("break_it", "absence", "says", "mend"),
+    ("break_it", "absence", "says", "fix"),
     [
         (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
         (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
         (FakeNvml.unload_driver, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
     ],
 )
-def test_a_library_that_cannot_answer_says_how_to_mend_it(
-    break_it: Callable[[FakeNvml], None], absence: Absence, says: str, mend: str
+def test_a_library_that_cannot_answer_says_how_to_fix_it(
+    break_it: Callable[[FakeNvml], None], absence: Absence, says: str, fix: str
 ) -> None:
     """Without a driver, or with one that was exchanged under us, there is one problem with its mend, and no device."""
     fake = FakeNvml(node(L4))
@@ -51,7 +51,7 @@ def test_a_library_that_cannot_answer_says_how_to_mend_it(
     assert report.library_problem is not None
     assert report.library_problem.absence is absence
     assert says in report.library_problem.reason
-    assert mend in report.mend
+    assert fix in report.fix
     assert report.devices == ()
 
 
@@ -81,7 +81,7 @@ def test_a_lost_gpu_says_so_and_its_neighbour_is_untouched() -> None:
     lost, neighbour = probed(fake).devices
     assert "GPU_IS_LOST" in lost.health.lost
     assert "fallen off the bus" in lost.health.lost
-    assert isinstance(lost.memory, NotApplicable)
+    assert isinstance(lost.memory, Unavailable)
     assert lost.engines == ()
     assert neighbour == healthy
 
@@ -142,12 +142,12 @@ def test_xids_of_a_longer_watch_are_in_the_report() -> None:
 
 
 def test_a_function_that_the_binding_lacks_is_absent() -> None:
-    """The fake has no functions that it does not know, so a probe meets it as it would an older binding."""
+    """The fake has no functions that it does not know, so a probe meets it would an older binding."""
     fake = FakeNvml(node(L4))
     with pytest.raises(AttributeError):
         _ = fake.nvmlDeviceSetMigMode
     answer = ask_named(fake, "nvmlDeviceGetSomethingOfTomorrow")
-    assert isinstance(answer, NotApplicable)
+    assert isinstance(answer, Unavailable)
     assert answer.absence is Absence.FUNCTION_NOT_FOUND
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 from codecfleet.cluster.probes.vgpu.guest import probe_vgpu_guest
 from codecfleet.cluster.simulated.devices import SimulatedNode
@@ -201,7 +201,7 @@ def test_the_probe_tells_compute_instances_apart() -> None:
     """Each compute instance is a device with a name of its own; its engines are its GPU instance's."""
     report = probe_nvml(FakeNvml(cut_node()), sleep=lambda _: None)
     mig = report.devices[0].mig
-    assert not isinstance(mig, NotApplicable)
+    assert not isinstance(mig, Unavailable)
     assert [(part.profile, part.gpu_instance, part.compute_instance) for part in mig.slices] == [
         ("1c.3g.20gb", 1, 0),
         ("1c.3g.20gb", 1, 1),
@@ -244,6 +244,6 @@ def licences(fake: FakeNvml) -> tuple[Any, ...]:
     """Return the licensable features that a guest sees of its first GPU."""
     fake.nvmlInit()
     report = probe_vgpu_guest(fake, fake.nvmlDeviceGetHandleByIndex(0))
-    assert not isinstance(report, NotApplicable)
-    assert not isinstance(report.licences, NotApplicable)
+    assert not isinstance(report, Unavailable)
+    assert not isinstance(report.licences, Unavailable)
     return report.licences.features

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codecfleet.cluster.client.pool import Pool
-from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.errors import (
     Cancelled,
@@ -52,8 +52,8 @@ async def test_says_how_many_slots_it_has(make_pool: MakePool) -> None:
 async def test_nothing_speaks_against_what_it_can_do(make_pool: MakePool) -> None:
     """A pool of processors has room for software's work, and says nothing of GPUs to those that want none."""
     pool = await make_pool(2)
-    assert await pool.prospect(plain_demand("j", 4)) == Prospect()
-    assert (await pool.prospect(replace(plain_demand("j", 4), needs_gpu=True))).never
+    assert await pool.preview(plain_demand("j", 4)) == PlacementPreview()
+    assert (await pool.preview(replace(plain_demand("j", 4), needs_gpu=True))).never
 
 
 async def test_starting_twice_is_starting_once(make_pool: MakePool) -> None:

@@ -67,7 +67,7 @@ def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu,
         on_device = sum(threads.map(ask, range(RANGES)))
     counts = gpu.opened().pool.counts
     (of_kind,) = counts.of_kind.values()
-    assert on_device == counts.lent > 0
+    assert on_device == counts.in_use > 0
     assert of_kind.made - of_kind.closed <= of_kind.wanted_most <= THREADS
     with gpu.non_blocking_pictures() as pictures:
         assert _hashes(pictures, clip) == wanted

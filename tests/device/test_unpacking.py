@@ -48,7 +48,7 @@ def test_a_surface_comes_as_its_picture(cuda: Cuda, unpacker: Unpacker, pix_fmt:
     surface = cuda.allocate(format_.size_bytes(*size))
     staged, begun = [], []
     for picture in pictures:
-        staged.append(memory.lend(format_.size_bytes(*size)))
+        staged.append(memory.acquire(format_.size_bytes(*size)))
         packed_surface(picture, format_, np.asarray(staged[-1]))
         cuda.copy_to_device(surface, staged[-1].address, format_.size_bytes(*size), stream)
         begun.append(fetcher.begin(surface, stream))

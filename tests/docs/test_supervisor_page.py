@@ -11,7 +11,7 @@ from codecfleet.cluster.supervisor.core import core
 from codecfleet.cluster.supervisor.runner.actor import SUPERVISOR
 from codecfleet.cluster.supervisor.state.gpu_bundles import GPU_PREFIX
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, EDGES, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, EDGES, StationState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "supervisor.md").read_text(encoding="utf-8")
 PLAIN = " ".join(PAGE.split())
@@ -32,7 +32,7 @@ def test_the_table_of_states_is_the_edges() -> None:
     """Every edge of a seat has a row, and every row is an edge."""
     true = {(state.value, target.value) for state, targets in EDGES.items() for target in targets}
     assert documented_edges() == true
-    assert {origin for origin, _ in documented_edges()} == {state.value for state in SeatState}
+    assert {origin for origin, _ in documented_edges()} == {state.value for state in StationState}
 
 
 @pytest.mark.parametrize(

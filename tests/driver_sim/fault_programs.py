@@ -43,7 +43,7 @@ from codecfleet.actors.watchdog import process_watch
 from codecfleet.cluster.probes.gpus.child import probe_nvml_in_child
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.events import watch_events
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.worker.ray_worker import RayWorker
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
@@ -172,13 +172,13 @@ def nvml_said() -> list[list[str]]:
     first = report.devices[0] if report.devices else None
     problem = report.library_problem
     return [
-        ["library", problem.absence.name if problem else "", problem.reason if problem else "", report.mend],
+        ["library", problem.absence.name if problem else "", problem.reason if problem else "", report.fix],
         ["device", "LOST" if first and first.health.lost else "", first.health.lost if first else "", ""],
         *(
             [name, answer.absence.name, answer.reason, ""]
             for each in report.devices[:1]
             for name, answer in (("memory", each.memory), ("address", each.pci_bus_id))
-            if isinstance(answer, NotApplicable)
+            if isinstance(answer, Unavailable)
         ),
     ]
 
@@ -186,7 +186,7 @@ def nvml_said() -> list[list[str]]:
 def nvml_child_said(limit_s: float) -> list[list[str]]:
     """Return what a probe in a child process makes of NVML, whatever happens to that process."""
     nvml = probe_nvml_in_child(limit_s).nvml
-    return [["library", nvml.absence.name, nvml.reason, ""]] if isinstance(nvml, NotApplicable) else nvml_said()
+    return [["library", nvml.absence.name, nvml.reason, ""]] if isinstance(nvml, Unavailable) else nvml_said()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

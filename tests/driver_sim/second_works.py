@@ -98,7 +98,7 @@ async def _work(source: str, gate: str, answer: str) -> None:
     packed = pickle.dumps(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
     worker, first, held = await _filled(gate, packed)
     there = await asyncio.gather(*(worker.run(f"decode {number}", packed) for number in range(2)))
-    pulse = await worker.pulse()
+    heartbeat = await worker.heartbeat()
     await asyncio.to_thread(Path(gate).touch)
     outcomes = [first, *there, *[await each for each in held]]
     told: dict[str, Any] = {
@@ -106,7 +106,7 @@ async def _work(source: str, gate: str, answer: str) -> None:
         "pid": os.getpid(),
         "decoded": [outcome.result for outcome in outcomes[:3]],
         "held": sorted({outcome.result for outcome in outcomes[3:]}),
-        "frames_done": pulse.frames_done,
+        "frames_done": heartbeat.frames_done,
     }
     # Not to standard output: what a GPU's process prints comes out a moment later, and this one ends before.
     await asyncio.to_thread(Path(answer).write_text, json.dumps(told), encoding="utf-8")
@@ -138,7 +138,7 @@ async def _asked(worker: ray_worker.RayWorker) -> None:
     """Be asked again and again, as by a supervisor."""
     second_process.QUIET_S = 1.0  # type: ignore[misc]
     while True:
-        await worker.pulse()
+        await worker.heartbeat()
         await asyncio.sleep(TICK_S)
 
 

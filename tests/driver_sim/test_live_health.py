@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.placeable import why_unplaceable
 from codecfleet.cluster.probes.vgpu.licence import LicenceState
 from codecfleet.testing import FakeNvml
@@ -123,13 +123,13 @@ CASES = [
             ),
         ),
         lambda _, device: _refused(device, "nvmlDeviceGetDecoderUtilization", 4),
-        lambda seen: isinstance(seen.decoder_percent, NotApplicable) and "NO_PERMISSION" in seen.decoder_percent.reason,
+        lambda seen: isinstance(seen.decoder_percent, Unavailable) and "NO_PERMISSION" in seen.decoder_percent.reason,
     ),
     Case(
         "a licence that was given back",
         (answer("nvmlDeviceGetGridLicensableFeatures_v4", 0),),
         lambda _, device: _unlicensed(device),
-        lambda seen: not isinstance(seen.licence, NotApplicable) and seen.licence.state is LicenceState.MISSING,
+        lambda seen: not isinstance(seen.licence, Unavailable) and seen.licence.state is LicenceState.MISSING,
         "vgpu",
         "guest-1",
     ),
@@ -145,8 +145,8 @@ def test_both_machines_are_read_alike_before_and_after(case: Case) -> None:
     first = poll.poll(frozenset())
     case.change(nvml, nvml.devices[0])
     second = poll.poll(frozenset())
-    assert not isinstance(first, NotApplicable)
-    assert not isinstance(second, NotApplicable)
+    assert not isinstance(first, Unavailable)
+    assert not isinstance(second, Unavailable)
     assert not case.shows(first[0])
     assert case.shows(second[0])
     ran = run_simulated(PROGRAM, Scenario(machine=node, faults=case.faults))

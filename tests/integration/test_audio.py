@@ -135,7 +135,7 @@ def write_reset(folder: Path) -> Path:
     return path
 
 
-def test_a_clock_that_steps_back_is_mended(tmp_path: Path) -> None:
+def test_a_clock_that_steps_back_is_repaired(tmp_path: Path) -> None:
     """What comes after a reset follows what came before it, encoded or copied."""
     source = write_reset(tmp_path)
     track = encode(source, "opus")

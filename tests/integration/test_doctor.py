@@ -12,7 +12,7 @@ import pytest
 from codecfleet.cluster.doctor.findings import findings
 from codecfleet.cluster.probes.node.probe import probe_node
 from codecfleet.cluster.probes.node.report import NodeReport, from_json, pack, unpack
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 without_gpu = pytest.mark.skipif(HAS_DRIVER, reason="this machine has an NVIDIA driver")
@@ -59,11 +59,11 @@ def test_the_document_holds_a_report_that_comes_back(tmp_path: Path) -> None:
 def test_what_is_not_here_is_absent_with_a_reason() -> None:
     """No driver, no Tegra, no PyNvVideoCodec that works: each is an absence with its reason, and no exception."""
     report = probe_node()
-    assert not isinstance(report.nvml, NotApplicable)
+    assert not isinstance(report.nvml, Unavailable)
     assert report.nvml.library_problem is not None
-    assert isinstance(report.tegra, NotApplicable)
-    assert not isinstance(report.pynvvideocodec, NotApplicable)
-    assert isinstance(report.pynvvideocodec.picked, NotApplicable)
+    assert isinstance(report.tegra, Unavailable)
+    assert not isinstance(report.pynvvideocodec, Unavailable)
+    assert isinstance(report.pynvvideocodec.picked, Unavailable)
     assert report.pynvvideocodec.picked.reason
     assert report.devices == ()
     assert all(trial.works for trial in report.software)

@@ -98,9 +98,9 @@ class Bench:
         self.opened: Counter[str] = Counter()
         self._monkeypatch = monkeypatch
         monkeypatch.setattr(kept_sources, "open_source", self._counted)
-        self.start_anew()
+        self.restart()
 
-    def start_anew(self) -> None:
+    def restart(self) -> None:
         """Keep nothing that was kept."""
         self.kept = KeptSources()
         self._monkeypatch.setattr(decoding, "KEPT", self.kept)
@@ -134,10 +134,10 @@ def differing(bench: Bench) -> list[int | None]:
     points = draw.sample(points, min(POINTS, len(points)))
     fresh = {}
     for point in points:
-        bench.start_anew()
+        bench.restart()
         fresh[point] = bench.packets(point)
         bench.kept.close_idle(0)
-    bench.start_anew()
+    bench.restart()
     bench.opened.clear()
     found: list[int | None] = []
     for point in [draw.choice(points) for _ in range(TRIES)]:
@@ -192,9 +192,9 @@ def test_pictures_and_what_they_carry_are_the_same(name: str, tmp_path: Path, mo
 
     fresh = {}
     for point in bench.index.access_points:
-        bench.start_anew()
+        bench.restart()
         fresh[point.packet] = pictures(point)
-    bench.start_anew()
+    bench.restart()
     for point in reversed(bench.index.access_points):
         assert pictures(point) == fresh[point.packet]
 

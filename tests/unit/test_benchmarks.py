@@ -285,5 +285,5 @@ class TestSources:
         index = film_index(2000, Fraction(72))
         assert len(set(index.times)) == index.packets == 2000
         assert abs(index.duration_s - 72) < Fraction(1, 10)
-        assert len(index.troubled) == 0
+        assert len(index.unreliable) == 0
         assert len(choose_cuts(index)) >= 3

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
-from ...device.blob import Parcel
+from ...device.blob import Blob
 from ..engine.contract import Access, DlaModule, DlaTask
 from ..engine.host import DlaHost, open_host
 from ..engine.hybrid import DeviceBuffer, HybridSession
@@ -35,12 +35,12 @@ class NetworkSettings:
     on the engine.
     """
 
-    loadable: Parcel
+    loadable: Blob
     tasks_at_once: int = 4
     task_limit_s: float = 10.0
 
 
-def read_loadable(path: str) -> Parcel:
+def read_loadable(path: str) -> Blob:
     """Return the loadable in a file.
 
     Raises:
@@ -58,7 +58,7 @@ def read_loadable(path: str) -> Parcel:
     if not content:
         message = f"the loadable {path} is empty"
         raise InputUnreadable(message, "Build it again with TensorRT: docs/dla.md.")
-    return Parcel.of(content)
+    return Blob.of(content)
 
 
 class Network:
@@ -163,7 +163,7 @@ class WarmNetworks:
         self._host: DlaHost | None = None
         self._idle: list[tuple[NetworkSettings, Network]] = []
         self._own: int | None = None
-        self._lent: Counter[int] = Counter()
+        self._in_use: Counter[int] = Counter()
         self._turns: Counter[int] = Counter()
         self.created = 0
         """How many networks were loaded so far."""
@@ -173,7 +173,7 @@ class WarmNetworks:
         self._own = device
 
     @contextmanager
-    def lend(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
+    def acquire(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
         """Give a network for the time of the context; afterwards it is kept, unless it failed.
 
         Args:
@@ -197,9 +197,9 @@ class WarmNetworks:
         """Close what is idle, and the host once nothing is lent. Idempotent, and never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
-            is_lent = self._lent.total() > 0
-            host = None if is_lent else self._host
-            self._host = self._host if is_lent else None
+            is_in_use = self._in_use.total() > 0
+            host = None if is_in_use else self._host
+            self._host = self._host if is_in_use else None
         with suppress(CodecfleetError):  # the process ends anyway, and the sessions have told why
             for _, network in idle:
                 network.close()
@@ -216,14 +216,14 @@ class WarmNetworks:
                 allowed = range(host.count) if among is None else among
                 # Where none of them is, opening the first says so.
                 there = [number for number in allowed if number < host.count] or allowed[:1]
-                device = min(there, key=lambda number: (self._lent[number], self._turns[number], number))
-            self._lent[device] += 1
+                device = min(there, key=lambda number: (self._in_use[number], self._turns[number], number))
+            self._in_use[device] += 1
             self._turns[device] += 1
             return device
 
     def _take_back(self, settings: NetworkSettings, device: int, network: Network | None) -> None:
         with self._lock:
-            self._lent[device] -= 1
+            self._in_use[device] -= 1
             if network is not None and network.is_ready:
                 self._idle.append((settings, network))
                 return

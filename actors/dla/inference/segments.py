@@ -74,7 +74,7 @@ class InferSegment(Work[InferredSegment]):
             DeviceError: the DLA failed; this process is not to be used for it again.
             Cancelled: somebody cancelled the work.
         """
-        with self.networks().lend(self.network, self.dlas) as network:
+        with self.networks().acquire(self.network, self.dlas) as network:
             check_input(network.source)
             return _Run(self, network, context).result()
 

@@ -51,7 +51,7 @@ class PicturePool:
         """
         width, height = size
         size_bytes = format_.size_bytes(width, height)
-        buffer = self._memory.lend(size_bytes)
+        buffer = self._memory.acquire(size_bytes)
         planes = device_planes(format_, buffer.address, width, height)
         frame = DeviceFrame(
             layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=buffer
@@ -118,7 +118,7 @@ class CudaMover(PictureMover):
             raise EngineUnfit(message, "Use --encoder software, or frames on the host.")
         size_bytes = format_.size_bytes(picture.width, picture.height)
         self._cuda.enter()
-        buffer = self._pinned.lend(size_bytes)
+        buffer = self._pinned.acquire(size_bytes)
         packed_surface(picture, format_, np.asarray(buffer))
         found = self._memory.picture(format_, size, pix_fmt)
         found.pts = picture.pts
@@ -136,7 +136,7 @@ class CudaMover(PictureMover):
         frame, format_ = picture.frame, picture.format
         size_bytes = format_.size_bytes(frame.width, frame.height)
         self._cuda.enter()
-        buffer = self._pinned.lend(size_bytes)
+        buffer = self._pinned.acquire(size_bytes)
         with self._cuda.watch.calling("CUDA", "copying a picture to the host"):
             self._cuda.copy_to_host(buffer.address, picture.address, size_bytes, self._stream)
             self._stream.wait()
@@ -151,7 +151,7 @@ class CudaMover(PictureMover):
             DeviceError: the copy failed.
         """
         self._cuda.enter()
-        buffer = self._pinned.lend(size_bytes)
+        buffer = self._pinned.acquire(size_bytes)
         with self._cuda.watch.calling("CUDA", "copying an array to the host"):
             self._cuda.copy_to_host(buffer.address, address, size_bytes, self._stream)
             self._stream.wait()

@@ -62,7 +62,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         Raises:
             DeviceError: the driver refuses, or no more memory may be locked.
         """
-        buffer = self._memory.lend(self._copied_bytes)
+        buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
             # One scratch is enough: what a stream is given happens in order.
             self._unpacking.begin(surface, stream)

@@ -73,7 +73,7 @@ class BufferPool:
                 pass
         return self._budget.spend(size_bytes, partial(self._allocate, size_bytes))
 
-    def lend(self, size_bytes: int) -> PooledBuffer:
+    def acquire(self, size_bytes: int) -> PooledBuffer:
         """Return so many bytes; they hold whatever was in them before.
 
         Raises:

@@ -13,7 +13,7 @@ from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
 __all__ = ["Cuda", "Stream", "cuda_error", "raise_cuda"]
 
-_MEND: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
+_FIX: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
 _FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
 
 
@@ -23,7 +23,7 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
     name = name or name_of_result(code)
     message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
     kind = kind_of_result(code, DeviceError)
-    return kind(message, _FREE_MEMORY if kind is DeviceMemory else _MEND)
+    return kind(message, _FREE_MEMORY if kind is DeviceMemory else _FIX)
 
 
 def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
@@ -140,7 +140,7 @@ class Cuda:
             self._opened("cuInit", 0)
         except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
-            raise EngineUnfit(message, _MEND) from error
+            raise EngineUnfit(message, _FIX) from error
 
     def _call(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)

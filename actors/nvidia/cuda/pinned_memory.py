@@ -31,14 +31,14 @@ class PinnedMemory:
         self.budget = MemoryBudget(int(_lockable_bytes() * part), "the host's page-locked memory")
         self._memory = BufferPool(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
-    def lend(self, size_bytes: int) -> "PinnedBuffer":
+    def acquire(self, size_bytes: int) -> "PinnedBuffer":
         """Return a buffer; it holds whatever was in it before.
 
         Raises:
             DeviceMemory: no more memory may be locked.
             DeviceError: none can be.
         """
-        return PinnedBuffer(self._memory.lend(size_bytes))
+        return PinnedBuffer(self._memory.acquire(size_bytes))
 
 
 class PinnedBuffer:

@@ -108,7 +108,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         key = self._next_key(range_.next, feeder, facts, context)
         colours = _colours(context)
         while (fed := range_.next) is not None and key is not None:
-            with self.pool.lend(key, fed.chunk.payload, request) as session:
+            with self.pool.acquire(key, fed.chunk.payload, request) as session:
                 while key is not None and session.serves(key):
                     session.turn_to(key)
                     reader = session.reader(self._make_reader)

@@ -33,7 +33,7 @@ class KeyCounts:
 
     made: int = 0
     closed: int = 0
-    lent_now: int = 0
+    in_use_now: int = 0
     wanted_most: int = 0
 
 
@@ -41,12 +41,12 @@ class KeyCounts:
 class PoolCounts:
     """What the pool has done: sessions made, and lent; a pool that is used well makes few and lends many.
 
-    ``refused`` counts those who went without rather than wait, ``lent_now`` those that are lent now.
+    ``refused`` counts those who went without rather than wait, ``in_use_now`` those that are lent now.
     """
 
     made: int = 0
-    lent: int = 0
-    lent_now: int = 0
+    in_use: int = 0
+    in_use_now: int = 0
     closed: int = 0
     refused: int = 0
     of_kind: dict[SessionKey, KeyCounts] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class NvdecPool:
         self.counts = PoolCounts()
 
     @contextmanager
-    def lend(
+    def acquire(
         self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
     ) -> Iterator[NvdecSession]:
         """Lend a session for ``key``, warm where one is idle; one that comes back unclean is closed.
@@ -162,18 +162,18 @@ class NvdecPool:
         name = next((name for name, session in reversed(self._idle.items()) if session.key == key), None)
         if name is None:
             return None
-        self._count_lent(key)
+        self._count_in_use(key)
         return self._idle.pop(name)
 
-    def _count_lent(self, key: SessionKey) -> None:
+    def _count_in_use(self, key: SessionKey) -> None:
         counts = self.counts.of(key)
-        counts.lent_now += 1
-        counts.wanted_most = max(counts.wanted_most, counts.lent_now)
-        self.counts.lent += 1
-        self.counts.lent_now += 1
+        counts.in_use_now += 1
+        counts.wanted_most = max(counts.wanted_most, counts.in_use_now)
+        self.counts.in_use += 1
+        self.counts.in_use_now += 1
 
     def _serve(self, waiter: _Waiter, session: NvdecSession) -> None:
-        self._count_lent(session.key)
+        self._count_in_use(session.key)
         waiter.outcome = session
 
     def _awaited(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
@@ -204,7 +204,7 @@ class NvdecPool:
         found.request = request
         counts = self.counts.of(key)
         here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
-        counts.wanted_most = max(counts.wanted_most, counts.lent_now + here)
+        counts.wanted_most = max(counts.wanted_most, counts.in_use_now + here)
         if self._maker is None:
             self._start_maker()
         return found
@@ -273,8 +273,8 @@ class NvdecPool:
 
     def _give_back(self, session: NvdecSession) -> None:
         with self._changed:
-            self.counts.of(session.key).lent_now -= 1
-            self.counts.lent_now -= 1
+            self.counts.of(session.key).in_use_now -= 1
+            self.counts.in_use_now -= 1
             surplus = self._shelve(session, None) if session.is_clean else [session]
             self._changed.notify_all()
         self._discard(surplus)

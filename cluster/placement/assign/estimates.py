@@ -64,10 +64,10 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
     rooms = [ledger.policy.sessions_per_device - site.sessions]
     if host.cores is not None and recipe.cores:
         rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + 1e-9))
-    if recipe.decoder_seats:
-        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_seats) / recipe.decoder_seats + 1e-9))
-    if recipe.encoder_seats:
-        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_seats) / recipe.encoder_seats + 1e-9))
+    if recipe.decoder_stations:
+        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_stations) / recipe.decoder_stations + 1e-9))
+    if recipe.encoder_stations:
+        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_stations) / recipe.encoder_stations + 1e-9))
     if recipe.encoder_sessions:
         capped = [caps.most - caps.open for caps in (site.own, site.gpu, host.system) if caps.most is not None]
         rooms += [free // recipe.encoder_sessions for free in capped]
@@ -84,10 +84,10 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
 def _slowed(site: Site, recipe: Recipe, sessions: int) -> float:
     """Return by how much so many sessions slow each other down on a device."""
     part = 1.0
-    if recipe.decoder_seats:
-        seats = site.decoder_seats + sessions * recipe.decoder_seats
-        part = min(part, read_curve(recipe.decoder_curve, seats) / seats if seats > 1 else 1.0)
-    if recipe.encoder_seats:
-        seats = site.encoder_seats + sessions * recipe.encoder_seats
-        part = min(part, read_curve(recipe.encoder_curve, seats) / seats if seats > 1 else 1.0)
+    if recipe.decoder_stations:
+        stations = site.decoder_stations + sessions * recipe.decoder_stations
+        part = min(part, read_curve(recipe.decoder_curve, stations) / stations if stations > 1 else 1.0)
+    if recipe.encoder_stations:
+        stations = site.encoder_stations + sessions * recipe.encoder_stations
+        part = min(part, read_curve(recipe.encoder_curve, stations) / stations if stations > 1 else 1.0)
     return part

@@ -64,8 +64,8 @@ class Site:
     own: _Caps
     gpu: _Caps
     sessions: int = 0
-    decoder_seats: float = 0.0
-    encoder_seats: float = 0.0
+    decoder_stations: float = 0.0
+    encoder_stations: float = 0.0
     memory_used: int = 0
     by_route: dict[str, int] = field(default_factory=dict)
 
@@ -112,10 +112,10 @@ class Ledger:
     def _why_not_on_gpu(self, site: Site, recipe: Recipe) -> str:
         if site.sessions >= self.policy.sessions_per_device:
             return f"the policy allows {self.policy.sessions_per_device} sessions on a device"
-        full = _full(site.decoder_seats, recipe.decoder_seats, recipe.decoder_curve)
+        full = _full(site.decoder_stations, recipe.decoder_stations, recipe.decoder_curve)
         if full:
             return f"its NVDEC gets no faster with more than {full} sessions at full speed"
-        full = _full(site.encoder_seats, recipe.encoder_seats, recipe.encoder_curve)
+        full = _full(site.encoder_stations, recipe.encoder_stations, recipe.encoder_curve)
         if full:
             return f"its NVENC gets no faster with more than {full} sessions at full speed"
         return self._why_no_session(site, recipe) or self._why_no_memory(site, recipe)
@@ -148,8 +148,8 @@ class Ledger:
         if site.device.kind is DeviceKind.CPU:
             return
         host.device_sessions += sessions
-        site.decoder_seats += sessions * recipe.decoder_seats
-        site.encoder_seats += sessions * recipe.encoder_seats
+        site.decoder_stations += sessions * recipe.decoder_stations
+        site.encoder_stations += sessions * recipe.encoder_stations
         site.memory_used += sessions * recipe.device_bytes
         site.memory_used += self.context_bytes * ((site.sessions > 0) - had_any)
         for caps in (site.own, site.gpu, host.system):
@@ -158,19 +158,19 @@ class Ledger:
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
         """Return by how much one more session makes the device faster, in frames a second."""
         part = 1.0
-        if recipe.decoder_seats:
-            part = min(part, _gain(site.decoder_seats, recipe.decoder_seats, recipe.decoder_curve))
-        if recipe.encoder_seats:
-            part = min(part, _gain(site.encoder_seats, recipe.encoder_seats, recipe.encoder_curve))
+        if recipe.decoder_stations:
+            part = min(part, _gain(site.decoder_stations, recipe.decoder_stations, recipe.decoder_curve))
+        if recipe.encoder_stations:
+            part = min(part, _gain(site.encoder_stations, recipe.encoder_stations, recipe.encoder_curve))
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
         """Return how fast one session runs beside all that is on the device and its host."""
         part = 1.0
-        if recipe.decoder_seats and site.decoder_seats > 1:
-            part = min(part, read_curve(recipe.decoder_curve, site.decoder_seats) / site.decoder_seats)
-        if recipe.encoder_seats and site.encoder_seats > 1:
-            part = min(part, read_curve(recipe.encoder_curve, site.encoder_seats) / site.encoder_seats)
+        if recipe.decoder_stations and site.decoder_stations > 1:
+            part = min(part, read_curve(recipe.decoder_curve, site.decoder_stations) / site.decoder_stations)
+        if recipe.encoder_stations and site.encoder_stations > 1:
+            part = min(part, read_curve(recipe.encoder_curve, site.encoder_stations) / site.encoder_stations)
         host = site.host
         if recipe.cores and host.cores is not None and host.cores_used > _real_cores(host, self.policy):
             part = min(part, _real_cores(host, self.policy) / host.cores_used)
@@ -179,22 +179,22 @@ class Ledger:
     def share_of(self, recipe: Recipe) -> float:
         """Return the largest part of the fleet's engines of one kind that a session takes."""
         taken = (
-            (recipe.decoder_seats, Engine.NVDEC),
-            (recipe.encoder_seats, Engine.NVENC),
+            (recipe.decoder_stations, Engine.NVDEC),
+            (recipe.encoder_stations, Engine.NVENC),
             (recipe.cores, Engine.CPU),
         )
         return max((part / self.totals[engine] for part, engine in taken if part and self.totals[engine]), default=0.0)
 
 
-def _gain(used: float, seats: float, curve: Curve) -> float:
-    if used + seats <= 1:
+def _gain(used: float, stations: float, curve: Curve) -> float:
+    if used + stations <= 1:
         return 1.0
-    return (read_curve(curve, used + seats) - read_curve(curve, used)) / seats
+    return (read_curve(curve, used + stations) - read_curve(curve, used)) / stations
 
 
-def _full(used: float, seats: float, curve: Curve) -> int:
+def _full(used: float, stations: float, curve: Curve) -> int:
     """Return the flat point when one more would go beyond it; 0 while there is room."""
-    return curve[-1][0] if seats and used + seats > curve[-1][0] + ROUNDING else 0
+    return curve[-1][0] if stations and used + stations > curve[-1][0] + ROUNDING else 0
 
 
 def _host(node: Node, index: int, policy: Policy) -> Host:

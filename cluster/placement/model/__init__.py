@@ -4,7 +4,7 @@ from .demand import Demand, EncoderChoice, EncoderKind, Rendition
 from .inventory import Device, DeviceState, Inventory, Node
 from .placement import Placement, Refusal
 from .policy import Policy, load_policy
-from .preview import Prospect
+from .preview import PlacementPreview
 
 __all__ = [
     "Demand",
@@ -15,8 +15,8 @@ __all__ = [
     "Inventory",
     "Node",
     "Placement",
+    "PlacementPreview",
     "Policy",
-    "Prospect",
     "Refusal",
     "Rendition",
     "load_policy",

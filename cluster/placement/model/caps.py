@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from .inventory import Device, Inventory, Node
 
-__all__ = ["KnownCaps", "SessionRefused", "SessionsOpen", "learn_cap", "learn_open", "with_caps"]
+__all__ = ["KnownCaps", "SessionRefused", "SessionsOpen", "record_cap", "record_open", "with_caps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class KnownCaps:
     nodes: Mapping[str, int] = field(default_factory=dict)
 
 
-def learn_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
+def record_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
     """Return the caps with one refusal taken in.
 
     A refusal with nothing open says nothing of a cap: that device has another trouble.
@@ -59,7 +59,7 @@ def learn_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
     return replace(caps, devices={**caps.devices, refused.device: refused.open_on_device})
 
 
-def learn_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
+def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
     """Return the caps with what was seen to work taken in: a cap that was passed is gone (a new driver)."""
     devices, nodes = dict(caps.devices), dict(caps.nodes)
     if devices.get(seen.device, seen.open_on_device) < seen.open_on_device:

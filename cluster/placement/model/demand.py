@@ -91,8 +91,8 @@ class Demand:
     def needs_devices(self) -> bool:
         """Whether no processor can do it alone: it runs a network, insists on a GPU, or is written by an NVENC."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
-        insists = self.needs_gpu or self.encoder is EncoderChoice.NVENC
-        return self.dlas is not None or insists or any(kind.is_nvenc for kind in kinds)
+        require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
+        return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)
 
     @property
     def about_frames(self) -> int:

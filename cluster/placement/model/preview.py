@@ -11,14 +11,14 @@ from .demand import Demand, EncoderKind
 from .inventory import Inventory
 from .placement import Placement
 
-__all__ = ["Place", "Prospect", "prospect_of"]
+__all__ = ["Place", "PlacementPreview", "preview_of"]
 
 Place = Callable[[Sequence[Demand], Inventory], Placement]
 """Returns where demands go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
+class PlacementPreview:
     """Where a demand would be placed. Whatever nobody can say is left empty.
 
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
@@ -34,9 +34,9 @@ class Prospect:
     is_probing: bool = False
 
 
-def prospect_of(
+def preview_of(
     demand: Demand, others: Sequence[Demand], inventory: Inventory, place: Place, *, idle: Inventory | None
-) -> Prospect:
+) -> PlacementPreview:
     """Return where a demand would be placed; it is placed once, and once more only where nothing takes it just now.
 
     Args:
@@ -52,7 +52,7 @@ def prospect_of(
     refusals = [refusal for refusal in placement.refusals if refusal.job == demand.job]
     gpus = {device.device for node in inventory.nodes for device in node.devices if device.kind is not DeviceKind.CPU}
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
-    return Prospect(
+    return PlacementPreview(
         never="" if lanes or idle is None else _never(place((demand,), idle)),
         encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),
         gpu_refusal="" if any(lane.device in gpus for lane in lanes) else next(refused, ""),

@@ -7,7 +7,7 @@ from datetime import datetime
 from ...probes.gpus.devices import NvmlReport
 from ...probes.gpus.hardware import Hardware, load_hardware
 from ...probes.node.report import NodeReport
-from ...probes.report.absence import Absence, Maybe, NotApplicable, known
+from ...probes.report.absence import Absence, Maybe, Unavailable, known
 from ...probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ...probes.report.engines import Engine, EngineCount, Trial
 from ...probes.report.gpu_identity import ShownGpus, named, on_node
@@ -47,7 +47,7 @@ def node_of_report(
     tables, name = hardware or load_hardware(), node or report.host.name
     devices: tuple[DeviceReport, ...] = ()
     driver = ""
-    if not isinstance(report.nvml, NotApplicable):
+    if not isinstance(report.nvml, Unavailable):
         devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
     limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
@@ -82,23 +82,23 @@ def node_of_report(
 
 def shown_by(report: NodeReport, cuda_visible: str | None = None) -> ShownGpus:
     """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
-    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
-    container = None if isinstance(report.container, NotApplicable) else report.container.visible_devices
+    devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
+    container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
     return ShownGpus(tuple(map(named, devices)), cuda_visible, container)
 
 
 def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
     """Return a Tegra's GPU with what it could allocate of the memory that it shares (CUDA for Tegra 2.2)."""
-    if device.kind is not DeviceKind.IGPU or isinstance(tegra, NotApplicable):
+    if device.kind is not DeviceKind.IGPU or isinstance(tegra, Unavailable):
         return device
     memory = tegra.allocatable
-    return device if isinstance(memory, NotApplicable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
+    return device if isinstance(memory, Unavailable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
 
 
 def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
     """Return what vGPUs are limited to for their licences, in frames a second, by device."""
     taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
-    devices = () if isinstance(report.nvml, NotApplicable) else report.nvml.devices
+    devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
     return {
         on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, taken_at))
         for each in devices
@@ -108,7 +108,7 @@ def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
 
 def _converts(report: NodeReport) -> bool:
     """Tell whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
-    if isinstance(report.cuda, NotApplicable) or not isinstance(report.cuda.nvrtc, NotApplicable):
+    if isinstance(report.cuda, Unavailable) or not isinstance(report.cuda.nvrtc, Unavailable):
         return True
     return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
 
@@ -118,13 +118,13 @@ def _why_untried(report: NodeReport) -> str:
     package = report.pynvvideocodec
     if report.simulated:
         return ""
-    found = package if isinstance(package, NotApplicable) else package.picked
-    return found.reason if isinstance(found, NotApplicable) else ""
+    found = package if isinstance(package, Unavailable) else package.picked
+    return found.reason if isinstance(found, Unavailable) else ""
 
 
 def _dla_count(report: NodeReport) -> int:
     """Return how many DLAs cuDLA counted; a machine that is no Tegra was not asked."""
-    if isinstance(report.tegra, NotApplicable) or isinstance(report.tegra.dla, NotApplicable):
+    if isinstance(report.tegra, Unavailable) or isinstance(report.tegra.dla, Unavailable):
         return 0
     return len(report.tegra.dla.devices)
 
@@ -171,9 +171,7 @@ def _devices_of(
         architecture=hardware.architecture_of(report.name, architecture, known(report.compute_capability, ""))
         or architecture,
         driver_branch=driver,
-        max_video_clock_mhz=None
-        if isinstance(report.max_video_clock_mhz, NotApplicable)
-        else report.max_video_clock_mhz,
+        max_video_clock_mhz=None if isinstance(report.max_video_clock_mhz, Unavailable) else report.max_video_clock_mhz,
         free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
         share=share or 1.0,
         share_unknown=SHARE_UNKNOWN if share is None else "",
@@ -181,7 +179,7 @@ def _devices_of(
         state_reason=reason,
         hosts_vgpus=known(report.virtualization, "") == "host vgpu",
     )
-    if isinstance(report.mig, NotApplicable) or not report.mig.enabled:
+    if isinstance(report.mig, Unavailable) or not report.mig.enabled:
         yield whole
         return
     for part in report.mig.slices:
@@ -229,8 +227,8 @@ def _state(report: DeviceReport) -> tuple[DeviceState, str]:
     return DeviceState.OPEN, ""
 
 
-def _free_bytes(memory: MemoryUse | NotApplicable) -> int | None:
-    return None if isinstance(memory, NotApplicable) else memory.free_bytes
+def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
+    return None if isinstance(memory, Unavailable) else memory.free_bytes
 
 
 def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:

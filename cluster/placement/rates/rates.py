@@ -23,9 +23,9 @@ __all__ = [
     "SizeClass",
     "Stage",
     "curve_of",
-    "learn",
     "measured_core_fps",
     "read_curve",
+    "record_measurement",
     "software_fps",
     "start_rates",
 ]
@@ -120,7 +120,7 @@ def start_rates(hardware: Hardware | None = None) -> Rates:
     return Rates(tables, _documented(tables))
 
 
-def learn(rates: Rates, measurement: Measurement) -> Rates:
+def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
     """Return the rates with one more measurement taken in; measurements of nothing change nothing.
 
     The first measurement of a number of sessions counts as it is, later ones by a third: a disturbed moment does not

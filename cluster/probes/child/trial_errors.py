@@ -17,14 +17,14 @@ _CODE: Final = re.compile(r"(?:error code\s*:|returned error)\s*(\d+)", re.IGNOR
 _PRINTED_CODE: Final = re.compile(r"error[^0-9\n]{0,12}(\d{1,3})\b", re.IGNORECASE)
 _DETAIL_CHARACTERS: Final = 160
 
-CONTAINER_MEND: Final = (
+CONTAINER_FIX: Final = (
     "start the container with --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility, "
     "and let CUDA_VISIBLE_DEVICES choose"
 )
-VIDEO_MEND: Final = (
+VIDEO_FIX: Final = (
     "install the driver's codec libraries; in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
 )
-XID_MEND: Final = "look for Xid lines: sudo dmesg | grep Xid"
+XID_FIX: Final = "look for Xid lines: sudo dmesg | grep Xid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Fault:
 
     code: int | None
     reason: str
-    mend: str = ""
+    fix: str = ""
 
 
 _DECODE: Final = {
     2: ("the GPU's memory does not hold one more decoder", "free GPU memory: end other processes on this device"),
     3: ("the decoder was never made: an earlier fault on this device", ""),
-    100: ("no CUDA device answers, although NVML shows one", CONTAINER_MEND),
+    100: ("no CUDA device answers, although NVML shows one", CONTAINER_FIX),
     201: ("the CUDA context is not usable", "end processes that hang on this device, then codecfleet doctor --fresh"),
     222: ("the driver is too old for this build of PyNvVideoCodec", "install a driver from R570 on"),
-    304: ("the operating system refused a call of the driver", CONTAINER_MEND),
+    304: ("the operating system refused a call of the driver", CONTAINER_FIX),
     801: ("this GPU has no decoder for it", ""),
     803: (
         "the CUDA library and the kernel driver do not belong together",
@@ -52,7 +52,7 @@ _DECODE: Final = {
         "forward compatibility was tried on hardware that does not have it",
         "take the compat folder out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead",
     ),
-    999: ("the driver gave up with an unknown error", XID_MEND),
+    999: ("the driver gave up with an unknown error", XID_FIX),
 }
 """By CUresult (CUDA driver API, "CUresult")."""
 
@@ -76,8 +76,8 @@ _ENCODE: Final = {
 
 _NO_ENCODER_CODES: Final = (1, 2, 5)
 _NO_LIBRARY: Final = (
-    ("libnvcuvid", "libnvcuvid.so.1 is not there", VIDEO_MEND),
-    ("libnvidia-encode", "libnvidia-encode.so.1 is not there", VIDEO_MEND),
+    ("libnvcuvid", "libnvcuvid.so.1 is not there", VIDEO_FIX),
+    ("libnvidia-encode", "libnvidia-encode.so.1 is not there", VIDEO_FIX),
     ("driver version is too old", "the driver is too old for PyNvVideoCodec", "install a driver from R570 on"),
     ("no module named", "PyNvVideoCodec is not installed", 'pip install "codecfleet[nvidia]"'),
 )
@@ -98,9 +98,9 @@ def fault_of_death(death: ChildOutcome) -> Fault:
     found = _PRINTED_CODE.findall(death.said)
     code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
     if code is None:
-        return Fault(None, f"trying it ended its process: {death.detail}", XID_MEND)
-    reason, mend = _DECODE[code]
-    return Fault(code, f"{reason} (error {code} ended the process)", mend)
+        return Fault(None, f"trying it ended its process: {death.detail}", XID_FIX)
+    reason, fix = _DECODE[code]
+    return Fault(code, f"{reason} (error {code} ended the process)", fix)
 
 
 def is_whole_device(fault: Fault) -> bool:
@@ -110,12 +110,12 @@ def is_whole_device(fault: Fault) -> bool:
 
 def _read(message: str, table: dict[int, tuple[str, str]]) -> Fault:
     plain = " ".join(message.split())
-    for sign, reason, mend in _NO_LIBRARY:
+    for sign, reason, fix in _NO_LIBRARY:
         if sign in plain.lower():
-            return Fault(None, reason, mend)
+            return Fault(None, reason, fix)
     codes = [int(text) for text in _CODE.findall(plain)]
     code = codes[0] if codes else None
     if code in table:
-        reason, mend = table[code]
-        return Fault(code, f"{reason} (error {code})", mend)
+        reason, fix = table[code]
+        return Fault(code, f"{reason} (error {code})", fix)
     return Fault(code, plain[:_DETAIL_CHARACTERS] or "it failed without a word")

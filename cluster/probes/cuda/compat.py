@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..report.absence import Absence, NotApplicable
+from ..report.absence import Absence, Unavailable
 from ..report.verdict import Diagnosis, Grade
 from .deployment import is_compat_library
 from .errors import cuda_error
@@ -23,7 +23,7 @@ from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, v
 __all__ = ["STUCK_MEND", "CompatFacts", "Diagnosis", "Grade", "has_driver", "judge"]
 
 
-STUCK_MEND: Final = (
+STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
 
@@ -67,7 +67,7 @@ def judge(facts: CompatFacts) -> tuple[Diagnosis, ...]:
 
 def has_driver(report: CudaReport) -> bool:
     """Whether any part of an NVIDIA driver is here: its kernel module or a libcuda."""
-    return not (isinstance(report.kernel_module, NotApplicable) and isinstance(report.library, NotApplicable))
+    return not (isinstance(report.kernel_module, Unavailable) and isinstance(report.library, Unavailable))
 
 
 def _no_driver() -> Diagnosis:
@@ -84,18 +84,18 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
     """Judge whether kernel driver and user-mode driver are of one version, or a compat package stands between."""
     subject, rule = "driver versions", "user-mode and kernel driver are of one version (CUDA Compatibility 3.3.3)"
     module, library = facts.cuda.kernel_module, facts.cuda.library
-    if isinstance(module, NotApplicable):
+    if isinstance(module, Unavailable):
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
         if facts.cuda.init_code != 0:
-            mend = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
-            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", mend)
+            fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
+            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", fix)
         return
-    if isinstance(library, NotApplicable):
+    if isinstance(library, Unavailable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
-        mend = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
-        yield Diagnosis(subject, _missing(library), rule, because, mend)
+        fix = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
+        yield Diagnosis(subject, _missing(library), rule, because, fix)
         return
-    others = {"libcuda": "" if isinstance(library.version, NotApplicable) else library.version}
+    others = {"libcuda": "" if isinstance(library.version, Unavailable) else library.version}
     if is_compat_library(library, module) or facts.cuda.is_tegra:
         others = {}
     others["NVML"] = facts.nvml_driver_version
@@ -106,14 +106,14 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
             because += "; all the same cuInit accepted them"
             yield Diagnosis(subject, Grade.OK, rule, because, limits=(CODEC_LIMIT,))
             return
-        mend = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, mend)
+        fix = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix)
     else:
         kind = "open " if module.is_open else ""
         yield Diagnosis(subject, Grade.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
 
 
-def _missing(absence: NotApplicable) -> Grade:
+def _missing(absence: Unavailable) -> Grade:
     """Return how grave it is that something is absent: what was not reached is not known to be missing."""
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
@@ -128,18 +128,18 @@ def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
     code = report.init_code
     if report.ended:
         because = f"the process that asked the driver ended: {report.ended}"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_MEND)
-    elif isinstance(code, NotApplicable):
-        if not isinstance(report.library, NotApplicable):
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX)
+    elif isinstance(code, Unavailable):
+        if not isinstance(report.library, Unavailable):
             yield Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     elif code == 0:
         yield Diagnosis(subject, Grade.OK, rule, f"cuInit succeeded and found {_devices_found(report)}")
     else:
         error = cuda_error(code)
-        mend = error.mend
+        fix = error.fix
         if code == cuda_error(100).code and report.visible_devices is not None:
-            mend = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
-        yield Diagnosis(subject, Grade.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", mend)
+            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
+        yield Diagnosis(subject, Grade.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", fix)
 
 
 def _devices_found(report: CudaReport) -> str:
@@ -148,24 +148,24 @@ def _devices_found(report: CudaReport) -> str:
 
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge whether the kernel driver's branch is still maintained."""
-    if isinstance(report.kernel_module, NotApplicable) or report.is_tegra:
+    if isinstance(report.kernel_module, Unavailable) or report.is_tegra:
         return
     subject, rule = "driver branch", "branches that have ended, and new feature branches (CUDA Compatibility 3.3.1)"
     branch = version_numbers(report.kernel_module.version)[0]
-    mend = "install a driver of a production or long-term branch"
+    fix = "install a driver of a production or long-term branch"
     if branch in END_OF_LIFE_BRANCHES:
         ended = ("no fixes", "no target for compat packages")
-        yield Diagnosis(subject, Grade.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", mend, ended)
+        yield Diagnosis(subject, Grade.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", fix, ended)
     elif branch in NEW_FEATURE_BRANCHES:
         limits = ("no target for compat packages",)
-        yield Diagnosis(subject, Grade.LIMITED, rule, f"R{branch} is a short-lived new feature branch", mend, limits)
+        yield Diagnosis(subject, Grade.LIMITED, rule, f"R{branch} is a short-lived new feature branch", fix, limits)
     else:
         yield Diagnosis(subject, Grade.OK, rule, f"R{branch} is none of those that are known to have ended")
 
 
 def _devices(report: CudaReport) -> Iterator[Diagnosis]:
     module = report.kernel_module
-    driver = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
+    driver = "" if isinstance(module, Unavailable) or report.is_tegra else module.version
     for device in report.devices:
         yield _context(device)
         yield from _hardware(device, driver)
@@ -176,18 +176,18 @@ def _context(device: CudaDevice) -> Diagnosis:
     subject = f"device {device.ordinal} ({device.name})"
     rule = "retaining the primary context, as every codec session does"
     code = device.context_code
-    if isinstance(code, NotApplicable):
+    if isinstance(code, Unavailable):
         return Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     if code == 0:
         return Diagnosis(subject, Grade.OK, rule, "a context was made and its memory asked for")
     error = cuda_error(code)
     because = f"making a context returned {error.name} ({code}): {error.meaning}"
-    return Diagnosis(subject, Grade.LIMITED if error.is_passing else Grade.BROKEN, rule, because, error.mend)
+    return Diagnosis(subject, Grade.LIMITED if error.is_passing else Grade.BROKEN, rule, because, error.fix)
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
     """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" where no table has it."""
-    if isinstance(device.compute_capability, NotApplicable):
+    if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
     rule = "the kernel driver decides about hardware (CUDA Compatibility 5)"
@@ -214,7 +214,7 @@ def _nvrtc(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge whether our kernels can be compiled; a report that did not come so far says nothing."""
     subject, rule = "NVRTC", "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
     found = report.nvrtc
-    if not isinstance(found, NotApplicable):
+    if not isinstance(found, Unavailable):
         yield Diagnosis(subject, Grade.OK, rule, f"NVRTC {found} loads")
     elif found.absence is Absence.NO_LIBRARY:
         limits = ("scaling and converting pictures on the GPU: the processor does it",)
@@ -224,7 +224,7 @@ def _nvrtc(report: CudaReport) -> Iterator[Diagnosis]:
 def _codec_packages(report: CudaReport) -> str:
     """Return the step that brings the codec libraries, by the names of Debian's and Ubuntu's packages."""
     module = report.kernel_module
-    branch = "" if isinstance(module, NotApplicable) else f"-{version_numbers(module.version)[0]}"
+    branch = "" if isinstance(module, Unavailable) else f"-{version_numbers(module.version)[0]}"
     packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
     return (
         f"install the driver's codec libraries (Ubuntu: {packages}); "
@@ -235,16 +235,16 @@ def _codec_packages(report: CudaReport) -> str:
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
     """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
-    absent = [name for name, path in report.codec_libraries.items() if isinstance(path, NotApplicable)]
+    absent = [name for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)]
     if absent:
-        reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, NotApplicable)}
+        reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, Unavailable)}
         state = Grade.BROKEN if Grade.BROKEN in reasons else Grade.UNKNOWN
-        mend = _codec_packages(report)
-        yield Diagnosis(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", mend)
+        fix = _codec_packages(report)
+        yield Diagnosis(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", fix)
         return
     module = report.kernel_module
-    version = "" if isinstance(module, NotApplicable) or report.is_tegra else module.version
-    files = [Path(path).name for path in report.codec_libraries.values() if not isinstance(path, NotApplicable)]
+    version = "" if isinstance(module, Unavailable) or report.is_tegra else module.version
+    files = [Path(path).name for path in report.codec_libraries.values() if not isinstance(path, Unavailable)]
     strangers = [file for file in files if version and not file.endswith(version) and file.count(".") > 2]  # noqa: PLR2004
     if strangers:
         because = f"the kernel driver is {version}, but {' and '.join(strangers)} was loaded"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..report.absence import Maybe, NotApplicable
+from ..report.absence import Maybe, Unavailable
 from .report import CudaLibrary, Deployment, KernelModule
 from .tables import version_numbers
 
@@ -19,9 +19,9 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
     """
     if library.in_compat_folder:
         return True
-    if isinstance(library.note, NotApplicable) or isinstance(library.version, NotApplicable):
+    if isinstance(library.note, Unavailable) or isinstance(library.version, Unavailable):
         return False
-    return not isinstance(module, NotApplicable) and version_numbers(library.version) > version_numbers(module.version)
+    return not isinstance(module, Unavailable) and version_numbers(library.version) > version_numbers(module.version)
 
 
 def deployment(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..child.child import ChildOutcome, run_in_child
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from .ask import ATTRIBUTES, CODEC_LIBRARIES, ask
 from .deployment import deployment
 from .elf_note import forward_note_of
@@ -37,9 +37,9 @@ _LIBRARY_VERSION = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPAT_FOLDER = re.compile(r"^compat([-_].+)?$|^cuda-compat")
 _BUNDLED_RUNTIME = re.compile(r"libcudart[^/]*\.so\.(\d+\.\d+)")
 _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
-_NO_LIBRARY = NotApplicable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
-_NOT_ASKED = NotApplicable(Absence.FAILED, "the question was not reached")
-_NOT_INITIALISED = NotApplicable(Absence.FAILED, "cuInit failed, so nothing more was asked")
+_NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
+_NOT_ASKED = Unavailable(Absence.FAILED, "the question was not reached")
+_NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
 
 
 def probe_cuda(
@@ -66,7 +66,7 @@ def probe_cuda(
         found,
         kernel_module=module,
         deployment=library
-        if isinstance(library, NotApplicable)
+        if isinstance(library, Unavailable)
         else deployment(library, module, environ, linker_folders(root)),
         compat_libraries=compat_libraries(root),
         runtimes=find_runtimes(),
@@ -81,12 +81,12 @@ def kernel_module(root: Path = _ROOT) -> Maybe[KernelModule]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return NotApplicable(Absence.NOT_FOUND, "NVIDIA's kernel driver is not loaded")
+        return Unavailable(Absence.NOT_FOUND, "NVIDIA's kernel driver is not loaded")
     except OSError as error:
-        return NotApplicable(Absence.FAILED, f"{path} cannot be read: {error}")
+        return Unavailable(Absence.FAILED, f"{path} cannot be read: {error}")
     found = _NVRM.search(text)
     if found is None:
-        return NotApplicable(Absence.FAILED, f"{path} names no driver version")
+        return Unavailable(Absence.FAILED, f"{path} names no driver version")
     return KernelModule(found[1], is_open="Open Kernel Module" in found[0])
 
 
@@ -197,17 +197,17 @@ class _Said:
             return _not_in_driver()
         if code != 0:
             error = cuda_error(code)
-            return NotApplicable(Absence.FAILED, f"{error.name} ({code}): {error.meaning}")
+            return Unavailable(Absence.FAILED, f"{error.name} ({code}): {error.meaning}")
         return meaning(value)
 
-    def _not_reached(self) -> NotApplicable:
+    def _not_reached(self) -> Unavailable:
         if self.one("no library"):
             return _NO_LIBRARY
         return _NOT_ASKED if self.one("init") in (None, [0]) else _NOT_INITIALISED
 
 
-def _not_in_driver() -> NotApplicable:
-    return NotApplicable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
+def _not_in_driver() -> Unavailable:
+    return Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
 
 
 def _cuda_version(number: int) -> str:
@@ -217,7 +217,7 @@ def _cuda_version(number: int) -> str:
 def _library_said(said: _Said) -> Maybe[CudaLibrary]:
     refused = said.one("no library")
     if refused is not None:
-        return NotApplicable(Absence.NO_LIBRARY, f"libcuda cannot be loaded: {refused[0]}")
+        return Unavailable(Absence.NO_LIBRARY, f"libcuda cannot be loaded: {refused[0]}")
     found = said.one("library")
     if found is None or not found[0]:
         return _NOT_ASKED
@@ -228,7 +228,7 @@ def _library(path: str) -> CudaLibrary:
     named = _LIBRARY_VERSION.match(Path(path).name)
     return CudaLibrary(
         path=path,
-        version=named[1] if named else NotApplicable(Absence.NOT_FOUND, "the library's name carries no driver version"),
+        version=named[1] if named else Unavailable(Absence.NOT_FOUND, "the library's name carries no driver version"),
         in_compat_folder=any(_COMPAT_FOLDER.search(part) for part in Path(path).parent.parts),
         note=forward_note_of(Path(path)),
     )
@@ -241,13 +241,13 @@ def _codec_library(said: _Said, name: str) -> Maybe[str]:
     refused = said.one("not loaded", name)
     if refused is None:
         return _NOT_ASKED
-    return NotApplicable(Absence.NO_LIBRARY, f"{name} cannot be loaded: {refused[0]}")
+    return Unavailable(Absence.NO_LIBRARY, f"{name} cannot be loaded: {refused[0]}")
 
 
 def _nvrtc(said: _Said) -> Maybe[str]:
     refused = said.one("no nvrtc")
     if refused is not None:
-        return NotApplicable(Absence.NO_LIBRARY, f"NVRTC cannot be loaded: {refused[0]}")
+        return Unavailable(Absence.NO_LIBRARY, f"NVRTC cannot be loaded: {refused[0]}")
     return said.answer("nvrtc", str)
 
 
@@ -262,8 +262,8 @@ def _device(said: _Said, item: list[Any]) -> CudaDevice:
         uuid=said.answer("uuid", str, ordinal),
         pci_bus_id=said.answer("pci", str, ordinal),
         name=name,
-        compute_capability=major if isinstance(major, NotApplicable) else f"{major}.{minor}",
-        is_integrated=integrated if isinstance(integrated, NotApplicable) else bool(integrated),
+        compute_capability=major if isinstance(major, Unavailable) else f"{major}.{minor}",
+        is_integrated=integrated if isinstance(integrated, Unavailable) else bool(integrated),
         attributes=attributes,
         context_code=said.code("context", ordinal),
         free_bytes=_memory(context, 2),
@@ -276,7 +276,7 @@ def _memory(context: list[Any] | None, column: int) -> Maybe[int]:
         return _NOT_ASKED
     code = context[0] or context[1]
     if code or context[1] is None:
-        return NotApplicable(
+        return Unavailable(
             Absence.FAILED, "there is no context to ask in" if code is None else cuda_error(code).meaning
         )
     return int(context[column])

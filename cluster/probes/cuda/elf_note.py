@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = ["ForwardNote", "forward_note_of", "read_forward_note"]
 
@@ -34,7 +34,7 @@ _SECTION_HEADER = struct.Struct("<I20x2Q")
 _NOTE_HEADER = struct.Struct("<3I")
 """The sizes of owner and description, and the type (Elf64_Nhdr)."""
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
-_NO_NOTE = NotApplicable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
+_NO_NOTE = Unavailable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
 
 _Bytes: TypeAlias = bytes | mmap.mmap
 
@@ -58,7 +58,7 @@ def forward_note_of(path: Path) -> Maybe[ForwardNote]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return read_forward_note(data)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        return NotApplicable(Absence.FAILED, f"{path} cannot be read: {error}")
+        return Unavailable(Absence.FAILED, f"{path} cannot be read: {error}")
 
 
 def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
@@ -68,7 +68,7 @@ def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
         description = None if section is None else _description(section)
         return _NO_NOTE if description is None else _meaning(description)
     except (struct.error, ValueError, OverflowError, RecursionError) as error:
-        return NotApplicable(Absence.FAILED, f"the library's note about forward compatibility is damaged: {error}")
+        return Unavailable(Absence.FAILED, f"the library's note about forward compatibility is damaged: {error}")
 
 
 def _section(data: _Bytes) -> bytes | None:
@@ -108,7 +108,7 @@ def _meaning(description: bytes) -> Maybe[ForwardNote]:
     said = json.loads(description.partition(b"\0")[0])
     version = said.get("CUDA version") if isinstance(said, dict) else None
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        return NotApplicable(Absence.FAILED, "the library's note about forward compatibility names no CUDA version")
+        return Unavailable(Absence.FAILED, "the library's note about forward compatibility names no CUDA version")
     return ForwardNote(version, _numbers(said.get("driver")), _numbers(said.get("device")))
 
 

@@ -9,7 +9,7 @@ __all__ = ["CUDA_ERRORS", "CudaError", "cuda_error"]
 class CudaError:
     """One code of the driver and runtime interfaces, which share their numbers from here on.
 
-    ``driver_name`` and ``runtime_name`` are CUDA's own, "" where an interface has none; ``meaning`` and ``mend`` are
+    ``driver_name`` and ``runtime_name`` are CUDA's own, "" where an interface has none; ``meaning`` and ``fix`` are
     one sentence each without a full stop. ``is_passing`` tells that the same call may succeed
     later, with nothing mended.
     """
@@ -18,7 +18,7 @@ class CudaError:
     driver_name: str
     runtime_name: str
     meaning: str
-    mend: str
+    fix: str
     is_passing: bool = False
 
     @property
@@ -27,7 +27,7 @@ class CudaError:
         return self.driver_name or self.runtime_name
 
 
-_MPS_MEND = (
+_MPS_FIX = (
     "look at the control daemon's log (CUDA_MPS_LOG_DIRECTORY) and start it again, or unset CUDA_MPS_PIPE_DIRECTORY"
 )
 
@@ -125,14 +125,14 @@ _ALL = (
         "CUDA_ERROR_MPS_CONNECTION_FAILED",
         "cudaErrorMpsConnectionFailed",
         "no connection to the MPS control daemon or its server",
-        _MPS_MEND,
+        _MPS_FIX,
     ),
     CudaError(
         806,
         "CUDA_ERROR_MPS_RPC_FAILURE",
         "cudaErrorMpsRpcFailure",
         "a call to the MPS server failed",
-        _MPS_MEND,
+        _MPS_FIX,
     ),
     CudaError(
         807,

@@ -6,7 +6,7 @@ What the library says of itself in its ELF note outranks the table; what cuInit 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..report.absence import NotApplicable
+from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
 from .deployment import is_compat_library
 from .report import CudaDevice, CudaLibrary, CudaReport, Deployment
@@ -45,7 +45,7 @@ def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
-    if not isinstance(note, NotApplicable) and note.drivers:
+    if not isinstance(note, Unavailable) and note.drivers:
         rule = "the note in the library (.note.cuda.fwd_compatibility)"
         if version_numbers(note.cuda_version)[:2] <= version_numbers(host_cuda):
             return _not_newer(rule, note.cuda_version, branch, host_cuda)
@@ -78,14 +78,14 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 def _cuda_of(library: CudaLibrary) -> str:
     """Return the CUDA version of a library, from its note or from the driver version in its name; "" unknown."""
-    if not isinstance(library.note, NotApplicable):
+    if not isinstance(library.note, Unavailable):
         return library.note.cuda_version
-    return "" if isinstance(library.version, NotApplicable) else newest_cuda_of(library.version)
+    return "" if isinstance(library.version, Unavailable) else newest_cuda_of(library.version)
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
     """Return a compat library on the disk that fits this kernel driver and has at least that CUDA version, or None."""
-    if isinstance(report.kernel_module, NotApplicable) or report.is_tegra:
+    if isinstance(report.kernel_module, Unavailable) or report.is_tegra:
         return None
     host, wanted = report.kernel_module.version, version_numbers(cuda_version)
     fitting = (
@@ -99,11 +99,11 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge the compat package in use: whether it fits, what it leaves out, and how it was deployed."""
     library, module = report.library, report.kernel_module
-    if isinstance(library, NotApplicable) or not is_compat_library(library, module):
+    if isinstance(library, Unavailable) or not is_compat_library(library, module):
         return
     if report.is_tegra:
         yield _on_tegra(library, report)
-    elif not isinstance(module, NotApplicable):
+    elif not isinstance(module, Unavailable):
         yield _fits(library, module.version, report)
     yield _device_support(report)
     yield _deployed(library, report)
@@ -114,19 +114,19 @@ def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Diagnos
     subject, works = "forward compatibility", report.init_code == 0
     if report.init_code == _MISMATCH:
         because = f"{found.because}; cuInit refused it (803)"
-        return Diagnosis(subject, Grade.BROKEN, found.rule, because, _mend_package(library))
+        return Diagnosis(subject, Grade.BROKEN, found.rule, because, _fix_package(library))
     if found.answer is Forward.NOT_NEEDED:
-        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, _mend_package(library), _limits(report))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, _fix_package(library), _limits(report))
     if found.answer is Forward.WORKS:
         return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, "", _limits(report))
     if works:
         because = f"{found.because}; all the same cuInit accepted it"
-        return Diagnosis(subject, Grade.LIMITED, found.rule, because, _mend_package(library), _limits(report))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, because, _fix_package(library), _limits(report))
     state = Grade.UNKNOWN if found.answer is None else Grade.BROKEN
-    return Diagnosis(subject, state, found.rule, found.because, _mend_package(library))
+    return Diagnosis(subject, state, found.rule, found.because, _fix_package(library))
 
 
-def _mend_package(library: CudaLibrary) -> str:
+def _fix_package(library: CudaLibrary) -> str:
     return (
         f"take {library.path.rpartition('/')[0]} out of the library search path, so that the driver's libcuda is used"
     )
@@ -138,9 +138,9 @@ def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     cuda = _cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis("forward compatibility", Grade.OK, rule, f"the package for CUDA {cuda} initialised")
-    mend = "install the package that this JetPack accepts"
+    fix = "install the package that this JetPack accepts"
     return Diagnosis(
-        "forward compatibility", Grade.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", mend
+        "forward compatibility", Grade.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", fix
     )
 
 
@@ -152,8 +152,8 @@ def _device_support(report: CudaReport) -> Diagnosis:
         return Diagnosis(subject, Grade.OK, rule, "cuInit accepted this hardware")
     if report.init_code == _WRONG_DEVICE:
         because = "cuInit returned 804: a GPU here is none of those that compat packages are for"
-        mend = "upgrade the driver instead, and take the compat package out of the library search path"
-        return Diagnosis(subject, Grade.BROKEN, rule, because, mend)
+        fix = "upgrade the driver instead, and take the compat package out of the library search path"
+        return Diagnosis(subject, Grade.BROKEN, rule, because, fix)
     return Diagnosis(subject, Grade.UNKNOWN, rule, "cuInit did not come so far as to tell")
 
 
@@ -161,12 +161,12 @@ def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Name the deployment model (CUDA Compatibility 3.4): one package for all is what NVIDIA recommends."""
     rule = "shared or per application (CUDA Compatibility 3.4)"
     how = report.deployment
-    if isinstance(how, NotApplicable):
+    if isinstance(how, Unavailable):
         return Diagnosis("compat package's deployment", Grade.UNKNOWN, rule, how.reason)
     because = f"{library.path} is deployed {how.value}"
     if how is Deployment.MODULES:
-        mend = "let the module check that the package fits the driver before it sets the path, else fall back"
-        return Diagnosis("compat package's deployment", Grade.OK, rule, because, mend)
+        fix = "let the module check that the package fits the driver before it sets the path, else fall back"
+        return Diagnosis("compat package's deployment", Grade.OK, rule, because, fix)
     return Diagnosis("compat package's deployment", Grade.OK, rule, because)
 
 

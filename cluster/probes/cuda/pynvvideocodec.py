@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..child.child import run_in_child
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = ["PyNvVideoCodecReport", "probe_pynvvideocodec", "try_import"]
 
@@ -52,14 +52,14 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
-    if not isinstance(version, NotApplicable):
+    if not isinstance(version, Unavailable):
         outcome = run_in_child(f"{try_import.__module__}:{try_import.__name__}", {}, limit_s)
         failure = _failure(outcome.detail or "it said nothing")
         said = {key: value or failure for key, value in outcome.values}
         for key in ("picked", "cuda", "sdk"):
             said.setdefault(key, failure)
         took_s = outcome.took_s
-    absent = version if isinstance(version, NotApplicable) else _failure("it was not tried")
+    absent = version if isinstance(version, Unavailable) else _failure("it was not tried")
     return PyNvVideoCodecReport(
         version=version,
         builds=tuple(sorted({found[1] for found in map(_BUILD.search, files) if found})),
@@ -92,23 +92,23 @@ def _package() -> tuple[Maybe[str], tuple[str, ...]]:
     try:
         found = importlib.metadata.distribution("PyNvVideoCodec")
     except importlib.metadata.PackageNotFoundError:
-        return NotApplicable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"), ()
+        return Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"), ()
     return found.version, tuple(str(file) for file in found.files or ())
 
 
-def _failure(detail: str) -> NotApplicable:
+def _failure(detail: str) -> Unavailable:
     """Return why the import failed: the first line; the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
-    return NotApplicable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
+    return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
 
 def _runtime(files: tuple[str, ...]) -> Maybe[str]:
     found = next((match[1] for match in map(_RUNTIME.search, files) if match), None)
-    return found or NotApplicable(Absence.NOT_FOUND, "the package brings no CUDA runtime along")
+    return found or Unavailable(Absence.NOT_FOUND, "the package brings no CUDA runtime along")
 
 
 def _glibc() -> Maybe[str]:
     name, version = platform.libc_ver()
     if name != "glibc":
-        return NotApplicable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
+        return Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
     return version

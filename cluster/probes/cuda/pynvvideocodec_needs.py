@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..report.absence import NotApplicable
+from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
 from .pynvvideocodec import PyNvVideoCodecReport
 from .report import CudaReport
@@ -32,7 +32,7 @@ def judge_pynvvideocodec(
     What was tried decides: the needs for its import explain only one that failed, and those of a session
     (``codecs_work``) only where none was seen to work.
     """
-    if isinstance(package.version, NotApplicable):
+    if isinstance(package.version, Unavailable):
         limits = ("no hardware decoding or encoding through NVIDIA's engines",)
         yield Diagnosis(
             _SUBJECT, Grade.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
@@ -43,11 +43,9 @@ def judge_pynvvideocodec(
     unmet = next((verdict for rule in (*imports, *sessions) for verdict in rule(package, report)), None)
     if unmet is not None:
         yield unmet
-    elif isinstance(package.picked, NotApplicable):
-        mend = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
-        yield Diagnosis(
-            _SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, mend
-        )
+    elif isinstance(package.picked, Unavailable):
+        fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, fix)
     else:
         yield _works(package, report)
 
@@ -63,7 +61,7 @@ def _works(package: PyNvVideoCodecReport, report: CudaReport) -> Diagnosis:
 
 def _driver(report: CudaReport) -> tuple[int, ...]:
     module = report.kernel_module
-    return () if isinstance(module, NotApplicable) or report.is_tegra else version_numbers(module.version)
+    return () if isinstance(module, Unavailable) or report.is_tegra else version_numbers(module.version)
 
 
 def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
@@ -75,10 +73,10 @@ def _system(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagn
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
     new_arm = package.machine == "aarch64" and python >= _AARCH64_NEW_PYTHON
     glibc = needs.AARCH64_NEW_PYTHON_GLIBC if new_arm else needs.GLIBC
-    if isinstance(package.glibc_version, NotApplicable) or version_numbers(package.glibc_version) < glibc:
+    if isinstance(package.glibc_version, Unavailable) or version_numbers(package.glibc_version) < glibc:
         found = (
             package.glibc_version.reason
-            if isinstance(package.glibc_version, NotApplicable)
+            if isinstance(package.glibc_version, Unavailable)
             else f"this is {package.glibc_version}"
         )
         because = f"it needs glibc {glibc[0]}.{glibc[1]} or later, and {found}"
@@ -96,24 +94,24 @@ def _orin(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnos
 
 def _library(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
     found = report.codec_libraries.get(_ENCODE_LIBRARY)
-    if isinstance(found, NotApplicable):
+    if isinstance(found, Unavailable):
         because = (
             f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode only too, and {found.reason}"
         )
-        mend = (
+        fix = (
             "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
             "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         )
-        yield Diagnosis(_SUBJECT, Grade.BROKEN, "it needs the encode library to import", because, mend)
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "it needs the encode library to import", because, fix)
 
 
 def _api(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature
-    if isinstance(report.nvenc_api, NotApplicable) or build_for(report.nvenc_api) is not None:
+    if isinstance(report.nvenc_api, Unavailable) or build_for(report.nvenc_api) is not None:
         return
     oldest = PyNvVideoCodecNeeds.OLDEST_API
     because = f"the driver's NVENC interface is {report.nvenc_api}, and the oldest build needs {oldest}"
-    mend = f"install a driver from R{NVENC_API_DRIVERS[oldest]} on; a compat package does not help, it brings no codecs"
-    yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, mend)
+    fix = f"install a driver from R{NVENC_API_DRIVERS[oldest]} on; a compat package does not help, it brings no codecs"
+    yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
 
 
 def _blackwell(package: PyNvVideoCodecReport, report: CudaReport) -> Iterator[Diagnosis]:  # noqa: ARG001 - one signature

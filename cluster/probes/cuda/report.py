@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from .elf_note import ForwardNote
 
 __all__ = ["CudaDevice", "CudaLibrary", "CudaReport", "Deployment", "KernelModule", "RuntimeInUse"]
 
-_NVRTC_NOT_ASKED = NotApplicable(Absence.FAILED, "NVRTC was not asked for")
+_NVRTC_NOT_ASKED = Unavailable(Absence.FAILED, "NVRTC was not asked for")
 
 
 class Deployment(Enum):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..report.absence import NotApplicable
+from ..report.absence import Unavailable
 from .report import CudaReport
 from .tables import newest_cuda_of, version_numbers
 
@@ -43,9 +43,9 @@ class HostFacts:
 def host_facts(report: CudaReport, brand: str = "") -> HostFacts:
     """Return the facts of this host; its first device stands for all, as it does for the container runtime."""
     module = report.kernel_module
-    driver = "" if isinstance(module, NotApplicable) else module.version
+    driver = "" if isinstance(module, Unavailable) else module.version
     capabilities = (device.compute_capability for device in report.devices)
-    known = (capability for capability in capabilities if not isinstance(capability, NotApplicable))
+    known = (capability for capability in capabilities if not isinstance(capability, Unavailable))
     return HostFacts(driver, newest_cuda_of(driver) if driver else "", brand.lower(), next(known, ""))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..report.absence import NotApplicable
+from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
 from .errors import cuda_error
 from .forward import usable_compat_library
@@ -42,7 +42,7 @@ def minimum_driver(cuda_version: str) -> MinimumDriver | None:
 
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
-    if isinstance(report.library, NotApplicable):
+    if isinstance(report.library, Unavailable):
         return  # said already, and nothing to measure by
     for runtime in report.runtimes:
         yield judge_runtime(runtime, report)
@@ -50,7 +50,7 @@ def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
 
 def judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     """Judge one runtime against the user-mode driver that is loaded (CUDA Compatibility 2 and 4)."""
-    if isinstance(report.cuda_version, NotApplicable):
+    if isinstance(report.cuda_version, Unavailable):
         return Diagnosis(runtime.name, Grade.UNKNOWN, _BACKWARD, report.cuda_version.reason)
     wanted, has = version_numbers(runtime.cuda_version)[:2], version_numbers(report.cuda_version)[:2]
     if has >= wanted:
@@ -80,9 +80,9 @@ def _user_mode_driver(report: CudaReport) -> str:
     """Return the version of the loaded libcuda, or of the kernel driver where its name tells none; "" on Tegra."""
     if report.is_tegra:
         return ""
-    if not isinstance(report.library, NotApplicable) and not isinstance(report.library.version, NotApplicable):
+    if not isinstance(report.library, Unavailable) and not isinstance(report.library.version, Unavailable):
         return report.library.version
-    return "" if isinstance(report.kernel_module, NotApplicable) else report.kernel_module.version
+    return "" if isinstance(report.kernel_module, Unavailable) else report.kernel_module.version
 
 
 def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
@@ -126,7 +126,7 @@ def _last_branch(report: CudaReport) -> tuple[str, str]:
 def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
     """Return the step that installs a compat package, or else why there is none to install."""
     module = report.kernel_module
-    if report.is_tegra or isinstance(module, NotApplicable):
+    if report.is_tegra or isinstance(module, Unavailable):
         return "", ""
     if any(is_geforce(device.name) for device in report.devices):
         return "", "compat packages are not for GeForce"

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..child.trials import RunChild
 from ..nvml.calls import NvmlLike, ask_named
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
 from ..vgpu.host import VgpuHostReport, probe_vgpu_host
 from .devices import NvmlReport, probe_nvml
@@ -52,7 +52,7 @@ def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
             parts |= value
     problems = () if outcome.returned else (outcome.detail,)
     kind = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
-    absent = NotApplicable(kind, outcome.detail or "NVML said nothing")
+    absent = Unavailable(kind, outcome.detail or "NVML said nothing")
     try:
         return NvmlAnswers(
             nvml=_NVML.validate_python(parts["nvml"]) if "nvml" in parts else absent,
@@ -62,7 +62,7 @@ def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
         )
     except ValidationError as error:
         reason = f"what NVML answered is not of the shape it should be: {error.errors()[0]['msg']}"
-        return NvmlAnswers(NotApplicable(Absence.FAILED, reason), {}, {}, (reason,))
+        return NvmlAnswers(Unavailable(Absence.FAILED, reason), {}, {}, (reason,))
 
 
 def ask_nvml() -> Iterator[dict[str, Any]]:
@@ -93,14 +93,14 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
     guests: dict[str, VgpuGuestReport] = {}
     virtual = [device for device in report.devices if device.virtualization in ("vgpu", "passthrough", "host vgpu")]
     # The driver may have been exchanged since the report was made, and then this is refused.
-    if not virtual or isinstance(ask_named(nvml, "nvmlInit"), NotApplicable):
+    if not virtual or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
         return hosts, guests
     try:
         for device in virtual:
             if not isinstance(device.uuid, str) or device.health.lost:
                 continue
             handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", device.index)
-            if not isinstance(handle, NotApplicable):
+            if not isinstance(handle, Unavailable):
                 _keep(hosts, device.uuid, probe_vgpu_host(nvml, handle))
                 _keep(guests, device.uuid, probe_vgpu_guest(nvml, handle))
     finally:
@@ -109,5 +109,5 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
 
 
 def _keep(kept: dict[str, T], uuid: str, found: Maybe[T]) -> None:
-    if not isinstance(found, NotApplicable):
+    if not isinstance(found, Unavailable):
         kept[uuid] = found

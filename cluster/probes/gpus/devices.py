@@ -17,7 +17,7 @@ from ..nvml.gpm import WHOLE_GPU, GpmMeasure, begin_gpm
 from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_use
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceKind, DeviceReport, Health, MigReport
 from ..report.engines import EngineCount
 from ..vgpu.guest import guest_absence
@@ -49,7 +49,7 @@ VIRTUALIZATION_MODES: dict[int, str] = {0: "none", 1: "passthrough", 2: "vgpu", 
 _VGPU = VIRTUALIZATION_MODES[2]
 _IGPU_NAMES = ("orin", "thor", "xavier", "tegra")
 
-_MENDS: dict[int, str] = {
+_FIXES: dict[int, str] = {
     9: "load NVIDIA's kernel driver (sudo modprobe nvidia), or start this container with --gpus all",
     12: "install NVIDIA's driver, or start this container with --gpus all",
     13: "install a newer NVIDIA driver",
@@ -64,14 +64,14 @@ class NvmlReport:
 
     ``cuda_driver_version`` is the newest CUDA that the loaded driver library serves ("13.0"). ``library_problem`` says
     why nothing could be asked (no library, driver not loaded, versions that mismatch after an upgrade) and is None
-    where all is well; ``mend`` is what a user can do about it, "" where nothing is known.
+    where all is well; ``fix`` is what a user can do about it, "" where nothing is known.
     """
 
     driver_version: Maybe[str]
     nvml_version: Maybe[str]
     cuda_driver_version: Maybe[str]
-    library_problem: NotApplicable | None
-    mend: str
+    library_problem: Unavailable | None
+    fix: str
     devices: tuple[DeviceReport, ...]
 
 
@@ -91,32 +91,32 @@ def probe_nvml(
         gpm_interval_s: how much time; 0 leaves these metrics out.
     """
     opened, code = ask_with_code(nvml, "nvmlInit")
-    if isinstance(opened, NotApplicable):
+    if isinstance(opened, Unavailable):
         return _unanswered(opened, code)
     try:
         count, code = ask_with_code(nvml, "nvmlDeviceGetCount")
-        if isinstance(count, NotApplicable):
+        if isinstance(count, Unavailable):
             return replace(_unanswered(count, code), **_versions(nvml))
         devices = _probe_devices(nvml, int(count), xids or {}, sleep, gpm_interval_s)
-        return NvmlReport(**_versions(nvml), library_problem=None, mend="", devices=devices)
+        return NvmlReport(**_versions(nvml), library_problem=None, fix="", devices=devices)
     finally:
         ask_named(nvml, "nvmlShutdown")
 
 
-def _unanswered(problem: NotApplicable, code: int) -> NvmlReport:
+def _unanswered(problem: Unavailable, code: int) -> NvmlReport:
     return NvmlReport(
         driver_version=problem,
         nvml_version=problem,
         cuda_driver_version=problem,
         library_problem=problem,
-        mend=nvml_remedy(code),
+        fix=nvml_remedy(code),
         devices=(),
     )
 
 
 def nvml_remedy(code: int) -> str:
     """Return what a user does about NVML's code of a start that failed; "" where nothing is known."""
-    return _MENDS.get(code, "")
+    return _FIXES.get(code, "")
 
 
 def _versions(nvml: NvmlLike) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _versions(nvml: NvmlLike) -> dict[str, Any]:
     return {
         "driver_version": ask_named(nvml, "nvmlSystemGetDriverVersion"),
         "nvml_version": ask_named(nvml, "nvmlSystemGetNVMLVersion"),
-        "cuda_driver_version": cuda if isinstance(cuda, NotApplicable) else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "cuda_driver_version": cuda if isinstance(cuda, Unavailable) else f"{cuda // 1000}.{cuda % 1000 // 10}",
     }
 
 
@@ -170,18 +170,18 @@ class _Watched:
     """What a watch brought, by UUID: Xids, and why none would be seen."""
 
     xids: Mapping[str, tuple[int, ...]]
-    refused: Mapping[str, NotApplicable | None]
+    refused: Mapping[str, Unavailable | None]
 
     def health(self, questions: DeviceQuestions, uuid: Maybe[str]) -> Health:
         """Ask for the health of a device, and add what was watched; without its UUID it could not be."""
-        if isinstance(uuid, NotApplicable):
+        if isinstance(uuid, Unavailable):
             return probe_health(questions, xids_refused=uuid)
         return probe_health(questions, self.xids.get(uuid, ()), self.refused.get(uuid))
 
 
 def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | DeviceReport":
     handle, code = ask_with_code(nvml, "nvmlDeviceGetHandleByIndex", index)
-    if isinstance(handle, NotApplicable):
+    if isinstance(handle, Unavailable):
         return _unreachable(index, handle, code)
     first = DeviceQuestions(nvml, handle)
     virtualization: Maybe[str] = first.ask("nvmlDeviceGetVirtualizationMode", read=_virtualization)
@@ -190,7 +190,7 @@ def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | Dev
     # A guest's share of the engines is the scheduler's to give; profiles would speak of the physical GPU.
     profiles = () if is_guest else probe_profiles(questions)
     mig = probe_mig(questions, profiles)
-    instances = [] if isinstance(mig, NotApplicable) else sorted({piece.gpu_instance for piece in mig.slices})
+    instances = [] if isinstance(mig, Unavailable) else sorted({piece.gpu_instance for piece in mig.slices})
     return _Subject(
         index=index,
         questions=questions,
@@ -214,7 +214,7 @@ def _finish(subject: _Subject, watched: _Watched) -> DeviceReport:
         uuid=subject.uuid,
         uuid_is_stable=kind is not DeviceKind.VGPU,
         pci_bus_id=questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
-        name=_unnamed(subject.index) if isinstance(name, NotApplicable) else name,
+        name=_unnamed(subject.index) if isinstance(name, Unavailable) else name,
         architecture=questions.ask("nvmlDeviceGetArchitecture", read=_architecture),
         compute_capability=questions.ask("nvmlDeviceGetCudaComputeCapability", read=_capability),
         memory=questions.ask("nvmlDeviceGetMemoryInfo", read=read_memory),
@@ -233,11 +233,11 @@ def _with_gpm(subject: _Subject) -> tuple[Maybe[MigReport], Maybe[dict[str, floa
     """Take the second samples and put what they say into the slices."""
     gpm, mig = subject.gpm, subject.mig
     if gpm is None:
-        return mig, NotApplicable(Absence.NOT_FOUND, "per-engine use was not measured")
-    slices = () if isinstance(mig, NotApplicable) else mig.slices
+        return mig, Unavailable(Absence.NOT_FOUND, "per-engine use was not measured")
+    slices = () if isinstance(mig, Unavailable) else mig.slices
     engines: dict[int | None, tuple[EngineCount, ...]] = {piece.gpu_instance: piece.engines for piece in slices}
     measured = gpm.finish({WHOLE_GPU: subject.engines, **engines})
-    if not isinstance(mig, NotApplicable):
+    if not isinstance(mig, Unavailable):
         mig = replace(mig, slices=tuple(replace(each, gpm_percent=measured[each.gpu_instance]) for each in slices))
     return mig, measured[WHOLE_GPU]
 
@@ -269,7 +269,7 @@ def _unnamed(index: int) -> str:
     return f"GPU {index}"
 
 
-def _unreachable(index: int, refused: NotApplicable, code: int) -> DeviceReport:
+def _unreachable(index: int, refused: Unavailable, code: int) -> DeviceReport:
     """Report a device that the driver counts and does not give out: every question has the same answer."""
     questions = DeviceQuestions(_NOTHING, None, lambda _: refused)
     trouble = Trouble("nvmlDeviceGetHandleByIndex", code)

@@ -17,7 +17,7 @@ from ..nvml.gpm import GpmMeasure, begin_gpm
 from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, read_memory
 from ..nvml.use import probe_use
-from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceUse, Health, MigSlice
 from ..vgpu.buffers import VgpuNvml
 from ..vgpu.guest import guest_absence
@@ -34,7 +34,7 @@ __all__ = ["HealthPoll"]
 
 _MODE_VGPU, _MODE_HOST = 2, 3
 _US_PER_S = 1_000_000
-_NOT_MEASURED = NotApplicable(Absence.NOT_FOUND, "it is measured from one poll to the next")
+_NOT_MEASURED = Unavailable(Absence.NOT_FOUND, "it is measured from one poll to the next")
 _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
 """Reasons for a lower clock that nothing is wrong with."""
 
@@ -79,17 +79,17 @@ class HealthPoll:
         self._watch, self._devices = None, []
         ask_named(self._nvml, "nvmlShutdown")
 
-    def _open(self) -> NotApplicable | None:
+    def _open(self) -> Unavailable | None:
         opened = ask_named(self._nvml, "nvmlInit")
-        if isinstance(opened, NotApplicable):
+        if isinstance(opened, Unavailable):
             return opened
         count = ask_named(self._nvml, "nvmlDeviceGetCount")
-        if isinstance(count, NotApplicable):
+        if isinstance(count, Unavailable):
             ask_named(self._nvml, "nvmlShutdown")
             return count
         self._devices = [_Polled(self._nvml, index) for index in range(int(count))]
         handles = {
-            str(device.index): device.handle for device in self._devices if not isinstance(device.handle, NotApplicable)
+            str(device.index): device.handle for device in self._devices if not isinstance(device.handle, Unavailable)
         }
         self._watch = watch_events(self._nvml, handles)
         return None
@@ -124,7 +124,7 @@ class _Polled:
 
     def _ask_mode(self) -> Maybe[int]:
         """Ask how this machine came by the device; that lasts for as long as the device is there."""
-        if isinstance(self.handle, NotApplicable):
+        if isinstance(self.handle, Unavailable):
             return self.handle
         return DeviceQuestions(self._nvml, self.handle).ask("nvmlDeviceGetVirtualizationMode", read=int)
 
@@ -134,19 +134,19 @@ class _Polled:
             self._gpm = None
 
     def poll(self, pids: frozenset[int], xids: _Xids, since_us: int, now_utc: datetime) -> tuple[DeviceHealth, ...]:
-        if isinstance(self.handle, NotApplicable):
+        if isinstance(self.handle, Unavailable):
             # The driver counts it and did not give it out: perhaps it does now.
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
-        if isinstance(self._mode, NotApplicable):
+        if isinstance(self._mode, Unavailable):
             self._mode = self._ask_mode()
         questions = self._questions()
         mig = probe_mig(questions, ())
-        slices = () if isinstance(mig, NotApplicable) or not mig.enabled else mig.slices
+        slices = () if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
         use = probe_use(questions, _NOT_MEASURED, since_us)
         percents = self._measured(questions, slices)
         mine = [(instance, xid) for index, instance, xid in xids if index == self.index]
         whole = self._whole(questions, use, pids, tuple(xid for _, xid in mine), now_utc)
-        if isinstance(mig, NotApplicable) or not mig.enabled:
+        if isinstance(mig, Unavailable) or not mig.enabled:
             return (whole,)
         return tuple(
             _of_slice(
@@ -160,7 +160,7 @@ class _Polled:
 
     def _questions(self) -> DeviceQuestions:
         refused = self.handle
-        if isinstance(refused, NotApplicable):
+        if isinstance(refused, Unavailable):
             return DeviceQuestions(self._nvml, None, lambda _: refused)
         if self._mode == _MODE_VGPU:
             return DeviceQuestions(self._nvml, refused, guest_absence)
@@ -197,14 +197,14 @@ class _Polled:
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
         """Ask what the device is called; one that is lost is called as before, because it does not say any more."""
         answer = questions.ask(function, read=read)
-        if isinstance(answer, NotApplicable):
+        if isinstance(answer, Unavailable):
             return self._called.get(function, answer)
         self._called[function] = answer
         return answer
 
     def _health(self, questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
         health = probe_health(questions, xids)
-        if isinstance(self.handle, NotApplicable) and not health.lost:
+        if isinstance(self.handle, Unavailable) and not health.lost:
             return Health(
                 ecc_enabled=self.handle,
                 ecc_uncorrected=self.handle,
@@ -220,7 +220,7 @@ class _Polled:
     def _as_host(self, questions: DeviceQuestions) -> dict[str, Any]:
         """Ask what only a host of vGPUs knows (guide, 2.4)."""
         if self._mode != _MODE_HOST:
-            return {"scheduler": NotApplicable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs"), "vgpus": ()}
+            return {"scheduler": Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs"), "vgpus": ()}
         hosting = DeviceQuestions(VgpuNvml(self._nvml), questions.handle)
         return {
             "scheduler": hosting.ask(
@@ -243,10 +243,8 @@ class _Polled:
         return measured
 
 
-_SHARED = NotApplicable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
-_UNDIVIDED = NotApplicable(
-    Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice"
-)
+_SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
+_UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
 
 
 def _of_slice(
@@ -267,11 +265,11 @@ def _of_slice(
 
 
 def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
-    if isinstance(percents, NotApplicable):
+    if isinstance(percents, Unavailable):
         return percents
     mine = [percent for name, percent in percents.items() if name.startswith(engine)]
     if not mine:
-        return NotApplicable(Absence.NOT_FOUND, f"the slice's driver measures no {engine.upper()}")
+        return Unavailable(Absence.NOT_FOUND, f"the slice's driver measures no {engine.upper()}")
     return round(sum(mine) / len(mine))
 
 
@@ -279,7 +277,7 @@ def _throttle(questions: DeviceQuestions) -> Maybe[str]:
     """Return why clocks are held down; under the newer name first, since drivers give the older one up."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
-        if not isinstance(answer, NotApplicable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:
+        if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:
             return answer
     return answer
 
@@ -292,7 +290,7 @@ def _reasons(mask: int) -> str:
 def _vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
     samples = known(probe_vgpu_samples(questions).use, {})
     active: Maybe[tuple[int, ...]] = questions.ask("nvmlDeviceGetActiveVgpus", read=lambda ids: tuple(map(int, ids)))
-    none = NotApplicable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
+    none = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
     return tuple(
         VgpuLoad(
             instance=instance,

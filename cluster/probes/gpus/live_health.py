@@ -1,13 +1,13 @@
 """How one device is just now, as values: what ``health_poll.py`` asks every 10 s, and the supervisor decides by.
 
 Percentages are of an engine kind's whole capacity on that device: in a vGPU's guest, of what the guest may occupy
-(vGPU Management SDK guide, 3.2). What a device does not tell is a ``NotApplicable`` with its reason, never a zero.
+(vGPU Management SDK guide, 3.2). What a device does not tell is a ``Unavailable`` with its reason, never a zero.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceProcess, DeviceUse, Health, MemoryUse
 from ..vgpu.licence import Licence
 
@@ -63,7 +63,7 @@ class DeviceHealth:
     vgpus: tuple[VgpuLoad, ...] = ()
 
 
-_HIDDEN = NotApplicable(
+_HIDDEN = Unavailable(
     Absence.NOT_FOUND,
     "the driver names none of our processes: they are of another pid namespace, or it names none at all",
 )
@@ -75,7 +75,7 @@ def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
     Where none of them is among those that the driver names, nothing is concluded: in a container the driver may name
     processes by the host's numbers, or none.
     """
-    if isinstance(use.processes, NotApplicable):
+    if isinstance(use.processes, Unavailable):
         return use.processes
     mine = [process for process in use.processes if process.pid in pids]
     if not mine:
@@ -86,18 +86,18 @@ def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
         encoder_percent=_percent(process.encoder_percent for process in mine),
         memory_bytes=_memory(mine),
         encoder_sessions=sessions
-        if isinstance(sessions, NotApplicable)
+        if isinstance(sessions, Unavailable)
         else sum(session.pid in pids for session in sessions),
     )
 
 
 def _percent(values: Iterable[int | None]) -> Maybe[int]:
     told = [value for value in values if value is not None]
-    return sum(told) if told else NotApplicable(Absence.NOT_FOUND, "the driver has no sample of our processes")
+    return sum(told) if told else Unavailable(Absence.NOT_FOUND, "the driver has no sample of our processes")
 
 
 def _memory(mine: list[DeviceProcess]) -> Maybe[int]:
     told = [process.memory_bytes for process in mine if process.memory_bytes is not None]
     if len(told) < len(mine):
-        return NotApplicable(Absence.NOT_FOUND, "the driver keeps to itself how much memory each process has")
+        return Unavailable(Absence.NOT_FOUND, "the driver keeps to itself how much memory each process has")
     return sum(told)

@@ -13,7 +13,7 @@ from typing import Any
 from ....errors import FleetUnavailable
 from ..nvml.calls import DeviceQuestions, ask_named, read_text
 from ..nvml.mig import probe_mig
-from ..report.absence import NotApplicable
+from ..report.absence import Unavailable
 from ..report.gpu_identity import DevicePart, NamedGpu, ShownGpus, named_gpu, unit_given
 from .devices import VIRTUALIZATION_MODES
 
@@ -93,13 +93,13 @@ def _given_parts(
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:  # noqa: ANN401 - pynvml
     """Return this machine's GPUs by name, and what the environment says of which may be seen; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
-    gpus = () if isinstance(count, NotApplicable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
+    gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
 
 
 def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
     handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
-    if isinstance(handle, NotApplicable):
+    if isinstance(handle, Unavailable):
         return NamedGpu(index=index, trouble=handle.reason)
     questions = DeviceQuestions(nvml, handle)
     found = named_gpu(

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..cuda.report import CudaReport
 from ..cuda.require_cuda import HostFacts, evaluate, host_facts, undecided
 from ..cuda.tables import is_geforce, version_numbers
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.verdict import Diagnosis, Grade
 
 __all__ = ["ContainerReport", "judge_container", "probe_container"]
@@ -23,7 +23,7 @@ SHARED_MEMORY_NEEDED_BYTES = 128 << 20
 _SUBSET_TROUBLE_BRANCHES = (570, 580)
 _COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
 _RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
-_NOT_A_CONTAINER = NotApplicable(Absence.DOES_NOT_APPLY, "this is no container, as far as its files tell")
+_NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is no container, as far as its files tell")
 _VOID = frozenset({"", "void", "none"})
 
 
@@ -92,7 +92,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
     try:
         found = os.statvfs(folder)
     except OSError as error:
-        return NotApplicable(Absence.NOT_FOUND, f"{folder} cannot be asked: {error.strerror}")
+        return Unavailable(Absence.NOT_FOUND, f"{folder} cannot be asked: {error.strerror}")
     return found.f_blocks * found.f_frsize
 
 
@@ -104,7 +104,7 @@ def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "
         cuda: what of the driver loads and answers in it.
         brand: NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" where unknown.
     """
-    if isinstance(container.runtime, NotApplicable):
+    if isinstance(container.runtime, Unavailable):
         return ()
     return (
         *_shared_memory(container),
@@ -119,12 +119,12 @@ def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "
 def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
     size = container.shared_memory_bytes
     subject, rule = "shared memory", "Ray keeps its objects in /dev/shm"
-    if isinstance(size, NotApplicable):
+    if isinstance(size, Unavailable):
         yield Diagnosis(subject, Grade.UNKNOWN, rule, size.reason)
     elif size < SHARED_MEMORY_NEEDED_BYTES:
         because = f"it has {size >> 20} MiB, and below {SHARED_MEMORY_NEEDED_BYTES >> 20} MiB objects go to disk"
-        mend = "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
-        yield Diagnosis(subject, Grade.LIMITED, rule, because, mend, ("segments pass through files, which is slower",))
+        fix = "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, fix, ("segments pass through files, which is slower",))
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
@@ -134,17 +134,17 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
     subject, rule = "NVIDIA_VISIBLE_DEVICES", "the container runtime passes the devices that it names"
     if container.visible_devices in _VOID:
         because = f'it is "{container.visible_devices}", so the container was given no GPU'
-        mend = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
-        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, mend)
+        fix = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
+        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
     else:
         because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
-        mend = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
-        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, mend)
+        fix = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
+        yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Judge by whether the codec libraries load; the variable only explains."""
-    if isinstance(cuda.library, NotApplicable):
+    if isinstance(cuda.library, Unavailable):
         return
     subject = "NVIDIA_DRIVER_CAPABILITIES"
     rule = "whether the codec libraries load decides; the variable only explains"
@@ -152,17 +152,17 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
     said = "it is not set" if given is None else f"it is {','.join(given) or 'empty'}"
     has_video = given is not None and bool({"video", "all"} & set(given))
     codecs = {name: path for name, path in cuda.codec_libraries.items() if name != "libnvidia-ml.so.1"}
-    absent = [name for name, path in codecs.items() if isinstance(path, NotApplicable)]
+    absent = [name for name, path in codecs.items() if isinstance(path, Unavailable)]
     if not absent:
         aside = "" if has_video else ", without video, and all the same"
         yield Diagnosis(subject, Grade.OK, rule, f"{said}{aside or ';'} the codec libraries load")
     elif has_video:
-        mend = "install the driver's decode and encode libraries on the host, and start the container again"
-        yield Diagnosis(subject, Grade.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", mend)
+        fix = "install the driver's decode and encode libraries on the host, and start the container again"
+        yield Diagnosis(subject, Grade.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", fix)
     else:
-        mend = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        fix = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         because = f"{said}, without video, and {' and '.join(absent)} cannot be loaded"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, mend)
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix)
 
 
 def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Diagnosis]:
@@ -180,9 +180,9 @@ def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Diagn
                 " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)" if container.is_requirement_disabled else ""
             )
             because = f'"{_short(text)}" does not hold: the driver is {host.driver}, for CUDA {host.cuda}{skipped}'
-            mend = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
+            fix = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
             limits = ("the image's own CUDA programs may fail",)
-            yield Diagnosis(name, Grade.LIMITED, rule, because, mend, limits)
+            yield Diagnosis(name, Grade.LIMITED, rule, because, fix, limits)
 
 
 def _short(text: str) -> str:
@@ -192,14 +192,14 @@ def _short(text: str) -> str:
 
 def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Name a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
-    if not container.compat_folders or isinstance(cuda.library, NotApplicable):
+    if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
     subject, rule = "compat package in LD_LIBRARY_PATH", "images put it there (CUDA Compatibility 5)"
     folders = ":".join(container.compat_folders)
     if cuda.library.in_compat_folder:
-        mend = "" if cuda.init_code == 0 else f"take {folders} out of LD_LIBRARY_PATH"
+        fix = "" if cuda.init_code == 0 else f"take {folders} out of LD_LIBRARY_PATH"
         state = Grade.OK if cuda.init_code == 0 else Grade.BROKEN
-        yield Diagnosis(subject, state, rule, f"libcuda comes from {cuda.library.path}", mend)
+        yield Diagnosis(subject, state, rule, f"libcuda comes from {cuda.library.path}", fix)
     else:
         yield Diagnosis(
             subject, Grade.OK, rule, f"{folders} is named, and the driver's own libcuda is loaded all the same"
@@ -212,7 +212,7 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); whether data-centre
     GPUs have it is not known.
     """
-    if isinstance(cuda.kernel_module, NotApplicable) or not _is_subset(container):
+    if isinstance(cuda.kernel_module, Unavailable) or not _is_subset(container):
         return
     branch = version_numbers(cuda.kernel_module.version)[0]
     if branch not in _SUBSET_TROUBLE_BRANCHES:
@@ -220,10 +220,10 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     names = {device.name for device in cuda.devices}
     is_hit = any(map(is_geforce, names))
     because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
-    mend = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
+    fix = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
     state = Grade.LIMITED if is_hit else Grade.UNKNOWN
     limits = ("decoding or encoding may fail on some of the GPUs",)
-    yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, mend, limits)
+    yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, fix, limits)
 
 
 def _is_subset(container: ContainerReport) -> bool:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceReport, Health
 from ..report.placeable import why_unplaceable
 from ..vgpu.licence import Licence, licence_of
@@ -12,8 +12,8 @@ from .report import NodeReport
 __all__ = ["Said", "device_condition", "health_values", "licence_values"]
 
 T = TypeVar("T")
-_NO_GUEST = NotApplicable(Absence.DOES_NOT_APPLY, "this machine is no guest of the GPU")
-_NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "it was not asked")
+_NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is no guest of the GPU")
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")
 
 
 class Said:
@@ -24,7 +24,7 @@ class Said:
 
     def value(self, name: str, value: Maybe[T]) -> T | None:
         """Return the value, or None with its reason kept."""
-        if isinstance(value, NotApplicable):
+        if isinstance(value, Unavailable):
             self.unknown[name] = value.reason
             return None
         return value
@@ -57,7 +57,7 @@ def device_condition(gpu: DeviceReport, report: NodeReport) -> dict[str, Any]:
     ``unplaceable`` says why no work may go to it, "" where it may.
     """
     said = Said()
-    guest = None if isinstance(gpu.uuid, NotApplicable) else report.vgpu_guests.get(gpu.uuid)
+    guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)
     taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
     licence = _NO_GUEST if guest is None else licence_of(guest.licences, taken_at)
     memory = said.value("memory", gpu.memory)

@@ -22,7 +22,7 @@ from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from ..cuda.report import CudaReport
 from ..gpus.child import NvmlAnswers, probe_nvml_in_child
 from ..gpus.devices import NvmlReport
-from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..tegra.module import CudaSaid, TegraReport, probe_tegra
 from ..trials.cache import cache_folder
 from ..trials.software import SoftwareTrials, probe_software
@@ -38,7 +38,7 @@ PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", 
 """Those that decide about what a machine can do."""
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
-_NOT_SAID: Final = NotApplicable(Absence.NOT_FOUND, "CUDA was not asked")
+_NOT_SAID: Final = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
 _AFTER_LIMIT_S: Final = STUCK_S + 1
 """How much later than its child's limit a probe answers at the latest, with what the child had said by then."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
@@ -67,9 +67,9 @@ class _Probes:
         try:
             return future.result(timeout=wait_s)
         except TimeoutError:
-            absence = NotApplicable(Absence.TIMED_OUT, f"no answer within {wait_s:.3g} s")
+            absence = Unavailable(Absence.TIMED_OUT, f"no answer within {wait_s:.3g} s")
         except Exception as error:  # noqa: BLE001 - a probe that breaks must not take the others along
-            absence = NotApplicable(Absence.FAILED, f"{type(error).__name__}: {error}")
+            absence = Unavailable(Absence.FAILED, f"{type(error).__name__}: {error}")
         self.problems.append(ProbeProblem(name, absence.reason))
         return absence
 
@@ -139,12 +139,12 @@ def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> N
 
 def can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
     """Tell whether devices can be tried: where the package does not import, its own verdict is the whole news."""
-    return not isinstance(package, NotApplicable) and not isinstance(package.picked, NotApplicable)
+    return not isinstance(package, Unavailable) and not isinstance(package.picked, Unavailable)
 
 
 def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
     """Probe a Tegra with what CUDA said of its GPU; where this machine is none, nothing is run."""
-    if isinstance(cuda, NotApplicable) or not cuda.devices:
+    if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
     register = known(gpu.attributes.get("host_register_supported", _NOT_SAID), -1)
@@ -159,14 +159,14 @@ def tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
 
 
 def _pair(version_text: Maybe[str]) -> Maybe[tuple[int, int]]:
-    if isinstance(version_text, NotApplicable):
+    if isinstance(version_text, Unavailable):
         return version_text
     major, _, minor = version_text.partition(".")
     return int(major), int(minor or 0)
 
 
 def _driver(nvml: Maybe[NvmlReport]) -> str:
-    if isinstance(nvml, NotApplicable) or isinstance(nvml.driver_version, NotApplicable):
+    if isinstance(nvml, Unavailable) or isinstance(nvml.driver_version, Unavailable):
         return ""
     return nvml.driver_version
 

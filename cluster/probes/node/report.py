@@ -10,7 +10,7 @@ from ....errors import InputUnreadable
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Trial
 from ..tegra.module import TegraReport
 from ..vgpu.guest import VgpuGuestReport
@@ -144,7 +144,7 @@ def _with_absences(document: Any) -> Any:  # noqa: ANN401 - a JSON value
     if not isinstance(document, dict):
         return document
     if document.keys() == _ABSENT_KEYS and document["absence"] in _ABSENCES and isinstance(document["reason"], str):
-        return NotApplicable(Absence(document["absence"]), document["reason"])
+        return Unavailable(Absence(document["absence"]), document["reason"])
     return {key: _with_absences(value) for key, value in document.items()}
 
 

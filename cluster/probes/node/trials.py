@@ -9,7 +9,7 @@ from ..child.child import run_in_child
 from ..child.trials import RunChild
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
-from ..report.absence import Maybe, NotApplicable, known
+from ..report.absence import Maybe, Unavailable, known
 from ..report.device_report import DeviceReport
 from ..report.engines import Engine, Trial
 from ..trials.cache import CacheKey, is_lasting, load_trials, save_trials
@@ -44,9 +44,9 @@ class TrialPlan:
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
     """Return what there is to try: GPUs, or the MIG instances of those that are cut; without NVML, CUDA's devices."""
-    if not isinstance(nvml, NotApplicable) and nvml.devices:
+    if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
-    if isinstance(cuda, NotApplicable):
+    if isinstance(cuda, Unavailable):
         return ()
     return tuple(Subject(str(device.ordinal), device.name) for device in cuda.devices)
 
@@ -54,7 +54,7 @@ def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject,
 def _of_device(device: DeviceReport) -> tuple[Subject, ...]:
     if device.health.lost:
         return ()
-    if not isinstance(device.mig, NotApplicable) and device.mig.enabled:
+    if not isinstance(device.mig, Unavailable) and device.mig.enabled:
         return tuple(Subject(part.uuid, f"{device.name} MIG {part.profile}") for part in device.mig.slices)
     return (Subject(known(device.uuid, str(device.index)), device.name),)
 
@@ -116,4 +116,4 @@ def _doubted(trial: Trial, smoke: Trial) -> Trial:
     """A device whose own decoder fails decodes nothing, whatever others of its kind do."""
     if trial.engine is not Engine.NVDEC or not trial.works:
         return trial
-    return replace(trial, works=False, reason=smoke.reason, mend=smoke.mend)
+    return replace(trial, works=False, reason=smoke.reason, fix=smoke.fix)

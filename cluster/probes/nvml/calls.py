@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = [
     "RETURN_CODES",
@@ -132,10 +132,10 @@ def code_name(code: int) -> str:
     return RETURN_CODES.get(code, "an unknown code")
 
 
-def absence_of(function: str, code: int) -> NotApplicable:
+def absence_of(function: str, code: int) -> Unavailable:
     """Say why there is no value when ``function`` answered ``code``; never raises."""
     absence = _ORDINARY[code][0] if code in _ORDINARY else Absence.FAILED
-    return NotApplicable(absence, f"{function} answered {code_name(code)} ({code}): {_meaning(code)}")
+    return Unavailable(absence, f"{function} answered {code_name(code)} ({code}): {_meaning(code)}")
 
 
 def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
@@ -163,7 +163,7 @@ class DeviceQuestions:
     """
 
     def __init__(
-        self, nvml: NvmlLike, handle: object, unasked: Callable[[str], NotApplicable | None] = lambda _: None
+        self, nvml: NvmlLike, handle: object, unasked: Callable[[str], Unavailable | None] = lambda _: None
     ) -> None:
         self.nvml = nvml
         self.handle = handle
@@ -203,7 +203,7 @@ def _ask_named(
     call = getattr(nvml, function, None)
     if call is None:
         reason = f"the installed nvidia-ml-py is older than {function}"
-        return NotApplicable(Absence.FUNCTION_NOT_FOUND, reason), SUCCESS
+        return Unavailable(Absence.FUNCTION_NOT_FOUND, reason), SUCCESS
     return _ask(function, call, arguments, read)
 
 
@@ -218,7 +218,7 @@ def _ask(
     except Exception as error:  # noqa: BLE001 - the edge to a foreign library: whatever it raises is its answer
         code = _code(error)
         if code is None:
-            return NotApplicable(Absence.FAILED, f"{function} failed with {type(error).__name__}: {error}"), SUCCESS
+            return Unavailable(Absence.FAILED, f"{function} failed with {type(error).__name__}: {error}"), SUCCESS
         return absence_of(function, code), code
 
 

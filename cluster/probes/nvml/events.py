@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.xids import XidRule, xid_rule
 from .calls import NvmlLike, ask_named
 
@@ -59,10 +59,10 @@ class DeviceWatch:
     """An open watch over devices. ``unwatched`` says of which devices no event will come, and why."""
 
     def __init__(
-        self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, NotApplicable]
+        self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]
     ) -> None:
         self.unwatched = dict(unwatched)
-        self.failure: NotApplicable | None = None
+        self.failure: Unavailable | None = None
         self._nvml = nvml
         self._event_set = event_set
         self._uuids = dict(uuids)
@@ -76,7 +76,7 @@ class DeviceWatch:
         events: list[DeviceEvent] = []
         while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:
             data = ask_named(self._nvml, "nvmlEventSetWait_v2", self._event_set, 0)
-            if isinstance(data, NotApplicable):
+            if isinstance(data, Unavailable):
                 self.failure = None if data.absence is Absence.TIMED_OUT else data
                 break
             events.append(self._event(data))
@@ -85,8 +85,8 @@ class DeviceWatch:
     def close(self) -> None:
         """Give the event set back; polling afterwards returns nothing."""
         self._uuids.clear()
-        event_set, self._event_set = self._event_set, NotApplicable(Absence.NOT_FOUND, "the watch is closed")
-        if not isinstance(event_set, NotApplicable):
+        event_set, self._event_set = self._event_set, Unavailable(Absence.NOT_FOUND, "the watch is closed")
+        if not isinstance(event_set, Unavailable):
             ask_named(self._nvml, "nvmlEventSetFree", event_set)
 
     def __enter__(self) -> Self:
@@ -116,10 +116,10 @@ def watch_events(nvml: NvmlLike, handles: Mapping[str, Any]) -> DeviceWatch:
     The library must stay initialised while the watch is open.
     """
     event_set: Maybe[Any] = ask_named(nvml, "nvmlEventSetCreate")
-    if isinstance(event_set, NotApplicable):
+    if isinstance(event_set, Unavailable):
         return DeviceWatch(nvml, event_set, {}, dict.fromkeys(handles, event_set))
     uuids: dict[int, str] = {}
-    unwatched: dict[str, NotApplicable] = {}
+    unwatched: dict[str, Unavailable] = {}
     for uuid, handle in handles.items():
         refused = _register(nvml, event_set, handle)
         if refused is None:
@@ -129,14 +129,14 @@ def watch_events(nvml: NvmlLike, handles: Mapping[str, Any]) -> DeviceWatch:
     return DeviceWatch(nvml, event_set, uuids, unwatched)
 
 
-def _register(nvml: NvmlLike, event_set: object, handle: object) -> NotApplicable | None:
+def _register(nvml: NvmlLike, event_set: object, handle: object) -> Unavailable | None:
     supported: Maybe[int] = ask_named(nvml, "nvmlDeviceGetSupportedEventTypes", handle)
-    if isinstance(supported, NotApplicable):
+    if isinstance(supported, Unavailable):
         return supported
     if not supported & WANTED:
-        return NotApplicable(Absence.NOT_SUPPORTED, "this device tells no events")
+        return Unavailable(Absence.NOT_SUPPORTED, "this device tells no events")
     registered = ask_named(nvml, "nvmlDeviceRegisterEvents", handle, supported & WANTED, event_set)
-    return registered if isinstance(registered, NotApplicable) else None
+    return registered if isinstance(registered, Unavailable) else None
 
 
 def _address(handle: Any) -> int:  # noqa: ANN401 - a ctypes pointer

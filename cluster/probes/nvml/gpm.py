@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Engine, EngineCount
 from .calls import SUCCESS, DeviceQuestions
 
@@ -43,7 +43,7 @@ class GpmMeasure:
     @property
     def needs_time(self) -> bool:
         """Whether any sample was taken, so that waiting makes sense."""
-        return any(not isinstance(sample, NotApplicable) for sample in self._first.values())
+        return any(not isinstance(sample, Unavailable) for sample in self._first.values())
 
     def finish(self, engines: dict[int | None, tuple[EngineCount, ...]]) -> dict[int | None, Maybe[dict[str, float]]]:
         """Take the second samples and return percent per engine name ("nvdec0") for each target.
@@ -59,16 +59,16 @@ class GpmMeasure:
     def _measure(
         self, instance: int | None, first: Maybe[Any], engines: tuple[EngineCount, ...]
     ) -> Maybe[dict[str, float]]:
-        if isinstance(first, NotApplicable):
+        if isinstance(first, Unavailable):
             return first
         second = _take(self.questions, instance)
         try:
-            if isinstance(second, NotApplicable):
+            if isinstance(second, Unavailable):
                 return second
             return _read_metrics(self.questions, first, second, engines)
         finally:
             _free(self.questions, first)
-            if not isinstance(second, NotApplicable):
+            if not isinstance(second, Unavailable):
                 _free(self.questions, second)
 
 
@@ -78,20 +78,20 @@ def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int] = ()) -> 
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
     if supported is True:
         return GpmMeasure(questions, {target: _take(questions, target) for target in targets})
-    none = NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not offer per-engine metrics (GPM)")
-    refused = supported if isinstance(supported, NotApplicable) else none
+    none = Unavailable(Absence.NOT_SUPPORTED, "this GPU does not offer per-engine metrics (GPM)")
+    refused = supported if isinstance(supported, Unavailable) else none
     return GpmMeasure(questions, dict.fromkeys(targets, refused))
 
 
 def _take(questions: DeviceQuestions, instance: int | None) -> Maybe[Any]:
     sample = questions.ask_none("nvmlGpmSampleAlloc", read=lambda found: found)
-    if isinstance(sample, NotApplicable):
+    if isinstance(sample, Unavailable):
         return sample
     if instance is WHOLE_GPU:
         taken = questions.ask("nvmlGpmSampleGet", sample, read=lambda _: sample)
     else:
         taken = questions.ask("nvmlGpmMigSampleGet", instance, sample, read=lambda _: sample)
-    if isinstance(taken, NotApplicable):
+    if isinstance(taken, Unavailable):
         _free(questions, sample)
     return taken
 
@@ -105,7 +105,7 @@ def _read_metrics(
 ) -> Maybe[dict[str, float]]:
     counted = {count.engine: count.count for count in engines}
     answers = [_read_group(questions, (first, second), group, counted) for group in _GROUPS]
-    read = [answer for answer in answers if not isinstance(answer, NotApplicable)]
+    read = [answer for answer in answers if not isinstance(answer, Unavailable)]
     if not read:
         return answers[0]
     return {engine: percent for answer in read for engine, percent in answer.items()}
@@ -118,7 +118,7 @@ def _read_group(
         asked = questions.nvml.c_nvmlGpmMetricsGet_t()
         asked.version = questions.nvml.NVML_GPM_METRICS_GET_VERSION
     except AttributeError as error:
-        return NotApplicable(Absence.FUNCTION_NOT_FOUND, f"the installed nvidia-ml-py has no GPM structures ({error})")
+        return Unavailable(Absence.FUNCTION_NOT_FOUND, f"the installed nvidia-ml-py has no GPM structures ({error})")
     asked.sample1, asked.sample2 = samples
     asked.numMetrics = len(group)
     for position, metric in enumerate(group):

@@ -6,7 +6,7 @@ Queries" and "Field Value Queries".
 
 from typing import Any
 
-from ..report.absence import Maybe, NotApplicable
+from ..report.absence import Maybe, Unavailable
 from ..report.device_report import Health
 from .calls import SUCCESS, CodeAnswered, DeviceQuestions
 
@@ -33,7 +33,7 @@ _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5:
 
 
 def probe_health(
-    questions: DeviceQuestions, xids: tuple[int, ...] = (), xids_refused: NotApplicable | None = None
+    questions: DeviceQuestions, xids: tuple[int, ...] = (), xids_refused: Unavailable | None = None
 ) -> Health:
     """Ask whether a device can be trusted; to be asked last, so that ``lost`` knows all answers. Never raises."""
     ecc_enabled: Maybe[bool] = questions.ask("nvmlDeviceGetEccMode", read=lambda modes: modes[0] == 1)
@@ -76,7 +76,7 @@ def _retired_pages(questions: DeviceQuestions) -> Maybe[int]:
     pages = 0
     for cause in RETIREMENT_CAUSES:
         count: Maybe[int] = questions.ask("nvmlDeviceGetRetiredPages", cause, read=len)
-        if isinstance(count, NotApplicable):
+        if isinstance(count, Unavailable):
             return count
         pages += count
     return pages

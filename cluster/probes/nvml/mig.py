@@ -8,7 +8,7 @@ engines the whole GPU has, which NVML says nowhere else. (NVML API Reference Man
 from collections.abc import Iterable
 from typing import Any
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import MemoryUse, MigProfile, MigReport, MigSlice
 from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
@@ -26,11 +26,11 @@ def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> M
     Slices come without per-engine use (``gpm_percent``): whoever measures it fills it in.
     """
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
-    if isinstance(mode, NotApplicable):
+    if isinstance(mode, Unavailable):
         return mode
     slices_max: Maybe[int] = questions.ask("nvmlDeviceGetMaxMigDeviceCount", read=int)
     enabled = mode[0] == 1
-    places = SLICES_MAX if isinstance(slices_max, NotApplicable) else min(slices_max, SLICES_MAX)
+    places = SLICES_MAX if isinstance(slices_max, Unavailable) else min(slices_max, SLICES_MAX)
     slices, refused = _slices(questions, places, profiles) if enabled else ((), None)
     return MigReport(
         enabled=enabled,
@@ -61,9 +61,9 @@ def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]
 def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
     function = "nvmlDeviceGetGpuInstanceProfileInfoV"
     info: Maybe[MigProfile] = questions.ask(function, kind, 2, read=_read_profile)
-    if isinstance(info, NotApplicable) and info.absence is Absence.FUNCTION_NOT_FOUND:
+    if isinstance(info, Unavailable) and info.absence is Absence.FUNCTION_NOT_FOUND:
         info = questions.ask("nvmlDeviceGetGpuInstanceProfileInfo", kind, 1, read=_read_profile)
-    if isinstance(info, NotApplicable):
+    if isinstance(info, Unavailable):
         return None
     free: Maybe[int] = questions.ask("nvmlDeviceGetGpuInstanceRemainingCapacity", info.profile_id, read=int)
     return MigProfile(
@@ -86,7 +86,7 @@ def _read_profile(info: Any) -> MigProfile:  # noqa: ANN401 - c_nvmlGpuInstanceP
         memory_bytes=memory_mib * MIB,
         engines=_counts(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount),
         instances_max=int(info.instanceCount),
-        instances_free=NotApplicable(Absence.NOT_FOUND, "not asked yet"),
+        instances_free=Unavailable(Absence.NOT_FOUND, "not asked yet"),
     )
 
 
@@ -97,13 +97,13 @@ def _counts(decoders: int, encoders: int, jpegs: int, ofas: int) -> tuple[Engine
 
 def _slices(
     questions: DeviceQuestions, places: int, profiles: tuple[MigProfile, ...]
-) -> tuple[tuple[MigSlice, ...], NotApplicable | None]:
+) -> tuple[tuple[MigSlice, ...], Unavailable | None]:
     """Return the slices, and why there may be more."""
     slices: list[MigSlice] = []
-    refused: NotApplicable | None = None
+    refused: Unavailable | None = None
     for place in range(places):
         handle: Maybe[Any] = questions.ask("nvmlDeviceGetMigDeviceHandleByIndex", place, read=lambda found: found)
-        piece = handle if isinstance(handle, NotApplicable) else _slice(questions, handle, profiles)
+        piece = handle if isinstance(handle, Unavailable) else _slice(questions, handle, profiles)
         if isinstance(piece, MigSlice):
             slices.append(piece)
         elif piece.absence is not Absence.NOT_FOUND:  # a place may be empty, also between two that are taken
@@ -111,12 +111,12 @@ def _slices(
     return tuple(slices), refused
 
 
-def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | NotApplicable:
+def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | Unavailable:
     uuid: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetUUID", read=read_text)
     gpu_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetGpuInstanceId", read=int)
-    if isinstance(uuid, NotApplicable):
+    if isinstance(uuid, Unavailable):
         return uuid  # nothing can be pinned to it
-    if isinstance(gpu_instance, NotApplicable):
+    if isinstance(gpu_instance, Unavailable):
         return gpu_instance
     compute_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetComputeInstanceId", read=int)
     engines: Maybe[tuple[EngineCount, ...]] = questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_attributes)
@@ -126,8 +126,8 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
         compute_instance=compute_instance,
         profile=_slice_profile(questions, handle, gpu_instance, profiles),
         memory=questions.ask_of(handle, "nvmlDeviceGetMemoryInfo", read=read_memory),
-        engines=() if isinstance(engines, NotApplicable) else engines,
-        gpm_percent=NotApplicable(Absence.NOT_FOUND, "per-engine use was not measured"),
+        engines=() if isinstance(engines, Unavailable) else engines,
+        gpm_percent=Unavailable(Absence.NOT_FOUND, "per-engine use was not measured"),
     )
 
 
@@ -140,16 +140,16 @@ def _slice_profile(
 ) -> str:
     """Return "1g.10gb": from the slice's name, else by its GPU instance's profile, else from its attributes."""
     name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
-    if not isinstance(name, NotApplicable) and " MIG " in name:
+    if not isinstance(name, Unavailable) and " MIG " in name:
         return name.partition(" MIG ")[2].strip()
     instance = questions.ask("nvmlDeviceGetGpuInstanceById", gpu_instance, read=lambda found: found)
-    if not isinstance(instance, NotApplicable):
+    if not isinstance(instance, Unavailable):
         number: Maybe[int] = questions.ask_of(instance, "nvmlGpuInstanceGetInfo", read=lambda info: int(info.profileId))
         for profile in profiles:
             if profile.profile_id == number:
                 return profile.name
     made: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_made_name)
-    return "unknown" if isinstance(made, NotApplicable) else made
+    return "unknown" if isinstance(made, Unavailable) else made
 
 
 def _made_name(said: Any) -> str:  # noqa: ANN401 - c_nvmlDeviceAttributes

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession, DeviceProcess, DeviceUse
 from .calls import DeviceQuestions
 
@@ -61,7 +61,7 @@ def _three(stats: Any) -> tuple[int, int, int]:  # noqa: ANN401 - (sessions, ave
 
 
 def _item(stats: Maybe[tuple[int, int, int]], position: int) -> Maybe[int]:
-    return stats if isinstance(stats, NotApplicable) else stats[position]
+    return stats if isinstance(stats, Unavailable) else stats[position]
 
 
 def _sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
@@ -83,7 +83,7 @@ def _sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
     """Join who holds memory on the device with who was seen using its engines."""
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
-    refusals = [listed for listed in lists if isinstance(listed, NotApplicable)]
+    refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
         # A device may have no list of one kind; a list that could not be read would pass for the whole one.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
@@ -91,11 +91,11 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     samples: Maybe[tuple[DeviceProcess | None, ...]] = questions.ask(
         "nvmlDeviceGetProcessUtilization", since_us, read=lambda found: tuple(map(_sample, _by_time(found)))
     )
-    if isinstance(samples, NotApplicable):
+    if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
         samples = ()  # the processes are known, what they use is not
-    running = [process for listed in lists if not isinstance(listed, NotApplicable) for process in listed]
+    running = [process for listed in lists if not isinstance(listed, Unavailable) for process in listed]
     seen = latest_samples(samples)
     joined = {process.pid: process for process in running}
     for pid, sample in seen.items():
@@ -107,7 +107,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
     # Version 3 by name: the unversioned function is the same, and hides an old driver behind another error.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
-    if isinstance(answer, NotApplicable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
+    if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)
     return answer
 

@@ -1,6 +1,6 @@
 """The values that probes return."""
 
-from .absence import Absence, Maybe, NotApplicable
+from .absence import Absence, Maybe, Unavailable
 from .device_report import CodecSession, DeviceKind, DeviceProcess
 from .engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
@@ -15,6 +15,6 @@ __all__ = [
     "How",
     "Maybe",
     "MediaCodec",
-    "NotApplicable",
     "Trial",
+    "Unavailable",
 ]

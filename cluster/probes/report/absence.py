@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Absence", "Maybe", "NotApplicable", "known"]
+__all__ = ["Absence", "Maybe", "Unavailable", "known"]
 
 T = TypeVar("T")
 
@@ -23,17 +23,17 @@ class Absence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class NotApplicable:
+class Unavailable:
     """There is no such value here; ``reason`` says why in one sentence without a full stop."""
 
     absence: Absence
     reason: str
 
 
-Maybe: TypeAlias = T | NotApplicable
+Maybe: TypeAlias = T | Unavailable
 """A value, or why there is none."""
 
 
 def known(value: Maybe[T], otherwise: T) -> T:
     """Return the value, or ``otherwise`` where there is none: for sums and tables, never for decisions."""
-    return otherwise if isinstance(value, NotApplicable) else value
+    return otherwise if isinstance(value, Unavailable) else value

@@ -6,7 +6,7 @@ Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period
 from dataclasses import dataclass
 from enum import Enum
 
-from .absence import Maybe, NotApplicable
+from .absence import Maybe, Unavailable
 from .engines import EngineCount
 
 __all__ = [
@@ -106,7 +106,7 @@ class Health:
     recovery_action: Maybe[str]
     xids: tuple[int, ...] = ()
     lost: str = ""
-    xids_refused: NotApplicable | None = None
+    xids_refused: Unavailable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class MigReport:
     slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
-    slices_refused: NotApplicable | None = None
+    slices_refused: Unavailable | None = None
 
     def sharers_of(self, part: MigSlice) -> int:
         """Return how many compute instances share the engines and the memory of a slice's GPU instance, itself too."""

@@ -81,7 +81,7 @@ class Trial:
 
     ``implementation`` names who answered: "nvdec", "nvenc", or the software codec (libx264, libdav1d, h264 ...).
     ``profile`` is the codec profile that was tried ("main10"), "" where the case implies it.
-    ``max_width`` and ``max_height`` are in pixels, None where nothing says. ``reason`` and ``mend`` are one sentence
+    ``max_width`` and ``max_height`` are in pixels, None where nothing says. ``reason`` and ``fix`` are one sentence
     each, "" where it works or nothing can be done. ``took_s`` is how long the trial took.
     """
 
@@ -95,5 +95,5 @@ class Trial:
     max_height: int | None = None
     engines: int | None = None
     reason: str = ""
-    mend: str = ""
+    fix: str = ""
     took_s: float = 0.0

@@ -11,7 +11,7 @@ Enumeration"; vGPU Management SDK guide, 3.3.2 (the UUID of a vGPU is random); R
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .absence import Maybe, NotApplicable, known
+from .absence import Maybe, Unavailable, known
 from .device_report import DeviceReport, MigReport
 
 __all__ = ["DevicePart", "NamedGpu", "NamedSlice", "ShownGpus", "Units", "named", "named_gpu", "on_node", "unit_given"]
@@ -80,8 +80,8 @@ def named_gpu(
     index: int, uuid: Maybe[str], bus_id: Maybe[str], virtualization: Maybe[str], mig: Maybe[MigReport]
 ) -> NamedGpu:
     """Return a GPU's names from NVML's answers."""
-    is_cut = not isinstance(mig, NotApplicable) and mig.enabled
-    slices = () if isinstance(mig, NotApplicable) or not mig.enabled else mig.slices
+    is_cut = not isinstance(mig, Unavailable) and mig.enabled
+    slices = () if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
     return NamedGpu(
         index=index,
         uuid=known(uuid, ""),

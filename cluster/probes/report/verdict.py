@@ -19,13 +19,13 @@ class Grade(Enum):
 class Diagnosis:
     """One subject judged.
 
-    ``rule`` names what decided, with document and section ("CUDA Compatibility 2.1"). ``because`` and ``mend`` are
-    one sentence each; ``mend`` is "" where there is nothing to do. ``limits`` are what does not work, one phrase each.
+    ``rule`` names what decided, with document and section ("CUDA Compatibility 2.1"). ``because`` and ``fix`` are
+    one sentence each; ``fix`` is "" where there is nothing to do. ``limits`` are what does not work, one phrase each.
     """
 
     subject: str
     state: Grade
     rule: str
     because: str
-    mend: str = ""
+    fix: str = ""
     limits: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....actors.dla.engine import CudaCalls
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = ["DlaDevice", "DlaReport", "dla_report_of", "probe_dla"]
 
@@ -99,17 +99,17 @@ def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
     said = [(str(name), value) for name, value in outcome.values]
     answers = dict(said)
     if "absent" in answers:
-        return NotApplicable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {answers['absent']}")
+        return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {answers['absent']}")
     if "count" not in answers:
         reason = answers.get("failed") or outcome.detail or "it said nothing"
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
-        return NotApplicable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
+        return Unavailable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
     why = str(answers.get("attributes") or outcome.detail or "the accelerator was not asked")
     devices = {index: DlaDevice(index, version, unified) for index, version, unified in _all(said, "device")}
     silent = {index: _unknown(index, reason) for index, reason in _all(said, "silent")}
     unasked = {index: _unknown(index, why) for index in range(int(answers["count"]))}
     found = {**unasked, **silent, **devices}
-    version = answers.get("version", NotApplicable(Absence.FAILED, "cuDLA did not say its version"))
+    version = answers.get("version", Unavailable(Absence.FAILED, "cuDLA did not say its version"))
     return DlaReport(version, tuple(found[index] for index in sorted(found)))
 
 
@@ -118,5 +118,5 @@ def _all(said: list[tuple[str, Any]], name: str) -> list[Any]:
 
 
 def _unknown(index: int, reason: str) -> DlaDevice:
-    absence = NotApplicable(Absence.FAILED, reason)
+    absence = Unavailable(Absence.FAILED, reason)
     return DlaDevice(index, absence, absence)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = [
     "Allocatable",
@@ -120,9 +120,9 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
 
 
 def _by_cuda(cuda_free_bytes: Maybe[int]) -> Maybe[Allocatable]:
-    if isinstance(cuda_free_bytes, NotApplicable):
+    if isinstance(cuda_free_bytes, Unavailable):
         reason = "no file tells what the GPU has allocated, and CUDA did not tell how much is free"
-        return NotApplicable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
+        return Unavailable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
     return Allocatable(cuda_free_bytes, MemorySource.CUDA)
 
 

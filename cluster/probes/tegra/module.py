@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.engines import EngineCount
 from .dla import DlaReport, probe_dla
 from .memory import Allocatable, allocatable_memory
@@ -47,7 +47,7 @@ RELEASE = "etc/nv_tegra_release"
 
 _RELEASE = re.compile(r"^#\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9.]+)")
 _TEGRA = re.compile(r"^nvidia,tegra[0-9]+")
-_NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "nobody has asked CUDA")
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "nobody has asked CUDA")
 _ROOT = Path("/")
 _OLDEST: Final[Version] = (0, 0)
 _NEWEST: Final[Version] = (999, 0)
@@ -141,9 +141,9 @@ def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
     if compatible:
         return TegraIdentity(_soc_named(compatible), model, l4t)
     soc = _soc_of_model(model)
-    if soc is None and isinstance(l4t, NotApplicable):
+    if soc is None and isinstance(l4t, Unavailable):
         reason = "neither the device tree nor a release file of Jetson Linux names a Tegra"
-        return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+        return Unavailable(Absence.DOES_NOT_APPLY, reason)
     return TegraIdentity(soc or Soc.OTHER, model, l4t)
 
 
@@ -162,7 +162,7 @@ def _soc_of_model(model: str) -> Soc | None:
 def _release(text: str) -> Maybe[L4tRelease]:
     match = _RELEASE.match(text)
     if match is None:
-        return NotApplicable(Absence.NOT_FOUND, f"there is no release of Jetson Linux in /{RELEASE}")
+        return Unavailable(Absence.NOT_FOUND, f"there is no release of Jetson Linux in /{RELEASE}")
     return L4tRelease(int(match[1]), match[2])
 
 
@@ -171,14 +171,14 @@ def monitor_for(identity: TegraIdentity) -> Monitor:
 
     CUDA for Tegra 3.6 still denied NVML on every Tegra; its later editions do not.
     """
-    thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, NotApplicable)
+    thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
 
 def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
     """Say through what the video engines are reached: Thor's through the Video Codec SDK, earlier ones' not."""
     if soc is Soc.OTHER:
-        return NotApplicable(Absence.NOT_FOUND, "nothing says which Tegra this is")
+        return Unavailable(Absence.NOT_FOUND, "nothing says which Tegra this is")
     return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
 
 
@@ -217,7 +217,7 @@ def probe_tegra(
         The report, or why this machine is no Tegra: nothing is run there.
     """
     identity = detect_tegra(root)
-    if isinstance(identity, NotApplicable):
+    if isinstance(identity, Unavailable):
         return identity
     capability = _capability(identity.soc, cuda.capability)
     stats = ask_stats(limit_s)
@@ -225,17 +225,17 @@ def probe_tegra(
     return TegraReport(
         identity=identity,
         capability=capability,
-        io_coherent=capability if isinstance(capability, NotApplicable) else io_coherency(capability),
+        io_coherent=capability if isinstance(capability, Unavailable) else io_coherency(capability),
         host_register=(
             capability
-            if isinstance(capability, NotApplicable)
+            if isinstance(capability, Unavailable)
             else host_register(capability, attribute=cuda.host_register_supported)
         ),
         monitor=monitor_for(identity),
         codecs=codec_interface(identity.soc),
         allocatable=allocatable_memory(root, cuda.free_bytes),
         stats=stats,
-        engines=() if isinstance(stats, NotApplicable) else engine_counts(stats),
+        engines=() if isinstance(stats, Unavailable) else engine_counts(stats),
         dla=ask_dla(limit_s),
         unsupported=unsupported,
         undecided=undecided,
@@ -243,7 +243,7 @@ def probe_tegra(
 
 
 def _capability(soc: Soc, asked: Maybe[Capability]) -> Maybe[Capability]:
-    if not isinstance(asked, NotApplicable):
+    if not isinstance(asked, Unavailable):
         return asked
     return CAPABILITIES.get(soc, asked)
 
@@ -252,7 +252,7 @@ def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
     """Return the features that are not there, with the reasons, and those that an unknown CUDA version decides."""
-    if isinstance(capability, NotApplicable):
+    if isinstance(capability, Unavailable):
         return capability, ()
     oldest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _OLDEST)))
     newest = unsupported_features(_facts(identity, capability, cuda, known(cuda.version, _NEWEST)))
@@ -262,7 +262,7 @@ def _features(
 def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid, version: Version) -> TegraFacts:
     return TegraFacts(
         capability=capability,
-        system=System.EMBEDDED_LINUX if isinstance(identity.l4t, NotApplicable) else System.L4T,
+        system=System.EMBEDDED_LINUX if isinstance(identity.l4t, Unavailable) else System.L4T,
         cuda=version,
         concurrent_managed_access=cuda.concurrent_managed_access,
         host_register_supported=cuda.host_register_supported,

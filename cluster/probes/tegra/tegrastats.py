@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..child.child import STUCK_S
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.engines import Engine, EngineCount, How
 
 __all__ = ["CoreUse", "EngineState", "Power", "TegraStats", "engine_counts", "parse_tegrastats", "read_tegrastats"]
@@ -212,13 +212,13 @@ def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--i
             start_new_session=True,
         )
     except OSError as error:
-        return NotApplicable(Absence.NO_LIBRARY, f"tegrastats did not start: {error}")
+        return Unavailable(Absence.NO_LIBRARY, f"tegrastats did not start: {error}")
     try:
         line = _first_line(process, limit_s)
     finally:
         _end(process)
     if line is None:
-        return NotApplicable(Absence.TIMED_OUT, f"tegrastats wrote no line within {limit_s:g} s")
+        return Unavailable(Absence.TIMED_OUT, f"tegrastats wrote no line within {limit_s:g} s")
     return parse_tegrastats(line)
 
 

@@ -55,7 +55,7 @@ def cache_folder() -> Path | None:
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
     """Tell whether trials are worth keeping: a failure that can be mended must be tried again."""
-    return bool(trials) and not any(trial.mend for trial in trials)
+    return bool(trials) and not any(trial.fix for trial in trials)
 
 
 def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:

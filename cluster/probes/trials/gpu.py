@@ -131,7 +131,7 @@ def _decode_trial(sample: Sample, result: CaseResult) -> Trial:
         max_height=values["height_max"] or None,
         engines=values["engines"],
         reason="" if fault is None else fault.reason,
-        mend="" if fault is None else fault.mend,
+        fix="" if fault is None else fault.fix,
         took_s=values["took_s"],
     )
 
@@ -169,7 +169,7 @@ def _encode_trial(case: NvencCase, result: CaseResult) -> Trial:
         max_height=values["height_max"] or None,
         engines=values["engines"],
         reason="" if fault is None else fault.reason,
-        mend="" if fault is None else fault.mend,
+        fix="" if fault is None else fault.fix,
         took_s=values["took_s"],
     )
 
@@ -183,7 +183,7 @@ def _failed(sample: Sample, case: CodecCase, engine: Engine, how: How, fault: Fa
         how=how,
         profile=sample.profile,
         reason=fault.reason,
-        mend=fault.mend,
+        fix=fault.fix,
     )
 
 

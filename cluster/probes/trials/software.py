@@ -129,7 +129,7 @@ def _trial(sample: Sample, case: CodecCase, implementation: str, fault: str, too
         how=How.TRIED,
         profile=sample.profile,
         reason=fault,
-        mend=f"install PyAV from its own wheel: pip install --force-reinstall av (it carries {implementation})"
+        fix=f"install PyAV from its own wheel: pip install --force-reinstall av (it carries {implementation})"
         if fault
         else "",
         took_s=took_s,

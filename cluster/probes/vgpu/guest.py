@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..nvml.calls import DeviceQuestions, NvmlLike
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestProperty, GuestReturn
 from .read import read_licensable_features, read_text
 from .values import LicensableFeatures, VirtualizationMode, virtualization
@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 
-def _absence(row: GuestProperty) -> NotApplicable:
-    return NotApplicable(Absence.DOES_NOT_APPLY, row.meaning)
+def _absence(row: GuestProperty) -> Unavailable:
+    return Unavailable(Absence.DOES_NOT_APPLY, row.meaning)
 
 
-GUEST_ABSENCES: dict[str, NotApplicable] = {
+GUEST_ABSENCES: dict[str, Unavailable] = {
     # A UUID that is random is still the one that CUDA_VISIBLE_DEVICES takes today, so it is asked for.
     row.function: _absence(row)
     for row in GUEST_PROPERTIES
@@ -37,7 +37,7 @@ GUEST_ABSENCES: dict[str, NotApplicable] = {
 """NVML functions that say nothing on a vGPU, by the guide's name (3.3.2), with the reason."""
 
 
-def guest_absence(function_name: str) -> NotApplicable | None:
+def guest_absence(function_name: str) -> Unavailable | None:
     """Return why an NVML function says nothing about a vGPU, or None where its answer counts.
 
     Ask this before the call, not after: some of these functions succeed on a vGPU with a value that misleads (a compute
@@ -61,14 +61,14 @@ def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
 
     Both look the same otherwise. In any other mode this machine is no guest of that GPU, and neither applies.
     """
-    if isinstance(mode, NotApplicable):
+    if isinstance(mode, Unavailable):
         return mode
     if mode is VirtualizationMode.PASSTHROUGH:
         return GuestView.PASSTHROUGH
     if mode is VirtualizationMode.VGPU:
         return GuestView.VGPU
     reason = f"this machine does not see the GPU as a guest: its virtualization mode is {mode.text}"
-    return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+    return Unavailable(Absence.DOES_NOT_APPLY, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class VgpuGuestReport:
     pci_bus_id: Maybe[str]
     use: EngineUse
     licences: Maybe[LicensableFeatures]
-    does_not_apply: dict[str, NotApplicable]
+    does_not_apply: dict[str, Unavailable]
 
 
 def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
@@ -115,7 +115,7 @@ def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
     """
     questions = DeviceQuestions(nvml, handle)
     view = passthrough_or_vgpu(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization))
-    if isinstance(view, NotApplicable):
+    if isinstance(view, Unavailable):
         return view
     return VgpuGuestReport(
         view=view,
@@ -130,7 +130,7 @@ def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
 
 def _use(questions: DeviceQuestions) -> EngineUse:
     rates = questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: (int(rates.gpu), int(rates.memory)))
-    graphics, memory = (rates, rates) if isinstance(rates, NotApplicable) else rates
+    graphics, memory = (rates, rates) if isinstance(rates, Unavailable) else rates
     return EngineUse(
         graphics_percent=graphics,
         memory_controller_percent=memory,

@@ -8,7 +8,7 @@ import ctypes
 from dataclasses import dataclass
 
 from ..nvml.calls import DeviceQuestions, NvmlLike
-from ..report.absence import Absence, Maybe, NotApplicable, known
+from ..report.absence import Absence, Maybe, Unavailable, known
 from .buffers import VgpuNvml
 from .instances import probe_vgpu_instance, probe_vgpu_samples
 from .read import read_host_metadata, read_licensable_features
@@ -48,18 +48,18 @@ class VgpuHostReport:
     scheduler: Maybe[Scheduler]
 
 
-def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> NotApplicable | None:
+def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
     """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1).
 
     On a platform or GPU without vGPU support NVML answers vGPU questions with NOT_SUPPORTED or INVALID_ARGUMENT, both
     of which ``nvml_calls.ask`` reads as an absence.
     """
-    if isinstance(mode, NotApplicable):
+    if isinstance(mode, Unavailable):
         return mode
     if mode is VirtualizationMode.HOST_VGPU:
         return None
     reason = f"the GPU hosts no vGPUs: its virtualization mode is {mode.text}"
-    return NotApplicable(Absence.DOES_NOT_APPLY, reason)
+    return Unavailable(Absence.DOES_NOT_APPLY, reason)
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
@@ -79,7 +79,7 @@ def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[
     if absence is not None:
         return absence
     supported = questions.ask("nvmlDeviceGetSupportedVgpus", read=_ids)
-    if isinstance(supported, NotApplicable):
+    if isinstance(supported, Unavailable):
         return supported
     return _report(questions, supported, since_us)
 
@@ -90,7 +90,7 @@ def _report(questions: DeviceQuestions, supported: tuple[int, ...], since_us: in
     handles = questions.ask("nvmlDeviceGetActiveVgpus", read=_ids)
     active = (
         handles
-        if isinstance(handles, NotApplicable)
+        if isinstance(handles, Unavailable)
         else tuple(probe_vgpu_instance(questions, instance, samples) for instance in handles)
     )
     creatable = questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids)
@@ -101,7 +101,7 @@ def _report(questions: DeviceQuestions, supported: tuple[int, ...], since_us: in
         why_creatable=_explained(types, _load(questions, types, supported, known(active, ())), creatable),
         active=active,
         metadata=(
-            samples.metadata if isinstance(samples.metadata, NotApplicable) else read_host_metadata(samples.metadata)
+            samples.metadata if isinstance(samples.metadata, Unavailable) else read_host_metadata(samples.metadata)
         ),
         licences=questions.ask("nvmlDeviceGetGridLicensableFeatures", read=read_licensable_features),
         # Not in the guide's tables: later drivers tell the host what its guests need to read their percentages (3.2).
@@ -121,15 +121,15 @@ def _load(
 ) -> HostLoad:
     mig_enabled = questions.ask("nvmlDeviceGetMigMode", read=lambda modes: bool(modes[0]))
     sizes = {found.type_id: found.framebuffer_bytes for found in types}
-    unknown = NotApplicable(Absence.NOT_FOUND, "the vGPU's type is not among those that the GPU supports")
+    unknown = Unavailable(Absence.NOT_FOUND, "the vGPU's type is not among those that the GPU supports")
     return HostLoad(
         mig_enabled=known(mig_enabled, otherwise=False),
         supported=supported,
         running=tuple(
             RunningVgpu(
                 known(vgpu.type_id, -1),
-                unknown if isinstance(vgpu.type_id, NotApplicable) else sizes.get(vgpu.type_id, unknown),
-                None if isinstance(vgpu.gpu_instance, NotApplicable) else vgpu.gpu_instance,
+                unknown if isinstance(vgpu.type_id, Unavailable) else sizes.get(vgpu.type_id, unknown),
+                None if isinstance(vgpu.gpu_instance, Unavailable) else vgpu.gpu_instance,
             )
             for vgpu in active
         ),
@@ -140,10 +140,10 @@ def _load(
 def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> Maybe[tuple[GpuInstance, ...]]:
     found: list[GpuInstance] = []
     for profile in sorted({each.gpu_instance_profile for each in types}, key=str):
-        if isinstance(profile, NotApplicable):
+        if isinstance(profile, Unavailable):
             continue
         instances = _instances_of(questions, profile)
-        if isinstance(instances, NotApplicable):
+        if isinstance(instances, Unavailable):
             return instances
         found += [GpuInstance(gpu_instance, profile) for gpu_instance in instances]
     return tuple(found)
@@ -153,13 +153,13 @@ def _instances_of(questions: DeviceQuestions, profile: int) -> Maybe[tuple[int, 
     handles = (ctypes.c_void_p * GPU_INSTANCES_MAX)()
     count = ctypes.c_uint(GPU_INSTANCES_MAX)
     answer = questions.ask("nvmlDeviceGetGpuInstances", profile, handles, ctypes.byref(count), read=bool)
-    if isinstance(answer, NotApplicable):
+    if isinstance(answer, Unavailable):
         return answer
     asked = (
         questions.ask_of(ctypes.c_void_p(handle), "nvmlGpuInstanceGetInfo", read=lambda info: int(info.id))
         for handle in handles[: count.value]
     )
-    return tuple(found for found in asked if not isinstance(found, NotApplicable))
+    return tuple(found for found in asked if not isinstance(found, Unavailable))
 
 
 def _explained(types: tuple[VgpuType, ...], load: HostLoad, creatable: Maybe[tuple[int, ...]]) -> dict[str, Creation]:
@@ -167,7 +167,7 @@ def _explained(types: tuple[VgpuType, ...], load: HostLoad, creatable: Maybe[tup
 
 
 def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:
-    if isinstance(creatable, NotApplicable) or ruled.creatable == (type_id in creatable):
+    if isinstance(creatable, Unavailable) or ruled.creatable == (type_id in creatable):
         return ruled
     said = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
     return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {said}")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..nvml.calls import DeviceQuestions
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from .read import (
     read_accounting,
     read_compatibility,
@@ -74,7 +74,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
         processes=_sample(samples.processes, instance, ()),
         accounting_enabled=ask("nvmlVgpuInstanceGetAccountingMode", read=bool),
         accounting=_accounting(questions, instance),
-        metadata=metadata if isinstance(metadata, NotApplicable) else read_metadata(metadata),
+        metadata=metadata if isinstance(metadata, Unavailable) else read_metadata(metadata),
         compatibility=_compatibility(questions, metadata, samples.metadata),
         gpu_instance=ask("nvmlVgpuInstanceGetGpuInstanceId", read=int),
     )
@@ -85,17 +85,17 @@ def _itself(value: Any) -> Any:  # noqa: ANN401 - an NVML structure, kept for nv
 
 
 def _sample(samples: Maybe[Mapping[int, T]], instance: int, nothing: T | None) -> Maybe[T]:
-    if isinstance(samples, NotApplicable):
+    if isinstance(samples, Unavailable):
         return samples
     found = samples.get(instance, nothing)
     if found is None:
-        return NotApplicable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
+        return Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
     return found
 
 
 def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounting]:
     pids = questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingPids", read=tuple[int, ...])
-    if isinstance(pids, NotApplicable):
+    if isinstance(pids, Unavailable):
         return pids
     ask = partial(questions.ask_of, instance, "nvmlVgpuInstanceGetAccountingStats")
     return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids})
@@ -103,6 +103,6 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 def _compatibility(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:  # noqa: ANN401 - NVML structures
     for found in (metadata, host_metadata):
-        if isinstance(found, NotApplicable):
+        if isinstance(found, Unavailable):
             return found
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=read_compatibility)

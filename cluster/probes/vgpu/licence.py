@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import DeviceKind
 from .values import LicensableFeature, LicensableFeatures
 
@@ -52,7 +52,7 @@ class Licence:
             return f"the licence for {self.product} expired at {self.expires_utc} UTC"
         if self.state is LicenceState.MISSING:
             return "no licence was given to it"
-        ends = "" if isinstance(self.expires_utc, NotApplicable) else f" until {self.expires_utc} UTC"
+        ends = "" if isinstance(self.expires_utc, Unavailable) else f" until {self.expires_utc} UTC"
         return f"licensed for {self.product}{ends}"
 
 
@@ -65,10 +65,10 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
         features: what NVML says of the device.
         now_utc: the time to judge the end by; None does not judge it.
     """
-    if isinstance(features, NotApplicable):
+    if isinstance(features, Unavailable):
         return features
     if not features.licensing_supported:
-        return NotApplicable(Absence.DOES_NOT_APPLY, "this device needs no vGPU licence")
+        return Unavailable(Absence.DOES_NOT_APPLY, "this device needs no vGPU licence")
     licensed = [feature for feature in features.features if feature.is_licensed]
     valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
     for state, found in ((LicenceState.LICENSED, valid), (LicenceState.EXPIRED, licensed)):
@@ -78,19 +78,19 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
     if expired:
         state, product = LicenceState.EXPIRED, expired[0].product
         return Licence(state=state, product=product, expires_utc=expired[0].expires_utc)
-    none = NotApplicable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
+    none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
     return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
     """Return what the driver limits a device of this kind to for its licence, in frames a second; None for nothing."""
-    if kind is not DeviceKind.VGPU or isinstance(licence, NotApplicable) or licence.is_valid:
+    if kind is not DeviceKind.VGPU or isinstance(licence, Unavailable) or licence.is_valid:
         return None
     return UNLICENSED_FPS
 
 
 def _has_ended(feature: LicensableFeature, now_utc: datetime | None) -> bool:
-    if now_utc is None or isinstance(feature.expires_utc, NotApplicable):
+    if now_utc is None or isinstance(feature.expires_utc, Unavailable):
         return False
     try:
         ends = datetime.strptime(feature.expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)

@@ -7,7 +7,7 @@ that it has no value.
 from collections.abc import Iterable
 from typing import Any
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 from .values import (
     AccountingStats,
@@ -63,7 +63,7 @@ EXPIRY_WORDS = {
 
 
 def read_text(value: bytes | str) -> str:
-    """Return text as text, whichever way the binding gave it."""
+    """Return text, whichever way the binding gave it."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
@@ -76,7 +76,7 @@ def read_device_id(pair: tuple[int, int]) -> VgpuDeviceId:
 def read_profile(profile: int) -> Maybe[int]:
     """Return a vGPU type's GPU instance profile; INVALID_GPU_INSTANCE_PROFILE_ID is no profile (guide 2.3)."""
     if profile == NO_VALUE_32:
-        return NotApplicable(Absence.DOES_NOT_APPLY, "the vGPU type is not backed by a MIG GPU instance")
+        return Unavailable(Absence.DOES_NOT_APPLY, "the vGPU type is not backed by a MIG GPU instance")
     return profile
 
 
@@ -90,7 +90,7 @@ def read_vm_driver(version: bytes | str) -> Maybe[str]:
     """Return the guest's driver version; NVML writes "Not Available" until the guest has loaded one."""
     text = read_text(version)
     if text in ("", "Not Available"):
-        return NotApplicable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
+        return Unavailable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
     return text
 
 
@@ -169,7 +169,7 @@ def _percent(value: Any) -> Maybe[int]:  # noqa: ANN401 - a number, or NVML's un
     # names beside it); per process a plain number.
     percent = int(getattr(value, "uiVal", value))
     if percent > PERCENT_MAX:
-        return NotApplicable(Absence.NOT_FOUND, "the driver has no sample of this engine")
+        return Unavailable(Absence.NOT_FOUND, "the driver has no sample of this engine")
     return percent
 
 
@@ -187,7 +187,7 @@ def read_accounting(stats: Any) -> AccountingStats:  # noqa: ANN401 - an NVML st
 
 def _accounted(value: int, nothing: int) -> Maybe[int]:
     if value == nothing:
-        return NotApplicable(Absence.NOT_SUPPORTED, "this GPU does not account for it")
+        return Unavailable(Absence.NOT_SUPPORTED, "this GPU does not account for it")
     return value
 
 
@@ -215,7 +215,7 @@ def _expiry(expiry: Any) -> Maybe[str]:  # noqa: ANN401 - an NVML structure
     status = int(expiry.status)
     if status != EXPIRY_VALID:
         reason = EXPIRY_WORDS.get(status, f"expiry status {status} has no meaning that we know")
-        return NotApplicable(Absence.NOT_FOUND, reason)
+        return Unavailable(Absence.NOT_FOUND, reason)
     day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
     return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..nvml.calls import DeviceQuestions
-from ..report.absence import Maybe, NotApplicable
+from ..report.absence import Maybe, Unavailable
 from .read import read_device_id, read_profile, read_text
 from .values import VgpuType
 
@@ -94,9 +94,9 @@ def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> Creation:
     if not load.running:
         return Creation(creatable=True, reason="no vGPU runs on the GPU, so every supported type fits")
     sizes = Counter(running.framebuffer_bytes for running in load.running)
-    if wanted.framebuffer_bytes not in sizes or isinstance(wanted.framebuffer_bytes, NotApplicable):
+    if wanted.framebuffer_bytes not in sizes or isinstance(wanted.framebuffer_bytes, Unavailable):
         return Creation(creatable=False, reason="vGPUs with another amount of frame buffer run on the GPU already")
-    if isinstance(wanted.instances_max, NotApplicable):
+    if isinstance(wanted.instances_max, Unavailable):
         return Creation(creatable=True, reason="vGPUs of this size run already; nothing says how many fit")
     if len(load.running) >= wanted.instances_max:
         return Creation(
@@ -109,9 +109,9 @@ def _on_whole_gpu(wanted: VgpuType, load: HostLoad) -> Creation:
 
 
 def _on_gpu_instances(wanted: VgpuType, load: HostLoad) -> Creation:
-    if isinstance(wanted.gpu_instance_profile, NotApplicable):
+    if isinstance(wanted.gpu_instance_profile, Unavailable):
         return Creation(creatable=False, reason="MIG mode is on, and the type has no GPU instance profile")
-    if isinstance(load.gpu_instances, NotApplicable):
+    if isinstance(load.gpu_instances, Unavailable):
         return Creation(creatable=False, reason="MIG mode is on, and its GPU instances cannot be listed")
     if not load.gpu_instances:
         return Creation(creatable=False, reason="MIG mode is on, and no GPU instance has been created")

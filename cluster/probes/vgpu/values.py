@@ -1,7 +1,7 @@
 """What NVML says of vGPUs: values only. Who fills them in: ``vgpu_types.py``, ``vgpu_instances.py``, ``vgpu_guest.py``.
 
 Memory is in bytes, utilisation in percent of the physical GPU's capacity, times in the unit of their name. A value that
-the host, the guest or the driver does not have is a ``NotApplicable``, never a zero.
+the host, the guest or the driver does not have is a ``Unavailable``, never a zero.
 
 Source: vGPU Management SDK guide, chapters 2 and 3; NVML API Reference Manual for the structures' fields.
 """
@@ -9,7 +9,7 @@ Source: vGPU Management SDK guide, chapters 2 and 3; NVML API Reference Manual f
 from dataclasses import dataclass
 from enum import Enum
 
-from ..report.absence import Absence, Maybe, NotApplicable
+from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 __all__ = [
@@ -55,7 +55,7 @@ def virtualization(mode: int) -> Maybe[VirtualizationMode]:
     try:
         return VirtualizationMode(mode)
     except ValueError:
-        return NotApplicable(Absence.NOT_SUPPORTED, f"virtualization mode {mode} has no name that we know")
+        return Unavailable(Absence.NOT_SUPPORTED, f"virtualization mode {mode} has no name that we know")
 
 
 class Scheduler(Enum):

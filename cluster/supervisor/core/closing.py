@@ -10,25 +10,25 @@ from ...probes.report.engines import Engine
 from ..state.events import Effect, Note, Reserve, Stop
 from ..state.nodes import places_of
 from ..state.state import Planner, SupervisorState
-from ..state.stations import SeatBook, SeatState
+from ..state.stations import StationBook, StationState
 from ..state.stranded import find_unservable, note_stranded
-from .assigning import cores_for, deal
+from .assigning import assign_slots, cores_for
 from .reconcile import effective_nodes, reservable_cores
 
-__all__ = ["close_the_gap"]
+__all__ = ["reconcile"]
 
 EXACT_BITS = 4
 """Up to 15 segments left are counted, more of them in steps of an eighth or less."""
 
 
-def close_the_gap(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
+def reconcile(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
     """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
     if state.end:
         return []
     effects: list[Effect] = []
     if not state.is_settled:
         state.is_settled = True
-        _set_out_seats(state)
+        _set_out_stations(state)
         effects += _place(state, planner)
     note_stranded(state, now_s)
     if state.is_recovering(now_s):
@@ -36,19 +36,19 @@ def close_the_gap(state: SupervisorState, planner: Planner, now_s: float) -> lis
     return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
 
 
-def _set_out_seats(state: SupervisorState) -> None:
+def _set_out_stations(state: SupervisorState) -> None:
     for node in state.nodes:
-        for seat in node.seats:
-            book = state.seats.setdefault(seat.seat, SeatBook(seat))
-            if book.state is SeatState.EMPTY:
-                book.seat = seat
+        for station in node.stations:
+            book = state.stations.setdefault(station.station, StationBook(station))
+            if book.state is StationState.EMPTY:
+                book.station = station
             # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
-            is_relieved = book.borrows and node.ray.free_cores >= min(seat.slots, node.ray.cores)
-            book.outgoing = is_relieved or bool(book.worn)
+            is_relieved = book.borrows and node.ray.free_cores >= min(station.slots, node.ray.cores)
+            book.outgoing = is_relieved or bool(book.recycle_due)
 
 
 def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
-    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.seats))), state.caps)
+    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
     jobs = state.clients.jobs()
     demands = tuple(job.demand for job in jobs)
     wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
@@ -60,7 +60,7 @@ def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     places = {node.ray.node: places_of(node) for node in state.nodes}
     by_key = {job.key: job for job in jobs}
-    state.targets = deal(state.placement.lanes, state.seats.values(), kinds, by_key, places)
+    state.targets = assign_slots(state.placement.lanes, state.stations.values(), kinds, by_key, places)
     state.capacity_slots = sum(
         device.engines.get(Engine.CPU, 0)
         for node in inventory.nodes
@@ -103,25 +103,25 @@ def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> 
     effects: list[Effect] = []
     free = {node.ray.node: node.ray.free_cores for node in state.nodes}
     for name in sorted(state.targets):
-        book = state.seats[name]
-        if book.state is not SeatState.EMPTY:
+        book = state.stations[name]
+        if book.state is not StationState.EMPTY:
             continue
         cores = reservable_cores(book, cores_for(book, state.targets[name], state.placement.lanes), free)
         state.epoch += 1
         book.epoch = state.epoch
         book.reserved_cores = 0
-        book.to(SeatState.RESERVING, now_s)
-        gpus = gpu_share if book.seat.takes_gpu else 0.0
-        seat = book.seat
-        effects.append(Reserve(name, book.epoch, seat.node, cores, gpus, seat.bundle, seat.sharers))
+        book.to(StationState.RESERVING, now_s)
+        gpus = gpu_share if book.station.takes_gpu else 0.0
+        station = book.station
+        effects.append(Reserve(name, book.epoch, station.node, cores, gpus, station.bundle, station.sharers))
     return effects
 
 
 def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     jobs = state.clients.jobs()
-    for name, book in state.seats.items():
-        if book.state is not SeatState.READY:
+    for name, book in state.stations.items():
+        if book.state is not StationState.READY:
             continue
         if name in state.targets or any(job.occupies(book.worker) for job in jobs):
             book.unused_since_s = None
@@ -130,24 +130,24 @@ def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
             book.unused_since_s = now_s
         patience_s = _patience_s(state, book)
         if patience_s is not None and now_s - book.unused_since_s >= patience_s:
-            book.to(SeatState.LEAVING, now_s, "unused")
+            book.to(StationState.LEAVING, now_s, "unused")
             effects.append(Stop(name, book.epoch))
     return effects
 
 
-def _patience_s(state: SupervisorState, book: SeatBook) -> float | None:
-    node = state.nodes.get(book.seat.node)
+def _patience_s(state: SupervisorState, book: StationBook) -> float | None:
+    node = state.nodes.get(book.station.node)
     if book.outgoing or (node is not None and node.state is DeviceState.DRAINING) or _holds_wanted_cores(state, book):
         return 0.0
     return state.settings.idle_release_s
 
 
-def _holds_wanted_cores(state: SupervisorState, book: SeatBook) -> bool:
+def _holds_wanted_cores(state: SupervisorState, book: StationBook) -> bool:
     """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
-    if not (book.seat.takes_gpu and book.reserved_cores):
+    if not (book.station.takes_gpu and book.reserved_cores):
         return False
-    waiting = (other for name in state.targets if (other := state.seats[name]).state in _WAITING)
-    return any(other.seat.is_processor and other.seat.node == book.seat.node for other in waiting)
+    waiting = (other for name in state.targets if (other := state.stations[name]).state in _WAITING)
+    return any(other.station.is_processor and other.station.node == book.station.node for other in waiting)
 
 
-_WAITING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING})
+_WAITING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})

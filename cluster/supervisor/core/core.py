@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Inventory, processor_name
-from ...placement.model.preview import Prospect, prospect_of
+from ...placement.model.preview import PlacementPreview, preview_of
 from ...probes.report.device_report import DeviceKind
 from ..state.clients import ClientBook
 from ..state.events import (
@@ -35,6 +35,7 @@ from ..state.events import (
     Probe,
     Probed,
     ProbeFailed,
+    RecycleDue,
     Remember,
     Renewed,
     Reserved,
@@ -43,12 +44,11 @@ from ..state.events import (
     Stop,
     Stopped,
     Ticked,
-    Worn,
 )
 from ..state.settings import SupervisorSettings
 from ..state.state import Planner, SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState, node_of, seat_of, unseen_seat
-from .closing import close_the_gap
+from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, node_of, station_of, unseen_station
+from .closing import reconcile
 from .encoding import see_encoding
 from .health import forget_xids, probe_passed, see_health, unsee_health
 from .reconcile import effective_nodes
@@ -65,12 +65,12 @@ RESTS_S = (0.0, 0.1, 0.2, 0.4)
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
 """Ticks that lie further apart were not slept through by clients, but by us."""
-_QUIET = (Ticked, Renewed, NodesSeen, Measured, Worn, Encoding, HealthSeen, HealthUnseen)
+_QUIET = (Ticked, Renewed, NodesSeen, Measured, RecycleDue, Encoding, HealthSeen, HealthUnseen)
 """Events that come all the time and mostly change nothing; their handlers say so when they do."""
 
 
 class Core:
-    """A supervisor's decisions; see ``seats.EDGES`` for what a seat goes through.
+    """A supervisor's decisions; see ``stations.EDGES`` for what a seat goes through.
 
     Args:
         planner: decides which job gets what.
@@ -97,7 +97,7 @@ class Core:
             Asked: self._asked,
             Ticked: self._ticked,
             Measured: self._measured,
-            Worn: self._worn,
+            RecycleDue: self._recycle_due,
             Encoding: lambda event, _now_s: see_encoding(self.state, event),
             HealthSeen: lambda event, now_s: see_health(self.state, self._planner, event, now_s),
             HealthUnseen: lambda event, _now_s: unsee_health(self.state, event),
@@ -116,19 +116,19 @@ class Core:
 
     def conclude(self, now_s: float) -> list[Effect]:
         """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
-        return close_the_gap(self.state, self._planner, now_s)
+        return reconcile(self.state, self._planner, now_s)
 
     @property
     def is_probing(self) -> bool:
         """Whether a node has GPUs that were never probed: nothing can be said of them yet."""
         return any(node.ray.gpus and not node.has_answered for node in self.state.nodes)
 
-    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+    def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed beside what is under way."""
         others = [job.demand for job in self.state.clients.jobs()]
-        inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.seats))), self.state.caps)
+        inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.stations))), self.state.caps)
         idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
-        return prospect_of(demand, others, inventory, self._planner.place, idle=idle)
+        return preview_of(demand, others, inventory, self._planner.place, idle=idle)
 
     # What is told about nodes
 
@@ -151,9 +151,9 @@ class Core:
 
     def _lose_node(self, node: str) -> list[Effect]:
         effects: list[Effect] = []
-        for name in [name for name in self.state.seats if node_of(name) == node]:
-            book = self.state.seats.pop(name)
-            if book.state not in (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED):
+        for name in [name for name in self.state.stations if node_of(name) == node]:
+            book = self.state.stations.pop(name)
+            if book.state not in (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED):
                 # Its process may live on behind a broken network; its reservation must go in any case.
                 effects.append(Stop(name, book.epoch))
         return effects
@@ -181,11 +181,15 @@ class Core:
     def _pardon(self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)) -> list[Effect]:
         """Give the quarantined devices of a node that was probed again another try."""
         effects: list[Effect] = []
-        for book in self.state.seats.values():
-            if book.seat.node != node or book.seat.kind not in kinds or book.state is not SeatState.QUARANTINED:
+        for book in self.state.stations.values():
+            if (
+                book.station.node != node
+                or book.station.kind not in kinds
+                or book.state is not StationState.QUARANTINED
+            ):
                 continue
             if now_s >= book.rest_until_s:
-                book.to(SeatState.EMPTY, now_s, "its node passed a probe")
+                book.to(StationState.EMPTY, now_s, "its node passed a probe")
                 book.deaths_in_a_row = 0
                 effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
         return effects
@@ -214,35 +218,44 @@ class Core:
     # What is told about seats
 
     def _reserved(self, event: Reserved, now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        book = self._of(event.station, event.epoch, StationState.RESERVING)
         if book is None:
-            return [Stop(event.seat, event.epoch)]
-        book.to(SeatState.STARTING, now_s)
+            return [Stop(event.station, event.epoch)]
+        book.to(StationState.STARTING, now_s)
         book.reserved_cores = event.cores
         book.unreserved_next, book.unreserved = False, ""
-        slots = event.cores if event.cores and book.seat.is_processor else book.seat.slots
-        seat = book.seat
+        slots = event.cores if event.cores and book.station.is_processor else book.station.slots
+        station = book.station
         return [
-            Start(event.seat, event.epoch, seat.node, slots, seat.takes_gpu, seat.dla, seat.part, seat.counts_slices)
+            Start(
+                event.station,
+                event.epoch,
+                station.node,
+                slots,
+                station.takes_gpu,
+                station.dla,
+                station.part,
+                station.counts_slices,
+            )
         ]
 
     def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.RESERVING)
+        book = self._of(event.station, event.epoch, StationState.RESERVING)
         if book is None:
-            return [Stop(event.seat, event.epoch)]
-        book.to(SeatState.RESTING, now_s, event.reason)
+            return [Stop(event.station, event.epoch)]
+        book.to(StationState.RESTING, now_s, event.reason)
         book.rest_until_s = now_s + UNRESERVED_REST_S
         book.unreserved = event.reason
         # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
-        book.unreserved_next = book.seat.is_processor and not self.state.has_any_worker
-        return [Stop(event.seat, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
+        book.unreserved_next = book.station.is_processor and not self.state.has_any_worker
+        return [Stop(event.station, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
 
     def _started(self, event: Started, now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.STARTING)
+        book = self._of(event.station, event.epoch, StationState.STARTING)
         if book is None:
-            return [Stop(event.seat, event.epoch)]
-        is_empty = book.seat.takes_gpu and not event.facts.device
-        book.to(SeatState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
+            return [Stop(event.station, event.epoch)]
+        is_empty = book.station.takes_gpu and not event.facts.device
+        book.to(StationState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
         book.sit_down(event.facts)
         if is_empty:
             # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another one.
@@ -251,41 +264,41 @@ class Core:
         return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
 
     def _died(self, event: Died, now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.STARTING, SeatState.READY)
+        book = self._of(event.station, event.epoch, StationState.STARTING, StationState.READY)
         if book is None:
             return []
-        steady = book.state is SeatState.READY and now_s - book.since_s >= STEADY_S
+        steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
         book.deaths_in_a_row = 1 if steady else book.deaths_in_a_row + 1
-        effects: list[Effect] = [Stop(event.seat, event.epoch)]
+        effects: list[Effect] = [Stop(event.station, event.epoch)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
-            book.to(SeatState.RESTING, now_s, event.reason)
+            book.to(StationState.RESTING, now_s, event.reason)
             book.rest_until_s = now_s + RESTS_S[book.deaths_in_a_row - 1]
             self._wake(book, now_s)
             return [*effects, Note(f"{self.state.named(book)} died and is replaced: {event.reason}")]
         book.to(
-            SeatState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
+            StationState.QUARANTINED, now_s, f"its processes died {book.deaths_in_a_row} times in a row: {event.reason}"
         )
         book.rest_until_s = now_s + self.state.settings.quarantine_s * 2**book.quarantines
         book.quarantines += 1
         return [*effects, Note(f"{self.state.named(book)} is in quarantine: {book.reason}")]
 
     def _stopped(self, event: Stopped, now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.LEAVING)
+        book = self._of(event.station, event.epoch, StationState.LEAVING)
         if book is None:
             return []
-        book.to(SeatState.EMPTY, now_s)
+        book.to(StationState.EMPTY, now_s)
         return [Note(f"{self.state.named(book)} was given back")]
 
     def _found(self, event: Found, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
         for worker in event.workers:
             self.state.epoch = max(self.state.epoch, worker.epoch + 1)
-            book = self._seat_of(worker.seat)
-            if book is None or book.state is not SeatState.EMPTY:
-                effects.append(Stop(worker.seat, worker.epoch))
+            book = self._station_of(worker.station)
+            if book is None or book.state is not StationState.EMPTY:
+                effects.append(Stop(worker.station, worker.epoch))
                 continue
             book.epoch = worker.epoch
-            book.to(SeatState.READY, now_s, "adopted")
+            book.to(StationState.READY, now_s, "adopted")
             book.sit_down(worker.facts)
             book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
             effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
@@ -293,11 +306,11 @@ class Core:
             self.state.recovering_until_s = now_s + self.state.settings.recovery_s
         return effects
 
-    def _seat_of(self, seat: str) -> SeatBook | None:
-        unseen = unseen_seat(seat)
+    def _station_of(self, station: str) -> StationBook | None:
+        unseen = unseen_station(station)
         if unseen is not None and self.state.nodes.get(unseen.node) is not None:
-            return self.state.seats.setdefault(seat, SeatBook(unseen))
-        return self.state.seats.get(seat)
+            return self.state.stations.setdefault(station, StationBook(unseen))
+        return self.state.stations.get(station)
 
     # What is told about clients
 
@@ -307,7 +320,7 @@ class Core:
             self.state.is_settled = False
         for worker in event.report.proven:
             if self.state.is_live(worker):
-                self.state.seats[seat_of(worker)].deaths_in_a_row = 0
+                self.state.stations[station_of(worker)].deaths_in_a_row = 0
         came = is_new and self.state.clients.get(event.report.client) is not None
         return [Note(f"client {event.report.where} came")] if came else []
 
@@ -322,7 +335,7 @@ class Core:
         """Have the work of a client that is gone stopped: nobody will ever fetch what comes of it."""
         workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
         return [
-            Abandon(seat_of(worker), int(worker.rpartition(":")[2]), client.client)
+            Abandon(station_of(worker), int(worker.rpartition(":")[2]), client.client)
             for worker in sorted(workers)
             if self.state.is_live(worker)
         ]
@@ -334,9 +347,9 @@ class Core:
             self.state.clients.excuse(overslept_s)
         self.state.ticked_s = now_s
         effects = self._forget_the_silent(now_s)
-        for book in self.state.seats.values():
+        for book in self.state.stations.values():
             self._wake(book, now_s)
-            if book.state is SeatState.QUARANTINED and now_s >= book.rest_until_s:
+            if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:
                 effects += self._ask_for_pardon(book, now_s)
         return effects
 
@@ -351,53 +364,55 @@ class Core:
             effects.append(Note(line))
         return effects
 
-    def _wake(self, book: SeatBook, now_s: float) -> None:
-        if book.state is SeatState.RESTING and now_s >= book.rest_until_s:
-            book.to(SeatState.EMPTY, now_s)
+    def _wake(self, book: StationBook, now_s: float) -> None:
+        if book.state is StationState.RESTING and now_s >= book.rest_until_s:
+            book.to(StationState.EMPTY, now_s)
             self.state.is_settled = False
 
-    def _ask_for_pardon(self, seat: SeatBook, now_s: float) -> list[Effect]:
-        book = self.state.nodes.get(seat.seat.node)
+    def _ask_for_pardon(self, station: StationBook, now_s: float) -> list[Effect]:
+        book = self.state.nodes.get(station.station.node)
         if book is None or book.is_probing(now_s):
             return []
         book.begin_probe(now_s)
-        return [Probe(seat.seat.node, again=True)]
+        return [Probe(station.station.node, again=True)]
 
     def _measured(self, event: Measured, _now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.READY)
+        book = self._of(event.station, event.epoch, StationState.READY)
         jobs = [job for job in self.state.clients.jobs() if job.key.endswith(f"/{event.job}")]
-        node = None if book is None else self.state.nodes.get(book.seat.node)
+        node = None if book is None else self.state.nodes.get(book.station.node)
         if book is None or node is None or len(jobs) != 1:
             return []
         devices = {device.device: device for device in node.node.devices}
-        processor = devices.get(processor_name(book.seat.node))
+        processor = devices.get(processor_name(book.station.node))
         # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
         device = devices.get(book.device) if event.on_device else processor
         # What others use of its engines, or a missing licence costs, would pass for its own slowness.
         if device is not None and processor is not None and not device.busy and device.fps_max is None:
             demand = jobs[0].demand
             kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())
-            self._planner.learn(demand, device, event.sessions, event.fps, processor=processor, kinds=kinds)
+            self._planner.record_measurement(
+                demand, device, event.sessions, event.fps, processor=processor, kinds=kinds
+            )
         return []
 
-    def _worn(self, event: Worn, _now_s: float) -> list[Effect]:
-        book = self._of(event.seat, event.epoch, SeatState.READY)
-        if book is None or book.worn:
+    def _recycle_due(self, event: RecycleDue, _now_s: float) -> list[Effect]:
+        book = self._of(event.station, event.epoch, StationState.READY)
+        if book is None or book.recycle_due:
             return []
-        book.worn = event.reason
+        book.recycle_due = event.reason
         self.state.is_settled = False
         return [Note(f"{self.state.named(book)} is replaced as soon as it is idle: {event.reason}")]
 
     def _ended(self, event: Ended, _now_s: float) -> list[Effect]:
         self.state.end = self.state.end or event.reason
         effects: list[Effect] = [Note(f"the end: {event.reason}")]
-        for name, book in self.state.seats.items():
-            if book.state in (SeatState.RESERVING, SeatState.STARTING, SeatState.READY):
+        for name, book in self.state.stations.items():
+            if book.state in (StationState.RESERVING, StationState.STARTING, StationState.READY):
                 effects.append(Stop(name, book.epoch))
-        self.state.seats.clear()
+        self.state.stations.clear()
         self.state.targets = {}
         return effects
 
-    def _of(self, seat: str, epoch: int, *states: SeatState) -> SeatBook | None:
-        book = self.state.seats.get(seat)
+    def _of(self, station: str, epoch: int, *states: StationState) -> StationBook | None:
+        book = self.state.stations.get(station)
         return book if book is not None and book.epoch == epoch and book.state in states else None

@@ -1,11 +1,11 @@
 """What workers' encoder sessions teach: how many a device, or a machine, takes."""
 
-from ...placement.model.caps import SessionRefused, SessionsOpen, learn_cap, learn_open
+from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open
 from ...placement.model.inventory import Device
 from ..state.events import Effect, Encoding, Note
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.stations import SeatBook, SeatState
+from ..state.stations import StationBook, StationState
 
 __all__ = ["see_encoding"]
 
@@ -15,11 +15,11 @@ def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
 
     The caps of GeForce cards are the machine's, documented as ``system_encoder_sessions_max``.
     """
-    book = state.seats.get(event.seat)
-    if book is None or book.epoch != event.epoch or book.state is not SeatState.READY:
+    book = state.stations.get(event.station)
+    if book is None or book.epoch != event.epoch or book.state is not StationState.READY:
         return []
     book.encoding = event.sessions
-    node = state.nodes.get(book.seat.node)
+    node = state.nodes.get(book.station.node)
     device = None if node is None else next((each for each in node.gpus if each.device == book.device), None)
     if node is None or device is None:
         return []
@@ -29,7 +29,7 @@ def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
     seen = SessionsOpen(
         device=device.device, node=device.node, open_on_device=open_on_device, open_on_node=open_on_device + elsewhere
     )
-    state.caps = learn_open(state.caps, seen)
+    state.caps = record_open(state.caps, seen)
     if event.refused_at is not None:
         refused_on_device = event.refused_at + on_device
         refused = SessionRefused(
@@ -39,7 +39,7 @@ def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
             open_on_node=refused_on_device + elsewhere,
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
-        state.caps = learn_cap(state.caps, refused)
+        state.caps = record_cap(state.caps, refused)
     if state.caps == before:
         return []
     state.is_settled = False
@@ -54,7 +54,9 @@ def _others(node: NodeBook, device: Device) -> int:
     return 0 if condition is None else condition.encoder_sessions_others
 
 
-def _elsewhere(state: SupervisorState, node: NodeBook, book: SeatBook) -> int:
+def _elsewhere(state: SupervisorState, node: NodeBook, book: StationBook) -> int:
     """Count the sessions on a node's other GPUs."""
-    ours = sum(each.encoding for each in state.seats.values() if each.seat.node == node.ray.node and each is not book)
+    ours = sum(
+        each.encoding for each in state.stations.values() if each.station.node == node.ray.node and each is not book
+    )
     return ours + sum(_others(node, device) for device in node.gpus if device.device != book.device)

@@ -5,7 +5,7 @@ from ...placement.model.inventory import Inventory
 from ..state.clients import ClientBook, JobBook
 from ..state.messages import Grants
 from ..state.state import SupervisorState
-from ..state.stations import DEATHS_IN_A_ROW_MAX, SeatBook, SeatState
+from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState
 from ..state.stranded import why_stranded
 from .assigning import promise
 
@@ -17,14 +17,14 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     book = state.clients.get(client)
     if book is None or state.end:
         dead = frozenset() if book is None else _dead(state, book)
-        return Grants({}, dead=dead, hopeless=state.end, what_next=_START_ANEW)
+        return Grants({}, dead=dead, unrecoverable=state.end, what_next=_START_ANEW)
     everybody = state.clients.jobs()
     never, what_next = _why_never(state, now_s)
     for job in book.jobs.values():
         if state.is_recovering(now_s):
             job.promise({worker: slots for worker, slots in job.held.items() if state.is_live(worker)})
         else:
-            job.promise(promise(job, state.targets, state.seats, everybody))
+            job.promise(promise(job, state.targets, state.stations, everybody))
     return Grants(
         slots={name: dict(job.promised) for name, job in book.jobs.items()},
         dead=_dead(state, book),
@@ -32,7 +32,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         waiting={name: why_not(state, job) for name, job in book.jobs.items() if not job.promised},
         refused={name: reason for name, job in book.jobs.items() if (reason := _why_refused(state, job))},
         broken={name: reason for name, job in book.jobs.items() if (reason := _why_broken(state, job, now_s))},
-        hopeless=never,
+        unrecoverable=never,
         what_next=what_next,
     )
 
@@ -46,8 +46,8 @@ def why_not(state: SupervisorState, job: JobBook) -> str:
     refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    meant = [state.seats[name] for name, wanted in state.targets.items() if job.key in wanted]
-    if meant and all(book.state is SeatState.RESERVING for book in meant):
+    meant = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if meant and all(book.state is StationState.RESERVING for book in meant):
         return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
     if meant:
         return "its workers are on their way, or other jobs have not yet left them"
@@ -66,16 +66,16 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
     """Say why a job gets nothing that only GPUs, or DLAs, can do: they rest in quarantine, or none came; "" else."""
     dlas = job.demand.dlas
     if dlas is not None:
-        books = [book for book in state.seats.values() if book.seat.dla is not None]
-        return _why_all_rest([book for book in books if not dlas or book.seat.dla in dlas], "DLA's worker process")
+        books = [book for book in state.stations.values() if book.station.dla is not None]
+        return _why_all_rest([book for book in books if not dlas or book.station.dla in dlas], "DLA's worker process")
     if not job.demand.needs_devices:
         return ""
-    gpus = [book for book in state.seats.values() if book.seat.takes_gpu]
+    gpus = [book for book in state.stations.values() if book.station.takes_gpu]
     return _why_all_rest(gpus, "GPU's worker process") or why_stranded(state, job, now_s)
 
 
-def _why_all_rest(books: list[SeatBook], whose: str) -> str:
-    if not books or any(book.state is not SeatState.QUARANTINED for book in books):
+def _why_all_rest(books: list[StationBook], whose: str) -> str:
+    if not books or any(book.state is not StationState.QUARANTINED for book in books):
         return ""
     return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(books[0].reason)}"
 
@@ -85,7 +85,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
-    processors = [book for book in state.seats.values() if book.seat.is_processor]
+    processors = [book for book in state.stations.values() if book.station.is_processor]
     died = _why_all_rest(processors, "worker process")
     return (died, _FIND_THE_CAUSE) if died else ("", "")
 

@@ -13,7 +13,7 @@ from ..state.conditions import Condition, OwnLoad, next_condition, unseen
 from ..state.events import Effect, HealthSeen, HealthUnseen, Note, Probe
 from ..state.nodes import NodeBook
 from ..state.state import Planner, SupervisorState
-from ..state.stations import SeatBook, SeatState
+from ..state.stations import StationBook, StationState
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
@@ -37,9 +37,11 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
         if seen is None and device.device in book.conditions:
             book.conditions[device.device] = unseen(book.conditions[device.device])
         elif seen is not None:
-            seats = [each for each in state.seats.values() if each.seat.node == device.node and each.seat.takes_gpu]
-            own = _own_load(state, planner, device, seats, event.fps)
-            effects += _heed_xids(state, book, device, seen.health.xids, seats)
+            stations = [
+                each for each in state.stations.values() if each.station.node == device.node and each.station.takes_gpu
+            ]
+            own = _own_load(state, planner, device, stations, event.fps)
+            effects += _heed_xids(state, book, device, seen.health.xids, stations)
             condition = _next(book, device, seen, own, now_s)
             effects += _sickness(state, device, book.conditions.get(device.device), condition)
             book.conditions[device.device] = condition
@@ -116,7 +118,7 @@ _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
 def _heed_xids(
-    state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], seats: list[SeatBook]
+    state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
     """Do what new Xids ask for; the device's own quarantine is in its condition."""
     if not xids:
@@ -125,9 +127,9 @@ def _heed_xids(
     if worst is XidAction.DRAIN_NODE and not book.lost:
         book.lost = f"{device.name} raised Xid {next(xid for xid in xids if xid_rule(xid).action is worst)}"
     killing = next((xid for xid in xids if xid_rule(xid).action is XidAction.RESTART_WORKER), None)
-    for seat in seats if killing is not None else ():
-        if seat.device == device.device and seat.state is SeatState.READY and not seat.worn:
-            seat.worn = f"its GPU raised Xid {killing}"
+    for station in stations if killing is not None else ():
+        if station.device == device.device and station.state is StationState.READY and not station.recycle_due:
+            station.recycle_due = f"its GPU raised Xid {killing}"
             state.is_settled = False
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = _named(state, device)
@@ -135,23 +137,23 @@ def _heed_xids(
 
 
 def _own_load(
-    state: SupervisorState, planner: Planner, device: Device, seats: list[SeatBook], fps: Mapping[str, float]
+    state: SupervisorState, planner: Planner, device: Device, stations: list[StationBook], fps: Mapping[str, float]
 ) -> OwnLoad:
-    here = [seat for seat in seats if seat.device == device.device and seat.state is SeatState.READY]
-    starting = any(seat.state is SeatState.STARTING for seat in seats)
+    here = [station for station in stations if station.device == device.device and station.state is StationState.READY]
+    starting = any(station.state is StationState.STARTING for station in stations)
     parts: dict[Engine, float] = {}
     sessions, is_working = 0, False
-    for seat in here:
-        is_working = is_working or fps.get(seat.worker, 0.0) > 0
+    for station in here:
+        is_working = is_working or fps.get(station.worker, 0.0) > 0
         for job in state.clients.jobs():
-            if not job.occupies(seat.worker):
+            if not job.occupies(station.worker):
                 continue
-            held = job.held.get(seat.worker, 0)
+            held = job.held.get(station.worker, 0)
             is_working = is_working or held > 0
             lanes = [each for each in state.placement.lanes if each.job == job.key and each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
-            speed_fps = fps.get(seat.worker, 0.0)
+            speed_fps = fps.get(station.worker, 0.0)
             for engine, part in planner.engine_parts(job.demand, device, speed_fps, kinds).items():
                 parts[engine] = max(parts.get(engine, 0.0), part)
     return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)

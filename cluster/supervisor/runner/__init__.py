@@ -1,5 +1,5 @@
 """The supervisor's process: carries decisions out on Ray."""
 
-from .backend import Hands
+from .backend import ClusterBackend
 
-__all__ = ["Hands"]
+__all__ = ["ClusterBackend"]

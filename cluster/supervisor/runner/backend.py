@@ -1,6 +1,6 @@
 """What a supervisor needs of the world: the one seam between its decisions and Ray.
 
-``ray_hands.py`` and ``private_hands.py`` are the real things; ``codecfleet.testing.FakeHands`` is a cluster in memory.
+``ray_backend.py`` and ``private_backend.py`` are the real things; ``codecfleet.testing.FakeClusterBackend`` is a cluster in memory.
 """
 
 from abc import ABC, abstractmethod
@@ -10,14 +10,14 @@ from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...worker.facts import WorkerFacts
-from ...worker.heartbeat import Pulse
+from ...worker.heartbeat import Heartbeat
 from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 
-__all__ = ["Hands"]
+__all__ = ["ClusterBackend"]
 
 
-class Hands(ABC):
+class ClusterBackend(ABC):
     """Carries out effects. Every method may be called concurrently; whatever goes wrong is raised as it is."""
 
     @abstractmethod
@@ -41,19 +41,19 @@ class Hands(ABC):
         """Start a worker process in its bundle and wait until it answers."""
 
     @abstractmethod
-    async def death_of(self, seat: str, epoch: int) -> str:
+    async def death_of(self, station: str, epoch: int) -> str:
         """Wait until a worker is dead; return why."""
 
     @abstractmethod
-    async def pulse(self, seat: str, epoch: int) -> Pulse:
+    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
         """Ask a worker how it is; that also renews it, so that it does not fence itself."""
 
     @abstractmethod
-    async def stop(self, seat: str, epoch: int) -> None:
+    async def stop(self, station: str, epoch: int) -> None:
         """End a worker process, if there is one, and give its reservation back. Idempotent."""
 
     @abstractmethod
-    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+    async def abandon(self, station: str, epoch: int, client: str) -> None:
         """Have a worker stop whatever it runs for ``client``."""
 
     @abstractmethod

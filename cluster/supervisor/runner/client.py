@@ -6,16 +6,16 @@ from typing import Any
 
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
-from ...placement.model.preview import Prospect
+from ...placement.model.preview import PlacementPreview
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from .actor import SUPERVISOR, SupervisorActor
-from .runner import Shell
+from .runner import SupervisorRunner
 
-__all__ = ["ActorLink", "Link", "LocalLink"]
+__all__ = ["ActorClient", "LocalClient", "SupervisorClient"]
 
 
-class Link(ABC):
+class SupervisorClient(ABC):
     """Carries reports to a supervisor and grants back. Whatever goes wrong on the way is raised as it is."""
 
     @abstractmethod
@@ -39,7 +39,7 @@ class Link(ABC):
         """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
 
     @abstractmethod
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Ask where a demand would be placed."""
 
     @abstractmethod
@@ -47,45 +47,45 @@ class Link(ABC):
         """Leave; a supervisor of this process's own ends with all its workers. Idempotent."""
 
 
-class LocalLink(Link):
+class LocalClient(SupervisorClient):
     """To a supervisor in this process."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, runner: SupervisorRunner) -> None:
+        self._runner = runner
         self._opened = False
 
     async def open(self) -> None:
         """Start it."""
         if not self._opened:
             self._opened = True
-            await self._shell.open()
+            await self._runner.open()
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         """Tell it and hear it."""
-        return await self._shell.renew(report, wait_s)
+        return await self._runner.renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
         """Say goodbye."""
-        self._shell.depart(client)
+        self._runner.depart(client)
 
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what to call a worker by."""
-        return self._shell.handle(worker)
+        return self._runner.handle(worker)
 
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
         """Leave it to whoever has the workers."""
-        return self._shell.send(content)
+        return self._runner.send(content)
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Ask it: no node joins a supervisor of this process's own."""
-        return self._shell.prospect(demand, nodes_may_join=False)
+        return self._runner.preview(demand, nodes_may_join=False)
 
     async def close(self) -> None:
         """End it, and all its workers."""
-        await self._shell.close("the pool was closed")
+        await self._runner.close("the pool was closed")
 
 
-class ActorLink(Link):
+class ActorClient(SupervisorClient):
     """To the cluster's supervisor, which is made if there is none."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
@@ -118,10 +118,10 @@ class ActorLink(Link):
 
         return ray.put(content)
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Ask it."""
-        prospect: Prospect = await self._actor.prospect.remote(demand)
-        return prospect
+        preview: PlacementPreview = await self._actor.preview.remote(demand)
+        return preview
 
     async def close(self) -> None:
         """Leave it running: others use it too."""

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any
 
-from ...probes.report.absence import NotApplicable
+from ...probes.report.absence import Unavailable
 from ...ray.ray_words import first_line
 from ..state.events import Event, HealthSeen, HealthUnseen
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
-from .backend import Hands
+from .backend import ClusterBackend
 
 __all__ = ["Polling"]
 
@@ -33,7 +33,7 @@ class Polling:
 
     def __init__(
         self,
-        hands: Hands,
+        backend: ClusterBackend,
         state: SupervisorState,
         settings: SupervisorSettings,
         *,
@@ -42,7 +42,7 @@ class Polling:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._hands = hands
+        self._backend = backend
         self._state = state
         self._settings = settings
         self._feed = feed
@@ -60,7 +60,7 @@ class Polling:
             for book in self._state.nodes:
                 node = book.ray.node
                 if not book.is_polled:
-                    self._spawn(self._hands.stop_polling(node))
+                    self._spawn(self._backend.stop_polling(node))
                 elif self._clock() >= self._next_s.get(node, 0.0):
                     self._next_s[node] = inf  # until this poll has ended
                     self._spawn(self._poll(node))
@@ -76,8 +76,8 @@ class Polling:
     async def _poll(self, node: str) -> None:
         here = [
             (book.worker, book.facts)
-            for book in self._state.seats.values()
-            if book.seat.node == node and book.facts is not None
+            for book in self._state.stations.values()
+            if book.station.node == node and book.facts is not None
         ]
         fps = {worker: self._fps.pop(worker, 0.0) for worker, _ in here}
         event = await self._ask(node, tuple(facts.pid for _, facts in here), fps)
@@ -88,9 +88,9 @@ class Polling:
     async def _ask(self, node: str, pids: tuple[int, ...], fps: dict[str, float]) -> HealthSeen | HealthUnseen:
         limit_s = self._settings.health_limit_s
         try:
-            found = await asyncio.wait_for(self._hands.poll(node, pids), limit_s)
+            found = await asyncio.wait_for(self._backend.poll(node, pids), limit_s)
         except TimeoutError:
             return HealthUnseen(node, f"no answer within {limit_s:g} s")
         except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
             return HealthUnseen(node, first_line(error))
-        return HealthUnseen(node, found.reason) if isinstance(found, NotApplicable) else HealthSeen(node, found, fps)
+        return HealthUnseen(node, found.reason) if isinstance(found, Unavailable) else HealthSeen(node, found, fps)

@@ -20,10 +20,10 @@ from ..state.events import Order, Reserve, Start
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import ProbeNode, RayCalls, share_of_gpu
 
-__all__ = ["PrivateHands"]
+__all__ = ["PrivateBackend"]
 
 
-class PrivateHands(RayCalls):
+class PrivateBackend(RayCalls):
     """Hands on a Ray that is ours alone.
 
     Args:
@@ -92,19 +92,19 @@ class PrivateHands(RayCalls):
 
     async def reserve(self, order: Reserve) -> int:
         """Count it, and reserve nothing with Ray: no other program could take it."""
-        self._reserved[f"{order.seat}:{order.epoch}"] = order
+        self._reserved[f"{order.station}:{order.epoch}"] = order
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process."""
-        reserved = self._reserved[f"{order.seat}:{order.epoch}"]
+        reserved = self._reserved[f"{order.station}:{order.epoch}"]
         gpus = share_of_gpu(reserved.gpus, reserved.sharers)
         return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
 
-    async def stop(self, seat: str, epoch: int) -> None:
+    async def stop(self, station: str, epoch: int) -> None:
         """Kill a worker process."""
-        self._reserved.pop(f"{seat}:{epoch}", None)
-        actor = self._actors.pop(f"{seat}:{epoch}", None)
+        self._reserved.pop(f"{station}:{epoch}", None)
+        actor = self._actors.pop(f"{station}:{epoch}", None)
         if actor is not None:
             ray.kill(actor)
 

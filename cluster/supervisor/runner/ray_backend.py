@@ -25,7 +25,7 @@ from ..state.gpu_bundles import GpuBundles, reserve_on
 from ..state.messages import FoundWorker, RayNode
 from .ray_calls import Actor, ProbeNode, RayCalls, on_ray_node, share_of_gpu
 
-__all__ = ["ClusterHands", "live_nodes", "recall_orders", "worker_handle"]
+__all__ = ["RayBackend", "live_nodes", "recall_orders", "worker_handle"]
 
 WORKER_PREFIX = "codecfleet-worker "
 BUNDLE_PREFIX = "codecfleet-bundle "
@@ -44,7 +44,7 @@ def worker_handle(worker: str) -> Actor:
     return ray.get_actor(WORKER_PREFIX + worker, NAMESPACE)
 
 
-class ClusterHands(RayCalls):
+class RayBackend(RayCalls):
     """Hands on a cluster that others use too.
 
     Args:
@@ -72,7 +72,7 @@ class ClusterHands(RayCalls):
         reserved = frozenset(await asyncio.to_thread(_reserved_workers))
         adopted = await asyncio.gather(*(self._adopt(worker, reserved) for worker in workers))
         found = [worker for worker in adopted if worker is not None]
-        await self.sweep(frozenset(f"{worker.seat}:{worker.epoch}" for worker in found))
+        await self.sweep(frozenset(f"{worker.station}:{worker.epoch}" for worker in found))
         return tuple(found)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
@@ -89,8 +89,8 @@ class ClusterHands(RayCalls):
         except Exception:  # noqa: BLE001 - it is dead or as good as dead; its clients will hear so
             await self._kill(worker)
             return None
-        seat, _, epoch = worker.rpartition(":")
-        return FoundWorker(seat, int(epoch), facts, worker in reserved)
+        station, _, epoch = worker.rpartition(":")
+        return FoundWorker(station, int(epoch), facts, worker in reserved)
 
     async def probe(self, node: str, *, again: bool) -> Node:
         """Probe a node in a Ray task on it."""
@@ -101,7 +101,7 @@ class ClusterHands(RayCalls):
 
         Where seats share a GPU, it is in a bundle of its own, and the CPUs in another, which holds no worker.
         """
-        worker = f"{order.seat}:{order.epoch}"
+        worker = f"{order.station}:{order.epoch}"
         self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.sharers))
         own_gpus = order.gpus if order.sharers == 1 else 0.0
         bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
@@ -115,7 +115,7 @@ class ClusterHands(RayCalls):
 
     async def start(self, order: Start) -> WorkerFacts:
         """Start a worker process in its bundle, detached and named."""
-        worker = f"{order.seat}:{order.epoch}"
+        worker = f"{order.station}:{order.epoch}"
         cores, gpus = self._sizes[worker]
         shared = self._shared.get(worker)
         group = shared or self._bundles.get(worker)
@@ -134,9 +134,9 @@ class ClusterHands(RayCalls):
         }
         return await self._create(order, options, cores, self._fence_s)
 
-    async def stop(self, seat: str, epoch: int) -> None:
+    async def stop(self, station: str, epoch: int) -> None:
         """Kill a worker process and give its reservation back, whoever made them."""
-        worker = f"{seat}:{epoch}"
+        worker = f"{station}:{epoch}"
         try:
             await self._kill(worker)
         finally:

@@ -15,10 +15,10 @@ from ...probes.report.absence import Maybe
 from ...ray.ray_words import first_line
 from ...survey.health_agent import HealthAgent
 from ...worker.facts import WorkerFacts
-from ...worker.heartbeat import Pulse
+from ...worker.heartbeat import Heartbeat
 from ...worker.ray_worker import CONTROL, RayWorker
 from ..state.events import Start
-from .backend import Hands
+from .backend import ClusterBackend
 
 __all__ = ["Actor", "ProbeNode", "RayCalls", "on_ray_node", "share_of_gpu"]
 
@@ -49,29 +49,29 @@ def share_of_gpu(gpus: float, sharers: int) -> float:
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
-class RayCalls(Hands):
+class RayCalls(ClusterBackend):
     """Calls to workers and to health agents; what reserves and starts them is for others."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Actor] = {}
         self._agents: dict[str, Actor] = {}
 
-    async def death_of(self, seat: str, epoch: int) -> str:
+    async def death_of(self, station: str, epoch: int) -> str:
         """Wait until a worker is dead; return why."""
         try:
-            await self._call(f"{seat}:{epoch}", "watch")
+            await self._call(f"{station}:{epoch}", "watch")
         except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises here means that the process is gone
             return first_line(error)
         return "it left on its own"
 
-    async def pulse(self, seat: str, epoch: int) -> Pulse:
+    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
         """Ask a worker how it is, and renew it."""
-        found: Pulse = await self._call(f"{seat}:{epoch}", "pulse")
+        found: Heartbeat = await self._call(f"{station}:{epoch}", "heartbeat")
         return found
 
-    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+    async def abandon(self, station: str, epoch: int, client: str) -> None:
         """Have a worker stop whatever it runs for ``client``."""
-        actor = self._actors[f"{seat}:{epoch}"]
+        actor = self._actors[f"{station}:{epoch}"]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
@@ -111,7 +111,7 @@ class RayCalls(Hands):
             "enable_task_events": False,
             **options,
         }
-        worker = f"{order.seat}:{order.epoch}"
+        worker = f"{order.station}:{order.epoch}"
         make = ray.remote(**settings)(RayWorker).remote
         actor = await asyncio.to_thread(
             make,

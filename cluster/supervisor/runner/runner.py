@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from ...placement.model.demand import Demand
-from ...placement.model.preview import Prospect
+from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
-from ...worker.heartbeat import Pulse, speed_between
+from ...worker.heartbeat import Heartbeat, speed_between
 from ..core.core import Core
 from ..core.granting import grants_for
 from ..state.events import (
@@ -39,6 +39,7 @@ from ..state.events import (
     Probe,
     Probed,
     ProbeFailed,
+    RecycleDue,
     Remember,
     Renewed,
     Reserve,
@@ -48,16 +49,15 @@ from ..state.events import (
     Stop,
     Stopped,
     Ticked,
-    Worn,
 )
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
-from ..state.stations import SeatState
+from ..state.stations import StationState
 from ..status.status import Status, status_of
-from .backend import Hands
+from .backend import ClusterBackend
 from .polling import Polling
 
-__all__ = ["Shell"]
+__all__ = ["SupervisorRunner"]
 
 TICK_S = 0.25
 LOOK_S = 1.0
@@ -69,7 +69,7 @@ RESTS_PER_WORK = 5
 """A conclusion that takes longer than that is drawn so seldom that most of the time is left for answering."""
 SWEEP_LOOKS = 60
 ANSWERS_PER_EPOCH = 1_000_000
-FAREWELL_S = 5.0
+SHUTDOWN_GRACE_S = 5.0
 """How long workers may take to be stopped when all of it closes."""
 PROBE_WAIT_S = 10.0
 """How long a question waits for the first probe of GPUs; shorter than clients wait for an answer."""
@@ -79,7 +79,7 @@ LOG_LINES = 1000
 _log = logging.getLogger("codecfleet.supervisor")
 
 
-class Shell:
+class SupervisorRunner:
     """A running supervisor.
 
     Args:
@@ -92,14 +92,14 @@ class Shell:
 
     def __init__(
         self,
-        hands: Hands,
+        backend: ClusterBackend,
         core: Core,
         settings: SupervisorSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._hands = hands
+        self._backend = backend
         self._core = core
         self._settings = settings
         self._clock = clock
@@ -114,23 +114,23 @@ class Shell:
         self._told: dict[str, Grants] = {}
         # Later than those of any supervisor before this one, whose epochs began earlier.
         self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
-        self._pulses: dict[str, tuple[float, Pulse]] = {}
+        self._heartbeats: dict[str, tuple[float, Heartbeat]] = {}
         self._fps: dict[str, float] = {}
         self._polling = Polling(
-            hands, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
+            backend, core.state, settings, feed=self.feed, spawn=self._spawn, clock=clock, sleep=sleep
         )
         self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
         self._idle_since_s = clock()
 
     async def open(self) -> None:
         """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
-        self._decide(NodesSeen(await self._hands.look()))
-        self._decide(Found(await self._hands.find()))
-        for node, order in (await self._hands.recall()).items():
+        self._decide(NodesSeen(await self._backend.look()))
+        self._decide(Found(await self._backend.find()))
+        for node, order in (await self._backend.recall()).items():
             self.feed(Asked(order, node, is_recalled=True))
-        for book in list(self._core.state.seats.values()):
-            if book.state is SeatState.READY:
-                self._spawn(self._see_die(book.seat.seat, book.epoch))
+        for book in list(self._core.state.stations.values()):
+            if book.state is StationState.READY:
+                self._spawn(self._see_die(book.station.station, book.epoch))
         self._spawn(self._tick_for_ever())
         self._spawn(self._look_for_ever())
         self._spawn(self._polling.run())
@@ -142,7 +142,7 @@ class Shell:
         for task in self._tasks - set(stopping):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=FAREWELL_S)
+            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE_S)
 
     def feed(self, event: Event) -> None:
         """Tell the core what happened, and do what it decides: at once what the event asks for, soon what follows."""
@@ -221,11 +221,11 @@ class Shell:
             for wait in waits:
                 wait.cancel()
 
-    def prospect(self, demand: Demand, *, nodes_may_join: bool) -> Prospect:
+    def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
         """Return where a demand would be placed."""
-        return self._core.prospect(demand, nodes_may_join=nodes_may_join)
+        return self._core.preview(demand, nodes_may_join=nodes_may_join)
 
-    async def probed_prospect(self, demand: Demand) -> Prospect:
+    async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster, which nodes may join at any time.
 
         One that may be bound to an NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
@@ -233,9 +233,9 @@ class Shell:
         until_s = self._clock() + PROBE_WAIT_S
         while demand.chooses_encoder and self._core.is_probing:
             if self._clock() >= until_s:
-                return Prospect(unknown="the cluster's GPUs are still being probed", is_probing=True)
+                return PlacementPreview(unknown="the cluster's GPUs are still being probed", is_probing=True)
             await self._sleep(PROBE_LOOK_S)
-        return self.prospect(demand, nodes_may_join=True)
+        return self.preview(demand, nodes_may_join=True)
 
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""
@@ -257,11 +257,11 @@ class Shell:
 
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
         """Return what a client calls a worker by."""
-        return self._hands.handle(worker)
+        return self._backend.handle(worker)
 
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
         """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
-        return self._hands.send(content)
+        return self._backend.send(content)
 
     @property
     def idle_s(self) -> float:
@@ -285,10 +285,10 @@ class Shell:
                 self._spawn(self._live(effect))
             case Stop():
                 self._spawn(self._stop(effect), "stop")
-            case Abandon(seat, epoch, client):
-                self._spawn(self._abandon(seat, epoch, client))
+            case Abandon(station, epoch, client):
+                self._spawn(self._abandon(station, epoch, client))
             case Remember(orders):
-                self._spawn(self._hands.remember(orders))
+                self._spawn(self._backend.remember(orders))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
@@ -304,7 +304,7 @@ class Shell:
 
     async def _probe(self, effect: Probe) -> None:
         try:
-            node = await asyncio.wait_for(self._hands.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
+            node = await asyncio.wait_for(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
             self.feed(ProbeFailed(effect.node, first_line(error)))
         else:
@@ -312,99 +312,101 @@ class Shell:
 
     async def _reserve(self, effect: Reserve) -> None:
         try:
-            cores = await asyncio.wait_for(self._hands.reserve(effect), self._settings.reserve_limit_s)
+            cores = await asyncio.wait_for(self._backend.reserve(effect), self._settings.reserve_limit_s)
         except TimeoutError:
             reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
-            self.feed(NotReserved(effect.seat, effect.epoch, reason))
+            self.feed(NotReserved(effect.station, effect.epoch, reason))
         except Exception as error:  # noqa: BLE001 - whatever Ray raises is the answer
-            self.feed(NotReserved(effect.seat, effect.epoch, first_line(error)))
+            self.feed(NotReserved(effect.station, effect.epoch, first_line(error)))
         else:
-            self.feed(Reserved(effect.seat, effect.epoch, cores))
+            self.feed(Reserved(effect.station, effect.epoch, cores))
 
     async def _live(self, effect: Start) -> None:
         """Live a worker's life: see it start, then wait for its death."""
         try:
-            facts = await asyncio.wait_for(self._hands.start(effect), self._settings.start_limit_s)
+            facts = await asyncio.wait_for(self._backend.start(effect), self._settings.start_limit_s)
         except TimeoutError:
-            self._tell_death(effect.seat, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s")
+            self._tell_death(
+                effect.station, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s"
+            )
             return
         except Exception as error:  # noqa: BLE001 - whatever Ray raises means that it did not come up
-            self._tell_death(effect.seat, effect.epoch, first_line(error))
+            self._tell_death(effect.station, effect.epoch, first_line(error))
             return
-        self.feed(Started(effect.seat, effect.epoch, facts))
-        await self._see_die(effect.seat, effect.epoch)
+        self.feed(Started(effect.station, effect.epoch, facts))
+        await self._see_die(effect.station, effect.epoch)
 
-    async def _see_die(self, seat: str, epoch: int) -> None:
-        self._tell_death(seat, epoch, await self._hands.death_of(seat, epoch))
+    async def _see_die(self, station: str, epoch: int) -> None:
+        self._tell_death(station, epoch, await self._backend.death_of(station, epoch))
 
-    def _tell_death(self, seat: str, epoch: int, reason: str) -> None:
-        gone = self._hands.world_is_gone()
-        self.feed(Ended(gone) if gone else Died(seat, epoch, reason))
+    def _tell_death(self, station: str, epoch: int, reason: str) -> None:
+        gone = self._backend.world_is_gone()
+        self.feed(Ended(gone) if gone else Died(station, epoch, reason))
 
     async def _stop(self, effect: Stop) -> None:
         with suppress(Exception):  # what cannot be stopped is out of reach, and fences itself; the sweep gives it back
-            await self._hands.stop(effect.seat, effect.epoch)
-        worker = f"{effect.seat}:{effect.epoch}"
-        self._pulses.pop(worker, None)
+            await self._backend.stop(effect.station, effect.epoch)
+        worker = f"{effect.station}:{effect.epoch}"
+        self._heartbeats.pop(worker, None)
         self._fps.pop(worker, None)
         self._polling.forget(worker)
-        self.feed(Stopped(effect.seat, effect.epoch))
+        self.feed(Stopped(effect.station, effect.epoch))
 
-    async def _abandon(self, seat: str, epoch: int, client: str) -> None:
+    async def _abandon(self, station: str, epoch: int, client: str) -> None:
         with suppress(Exception):  # a worker that is gone runs nothing
-            await self._hands.abandon(seat, epoch, client)
+            await self._backend.abandon(station, epoch, client)
 
     async def _tick_for_ever(self) -> None:
-        pulse_at_s = self._clock()
+        heartbeat_at_s = self._clock()
         while True:
             await self._sleep(TICK_S)
             self.feed(Ticked())
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
-            if self._clock() >= pulse_at_s:
-                pulse_at_s = self._clock() + PULSE_S
-                for book in list(self._core.state.seats.values()):
-                    if book.state is SeatState.READY:
-                        self._spawn(self._feel_pulse(book.seat.seat, book.epoch, book.worker))
+            if self._clock() >= heartbeat_at_s:
+                heartbeat_at_s = self._clock() + PULSE_S
+                for book in list(self._core.state.stations.values()):
+                    if book.state is StationState.READY:
+                        self._spawn(self._check_heartbeat(book.station.station, book.epoch, book.worker))
 
     async def _look_for_ever(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
             with suppress(Exception):  # the node table is out of reach for a moment; what was seen last still holds
-                self.feed(NodesSeen(await self._hands.look()))
+                self.feed(NodesSeen(await self._backend.look()))
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep gives back what this one could not
-                    await self._hands.sweep(self._workers_in_use())
+                    await self._backend.sweep(self._workers_in_use())
 
     def _workers_in_use(self) -> frozenset[str]:
-        unused = (SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED)
-        books = self._core.state.seats.values()
+        unused = (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED)
+        books = self._core.state.stations.values()
         return frozenset(book.worker for book in books if book.state not in unused)
 
-    async def _feel_pulse(self, seat: str, epoch: int, worker: str) -> None:
+    async def _check_heartbeat(self, station: str, epoch: int, worker: str) -> None:
         limit_s, asked_s = self._settings.ping_limit_s, self._clock()
         try:
-            pulse = await asyncio.wait_for(self._hands.pulse(seat, epoch), limit_s)
+            heartbeat = await asyncio.wait_for(self._backend.heartbeat(station, epoch), limit_s)
         except TimeoutError:
             # If much more time has passed than was to be waited, it was this process that stood still.
             if self._clock() - asked_s < limit_s * 1.5:
-                self._tell_death(seat, epoch, f"it has not answered for {limit_s:g} s")
+                self._tell_death(station, epoch, f"it has not answered for {limit_s:g} s")
             return
         except Exception:  # noqa: BLE001 - a death is told by ``death_of``
             return
-        if pulse.worn:
-            self.feed(Worn(seat, epoch, pulse.worn))
+        if heartbeat.recycle_due:
+            self.feed(RecycleDue(station, epoch, heartbeat.recycle_due))
         now_s = self._clock()
-        before_s, before = self._pulses.get(worker, (now_s, pulse))
-        self._pulses[worker] = (now_s, pulse)
+        before_s, before = self._heartbeats.get(worker, (now_s, heartbeat))
+        self._heartbeats[worker] = (now_s, heartbeat)
         if now_s <= before_s:
             return
-        speed = speed_between(before, pulse, now_s - before_s)
+        speed = speed_between(before, heartbeat, now_s - before_s)
         self._fps[worker] = speed.fps
-        refused_at = pulse.refused_at if pulse.refusals > before.refusals else None
-        if pulse.encoding != before.encoding or refused_at is not None:
-            self.feed(Encoding(seat, epoch, pulse.encoding, refused_at))
-        if pulse.decoding or before.decoding:
+        refused_at = heartbeat.refused_at if heartbeat.refusals > before.refusals else None
+        if heartbeat.encoding != before.encoding or refused_at is not None:
+            self.feed(Encoding(station, epoch, heartbeat.encoding, refused_at))
+        if heartbeat.decoding or before.decoding:
             self._polling.note_speed(worker, speed.fps)
         if speed.job and speed.fps > 0:
-            self.feed(Measured(seat, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))
+            self.feed(Measured(station, epoch, speed.job, speed.sessions, speed.fps, speed.on_device))

@@ -10,7 +10,7 @@ from ...placement.model.placement import Placement
 from ...placement.model.policy import Policy, load_policy
 from ...placement.nodes.guest_share import with_policy
 from ...placement.rates.device_rates import device_measurement, engine_parts
-from ...placement.rates.rates import learn, start_rates
+from ...placement.rates.rates import record_measurement, start_rates
 from ...placement.rates.software_rates import software_measurement
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
@@ -48,7 +48,7 @@ class PlacingPlanner(Planner):
         """Return which part of a device's engines a job takes at its speed, by the rates that it has to itself."""
         return engine_parts(self._rates, demand, device, fps, kinds)
 
-    def learn(
+    def record_measurement(
         self,
         demand: Demand,
         device: Device,
@@ -66,7 +66,7 @@ class PlacingPlanner(Planner):
                 self._rates, demand, device, processor, kinds=kinds, sessions=sessions, fps=fps
             )
         if measurement is not None:
-            self._rates = learn(self._rates, measurement)
+            self._rates = record_measurement(self._rates, measurement)
 
 
 def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> Core:

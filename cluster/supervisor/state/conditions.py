@@ -12,7 +12,7 @@ from typing import Final
 
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.gpus.live_health import DeviceHealth
-from ...probes.report.absence import Maybe, NotApplicable, known
+from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.engines import Engine
 from ...probes.report.placeable import why_unplaceable
 from ...probes.vgpu.licence import fps_limit
@@ -125,7 +125,7 @@ def next_condition(
         encoder_sessions_others=_sessions_others(seen, own),
         xids=xids,
     )
-    if memory_others is not None and not isinstance(seen.memory, NotApplicable) and seen.memory.total_bytes:
+    if memory_others is not None and not isinstance(seen.memory, Unavailable) and seen.memory.total_bytes:
         total = seen.memory.total_bytes
         settled = settle(found.memory_others, memory_others / total, 1, MEMORY_NOTICED)
         found = replace(found, memory_others=settled, memory_others_bytes=int(settled.part * total))
@@ -148,7 +148,7 @@ def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
 def _told_by(seen: DeviceHealth, own: OwnLoad) -> ToldBy:
     if not own.is_working:
         return ToldBy.NO_WORK_OF_OURS
-    by_process = not isinstance(seen.ours, NotApplicable) and not isinstance(seen.ours.decoder_percent, NotApplicable)
+    by_process = not isinstance(seen.ours, Unavailable) and not isinstance(seen.ours.decoder_percent, Unavailable)
     return ToldBy.PROCESS if by_process else ToldBy.SPEED
 
 
@@ -157,7 +157,7 @@ def _engine_others(
 ) -> Settled:
     was = Settled() if before is None else before.others.get(engine, Settled())
     percent = use_of(seen, engine)
-    if isinstance(percent, NotApplicable):  # one answer that is missing is no proof that the load has gone
+    if isinstance(percent, Unavailable):  # one answer that is missing is no proof that the load has gone
         return settle(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, told_by)
     # In steps, so that many GPUs under about the same load are alike to placement.
@@ -168,28 +168,28 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy)
     if told_by is ToldBy.NO_WORK_OF_OURS:
         return 0.0
     by_speed = own.parts.get(engine, 0.0) * OWN_MARGIN
-    if told_by is ToldBy.PROCESS and not isinstance(seen.ours, NotApplicable):
+    if told_by is ToldBy.PROCESS and not isinstance(seen.ours, Unavailable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
-        return by_speed if isinstance(ours, NotApplicable) else ours / FULL_PERCENT
+        return by_speed if isinstance(ours, Unavailable) else ours / FULL_PERCENT
     return by_speed
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
     """Return what others have of the memory: all that is used, less ours; what it was while ours cannot be told."""
-    if isinstance(seen.memory, NotApplicable):
+    if isinstance(seen.memory, Unavailable):
         return None
     if not own.has_worker:
         return seen.memory.used_bytes
-    if not isinstance(seen.ours, NotApplicable) and not isinstance(seen.ours.memory_bytes, NotApplicable):
+    if not isinstance(seen.ours, Unavailable) and not isinstance(seen.ours.memory_bytes, Unavailable):
         return max(0, seen.memory.used_bytes - seen.ours.memory_bytes)
     return None if before is None else before.memory_others_bytes
 
 
 def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
-    if isinstance(seen.encoder_sessions, NotApplicable):
+    if isinstance(seen.encoder_sessions, Unavailable):
         return 0
     ours = own.encoder_sessions
-    if not isinstance(seen.ours, NotApplicable):
+    if not isinstance(seen.ours, Unavailable):
         ours = known(seen.ours.encoder_sessions, ours)
     return max(0, seen.encoder_sessions - ours)
 
@@ -198,9 +198,9 @@ def with_condition(device: Device, condition: Condition) -> Device:
     """Return a device as placement is to count on it, after its last poll."""
     busy = {engine: level.part for engine, level in condition.others.items() if level.part}
     counted = replace(device, busy=busy, encoder_sessions_others=condition.encoder_sessions_others)
-    if not isinstance(condition.seen.licence, NotApplicable):
+    if not isinstance(condition.seen.licence, Unavailable):
         counted = replace(counted, fps_max=fps_limit(device.kind, condition.seen.licence))
-    if condition.memory_others_bytes is not None and not isinstance(condition.seen.memory, NotApplicable):
+    if condition.memory_others_bytes is not None and not isinstance(condition.seen.memory, Unavailable):
         free = condition.seen.memory.total_bytes - condition.memory_others_bytes
         counted = replace(counted, free_memory_bytes=max(0, free))
     if condition.sick and device.state is DeviceState.OPEN:

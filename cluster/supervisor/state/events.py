@@ -29,6 +29,7 @@ __all__ = [
     "Probe",
     "ProbeFailed",
     "Probed",
+    "RecycleDue",
     "Remember",
     "Renewed",
     "Reserve",
@@ -38,7 +39,6 @@ __all__ = [
     "Stop",
     "Stopped",
     "Ticked",
-    "Worn",
 ]
 
 
@@ -76,7 +76,7 @@ class ProbeFailed:
 class Reserved:
     """Ray reserved the seat's bundle, with ``cores`` CPUs in it."""
 
-    seat: str
+    station: str
     epoch: int
     cores: int
 
@@ -85,7 +85,7 @@ class Reserved:
 class NotReserved:
     """Ray did not reserve the seat's bundle in time, or never will."""
 
-    seat: str
+    station: str
     epoch: int
     reason: str
 
@@ -94,7 +94,7 @@ class NotReserved:
 class Started:
     """The seat's process answered."""
 
-    seat: str
+    station: str
     epoch: int
     facts: WorkerFacts
 
@@ -103,7 +103,7 @@ class Started:
 class Died:
     """The seat's process is gone, did not come up, or does not answer any more."""
 
-    seat: str
+    station: str
     epoch: int
     reason: str
 
@@ -112,7 +112,7 @@ class Died:
 class Stopped:
     """The seat's process and reservation are gone, as we wished."""
 
-    seat: str
+    station: str
     epoch: int
 
 
@@ -158,7 +158,7 @@ class Measured:
     ``on_device`` is whether the worker's device decoded for them.
     """
 
-    seat: str
+    station: str
     epoch: int
     job: str
     sessions: int
@@ -167,10 +167,10 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Worn:
+class RecycleDue:
     """The seat's process has run so long that another should take its place, once it has nothing to do."""
 
-    seat: str
+    station: str
     epoch: int
     reason: str
 
@@ -179,7 +179,7 @@ class Worn:
 class Encoding:
     """A worker has so many encoder sessions open; None, or how many it had open when its driver opened no further."""
 
-    seat: str
+    station: str
     epoch: int
     sessions: int
     refused_at: int | None = None
@@ -228,7 +228,7 @@ class Reserve:
     ``gpus`` is booked once for all ``sharers`` seats of the same ``bundle``: they have slices of one GPU.
     """
 
-    seat: str
+    station: str
     epoch: int
     node: str
     cores: int
@@ -244,7 +244,7 @@ class Start:
     ``part`` is the slice that it takes of the GPU that Ray gives it, ``counts_slices`` whether Ray counts slices there.
     """
 
-    seat: str
+    station: str
     epoch: int
     node: str
     slots: int
@@ -258,7 +258,7 @@ class Start:
 class Stop:
     """End the seat's process, if there is one, and give its reservation back; Stopped follows."""
 
-    seat: str
+    station: str
     epoch: int
 
 
@@ -266,7 +266,7 @@ class Stop:
 class Abandon:
     """Have a worker stop whatever it runs for a client that is gone."""
 
-    seat: str
+    station: str
     epoch: int
     client: str
 
@@ -300,7 +300,7 @@ Event: TypeAlias = (
     | Asked
     | Ticked
     | Measured
-    | Worn
+    | RecycleDue
     | Encoding
     | HealthSeen
     | HealthUnseen

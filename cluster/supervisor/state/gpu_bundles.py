@@ -12,7 +12,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
 from .events import Reserve
-from .stations import bundle_of, seat_of
+from .stations import bundle_of, station_of
 
 __all__ = ["GPU_PREFIX", "GpuBundles", "reserve_on"]
 
@@ -29,7 +29,7 @@ def reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup
 
 
 class GpuBundles:
-    """The shared reservations of a cluster, by the name of their bundle (``Seat.bundle``)."""
+    """The shared reservations of a cluster, by the name of their bundle (``Station.bundle``)."""
 
     def __init__(self) -> None:
         self._groups: dict[str, PlacementGroup] = {}
@@ -37,7 +37,7 @@ class GpuBundles:
 
     def get(self, worker: str) -> PlacementGroup | None:
         """Return the reservation that a worker shares, if it has one."""
-        return self._groups.get(bundle_of(seat_of(worker)))
+        return self._groups.get(bundle_of(station_of(worker)))
 
     async def reserve(self, order: Reserve) -> None:
         """Wait for the GPU that a seat shares; the first one books it."""
@@ -48,13 +48,13 @@ class GpuBundles:
 
     async def give_back(self, worker: str, others: Iterable[str]) -> None:
         """Give a worker's GPU back, unless one of the others shares it."""
-        bundle = bundle_of(seat_of(worker))
-        if bundle in self._groups and all(bundle_of(seat_of(other)) != bundle for other in others):
+        bundle = bundle_of(station_of(worker))
+        if bundle in self._groups and all(bundle_of(station_of(other)) != bundle for other in others):
             await self._remove(bundle)
 
     async def sweep(self, in_use: Iterable[str]) -> None:
         """Take over the shared reservations of workers in use, and give back every other one."""
-        bundles = {bundle_of(seat_of(worker)) for worker in in_use}
+        bundles = {bundle_of(station_of(worker)) for worker in in_use}
         for bundle in await asyncio.to_thread(_reserved_bundles):
             if bundle not in self._groups:
                 self._groups[bundle] = await asyncio.to_thread(ray.util.get_placement_group, GPU_PREFIX + bundle)

@@ -46,7 +46,7 @@ class Grants:
     ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
     ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
     ``waiting`` says why a job that has nothing has nothing, ``refused`` why a job will never have anything on the
-    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more. ``hopeless``
+    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more. ``unrecoverable``
     says why nothing will ever come, "" while something may, and ``what_next`` what to do about it.
     """
 
@@ -57,7 +57,7 @@ class Grants:
     waiting: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    hopeless: str = ""
+    unrecoverable: str = ""
     what_next: str = ""
 
 
@@ -95,7 +95,7 @@ class RayNode:
 class FoundWorker:
     """A worker that an earlier supervisor left behind, alive; ``is_reserved`` says whether it has a bundle."""
 
-    seat: str
+    station: str
     epoch: int
     facts: WorkerFacts
     is_reserved: bool = True

@@ -10,7 +10,7 @@ from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units
 from .conditions import Condition, with_condition
 from .events import Order
 from .messages import RayNode
-from .stations import Seat, seats_of
+from .stations import Station, stations_of
 
 __all__ = ["NodeBook", "Nodes", "Place", "places_of"]
 
@@ -49,7 +49,7 @@ class NodeBook:
     unmatched: frozenset[str] = frozenset()
     _known_for: tuple[RayNode, Node | None] | None = None
     _units: Units = NO_UNITS
-    _seats: list[Seat] = field(default_factory=list)
+    _stations: list[Station] = field(default_factory=list)
 
     @property
     def has_order(self) -> bool:
@@ -87,10 +87,10 @@ class NodeBook:
         return bool(self.gpus) and self.state is not DeviceState.DRAINING
 
     @property
-    def seats(self) -> list[Seat]:
+    def stations(self) -> list[Station]:
         """The places for worker processes that it has."""
         self._look_up()
-        return self._seats
+        return self._stations
 
     @property
     def units(self) -> Units:
@@ -106,7 +106,7 @@ class NodeBook:
                 key,
                 _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus)),
             )
-            self._seats = seats_of(self.node, self.ray.gpus, self._units)
+            self._stations = stations_of(self.node, self.ray.gpus, self._units)
 
     @property
     def node(self) -> Node:

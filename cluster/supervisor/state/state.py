@@ -12,7 +12,7 @@ from ...probes.report.engines import Engine
 from .clients import Clients
 from .nodes import Nodes
 from .settings import SupervisorSettings
-from .stations import SeatBook, SeatState, seat_of
+from .stations import StationBook, StationState, station_of
 
 __all__ = ["Planner", "Stranded", "SupervisorState"]
 
@@ -38,7 +38,7 @@ class Planner(ABC):
         """Return which part of each kind of a device's engines ``fps`` source frames a second of ``demand`` take."""
 
     @abstractmethod
-    def learn(
+    def record_measurement(
         self,
         demand: Demand,
         device: Device,
@@ -79,7 +79,7 @@ class SupervisorState:
     processor_seen_s: float
     ticked_s: float
     nodes: Nodes = field(default_factory=Nodes)
-    seats: dict[str, SeatBook] = field(default_factory=dict)
+    stations: dict[str, StationBook] = field(default_factory=dict)
     clients: Clients = field(default_factory=Clients)
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
     unservable: dict[str, str] = field(default_factory=dict)
@@ -94,8 +94,8 @@ class SupervisorState:
     @property
     def is_idle(self) -> bool:
         """Whether there is no client, and nothing that was reserved."""
-        in_use = (SeatState.RESERVING, SeatState.STARTING, SeatState.READY, SeatState.LEAVING)
-        return not len(self.clients) and not any(book.state in in_use for book in self.seats.values())
+        in_use = (StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING)
+        return not len(self.clients) and not any(book.state in in_use for book in self.stations.values())
 
     def is_recovering(self, now_s: float) -> bool:
         """Tell whether clients still keep what they say they hold, after a restart."""
@@ -104,13 +104,13 @@ class SupervisorState:
     @property
     def has_any_worker(self) -> bool:
         """Whether a worker of ours is up that could transcode, or is coming up whatever others have reserved."""
-        return any(book.could_transcode for book in self.seats.values())
+        return any(book.could_transcode for book in self.stations.values())
 
     def is_live(self, worker: str) -> bool:
         """Tell whether a worker of this name, epoch included, is up."""
-        book = self.seats.get(seat_of(worker))
-        return book is not None and book.state is SeatState.READY and book.worker == worker
+        book = self.stations.get(station_of(worker))
+        return book is not None and book.state is StationState.READY and book.worker == worker
 
-    def named(self, book: SeatBook) -> str:
+    def named(self, book: StationBook) -> str:
         """Return what people call a seat."""
-        return f"worker {self.nodes.title(book.seat.node)}/{book.seat.seat.rpartition('/')[2]}"
+        return f"worker {self.nodes.title(book.station.node)}/{book.station.station.rpartition('/')[2]}"

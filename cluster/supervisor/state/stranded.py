@@ -9,11 +9,11 @@ from ...placement.model.demand import Demand
 from ...placement.model.placement import Placement
 from .clients import JobBook
 from .state import Stranded, SupervisorState
-from .stations import SeatState
+from .stations import StationState
 
 __all__ = ["find_unservable", "note_stranded", "why_stranded"]
 
-_NOT_COMING = frozenset({SeatState.EMPTY, SeatState.RESERVING, SeatState.RESTING})
+_NOT_COMING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
 """What a seat may stay in for as long as Ray gives nothing: a process that starts comes, or dies, in time."""
 
 
@@ -55,9 +55,9 @@ def _why(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
     nodes = {lane.node for lane in state.placement.lanes if lane.job == job.key}
-    meant = [state.seats[name] for name, wanted in state.targets.items() if job.key in wanted]
+    meant = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
     if any(book.state not in _NOT_COMING for book in meant):
         return ""
     # A seat that rests after such an attempt is meant for no job just now.
-    gpus = [book for book in state.seats.values() if book.seat.takes_gpu and book.seat.node in nodes]
+    gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in nodes]
     return next((book.unreserved for book in gpus if book.unreserved and book.state in _NOT_COMING), "")

@@ -11,7 +11,7 @@ from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.stations import SeatBook
+from ..state.stations import StationBook
 from .device_status import DeviceStatus, device_status
 
 __all__ = ["DeviceStatus", "JobStatus", "NodeStatus", "Status", "WorkerStatus", "status_of"]
@@ -81,7 +81,7 @@ def status_of(
 ) -> Status:
     """Return what is known, in a fixed order."""
     jobs = state.clients.jobs()
-    workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.seats.items()))
+    workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.stations.items()))
     return Status(
         pid=os.getpid(),
         host=socket.gethostname(),
@@ -110,18 +110,18 @@ def _node(node: NodeBook) -> NodeStatus:
 
 
 def _worker(
-    state: SupervisorState, book: SeatBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
+    state: SupervisorState, book: StationBook, jobs: Sequence[JobBook], fps: Mapping[str, float], now_s: float
 ) -> WorkerStatus:
     return WorkerStatus(
-        worker=book.seat.seat,
-        node=state.nodes.title(book.seat.node),
-        kind=book.seat.engine,
+        worker=book.station.station,
+        node=state.nodes.title(book.station.node),
+        kind=book.station.engine,
         state=book.state.value,
         since_s=round(now_s - book.since_s, 1),
         reason=book.reason,
         pid=None if book.facts is None else book.facts.pid,
         device=book.device,
-        slots=book.ready_slots or book.seat.slots,
+        slots=book.ready_slots or book.station.slots,
         leases={job.key: job.held[book.worker] for job in jobs if job.held.get(book.worker)},
         fps=fps.get(book.worker) if book.facts is not None else None,
     )

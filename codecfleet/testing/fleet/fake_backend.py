@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
-from ...cluster.supervisor.runner import Hands
+from ...cluster.supervisor.runner import ClusterBackend
 from ...cluster.supervisor.state import FoundWorker, Order, RayNode, Reserve, Start
 from ...cluster.worker.facts import WorkerFacts
-from ...cluster.worker.heartbeat import Pulse
+from ...cluster.worker.heartbeat import Heartbeat
 from .fake_worker import FakeWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FakeHands"]
+__all__ = ["FakeClusterBackend"]
 
 
-class FakeHands(Hands):
+class FakeClusterBackend(ClusterBackend):
     """Nodes, reservations and workers that exist in this object alone; several shells may act on it in turn.
 
     Args:
@@ -36,7 +36,7 @@ class FakeHands(Hands):
         self._handles: dict[str, FakeWorker] = {}
         self._pids = itertools.count(1000)
         self._orders: dict[str, Order] = {}
-        self.pulses: dict[str, Pulse] = {}
+        self.heartbeats: dict[str, Heartbeat] = {}
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
@@ -105,7 +105,7 @@ class FakeHands(Hands):
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
         self.occupy(order.node, order.cores)
-        self._bundles[f"{order.seat}:{order.epoch}"] = (order.node, order.cores)
+        self._bundles[f"{order.station}:{order.epoch}"] = (order.node, order.cores)
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
@@ -113,30 +113,30 @@ class FakeHands(Hands):
         self.starts += 1
         if self.start_errors:
             raise self.start_errors.pop(0)
-        worker = f"{order.seat}:{order.epoch}"
+        worker = f"{order.station}:{order.epoch}"
         self._deaths[worker] = asyncio.Event()
         self._workers[worker] = WorkerFacts(next(self._pids), order.slots, cores=self._bundles[worker][1])
         return self._workers[worker]
 
-    async def death_of(self, seat: str, epoch: int) -> str:
+    async def death_of(self, station: str, epoch: int) -> str:
         """Wait until a worker dies."""
-        worker = f"{seat}:{epoch}"
+        worker = f"{station}:{epoch}"
         await self._deaths[worker].wait()
         return self._why[worker]
 
-    async def pulse(self, seat: str, epoch: int) -> Pulse:
-        """Return what ``pulses`` holds for a worker: nothing done yet, unless a test says otherwise."""
-        return self.pulses.get(f"{seat}:{epoch}", Pulse(0, ()))
+    async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
+        """Return what ``heartbeats`` holds for a worker: nothing done yet, unless a test says otherwise."""
+        return self.heartbeats.get(f"{station}:{epoch}", Heartbeat(0, ()))
 
-    async def stop(self, seat: str, epoch: int) -> None:
+    async def stop(self, station: str, epoch: int) -> None:
         """Kill a worker and give its bundle back."""
-        worker = f"{seat}:{epoch}"
+        worker = f"{station}:{epoch}"
         self.kill(worker, "stopped")
         self._give_back(worker)
 
-    async def abandon(self, seat: str, epoch: int, client: str) -> None:
+    async def abandon(self, station: str, epoch: int, client: str) -> None:
         """Tell the worker, if anybody has used it."""
-        handle = self._handles.get(f"{seat}:{epoch}")
+        handle = self._handles.get(f"{station}:{epoch}")
         if handle is not None:
             await handle.abandon.remote(client)
 

@@ -10,7 +10,7 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
 from ...cluster.client.pool import Pool
-from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, Prospect
+from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
 from ...errors import Cancelled, UsageError, WorkerLost
 
 __all__ = ["FaultyPool", "LocalPool"]
@@ -46,9 +46,9 @@ class LocalPool(Pool):
         """How many pieces of work run at the same time."""
         return self._slots
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Say whether threads of this process have a GPU; its encoder is taken unless the demand is for software."""
-        return Prospect(
+        return PlacementPreview(
             never="there is no GPU in this pool" if demand.needs_gpu and self._device is None else "",
             encoder_kind=None if demand.encoder is EncoderChoice.SOFTWARE else self._kind,
         )
@@ -163,9 +163,9 @@ class FaultyPool(Pool):
         """How often each (job, label) was submitted."""
         return self._attempts
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Ask the inner pool."""
-        return await self._inner.prospect(demand)
+        return await self._inner.preview(demand)
 
     async def start(self) -> None:
         """Start the inner pool."""

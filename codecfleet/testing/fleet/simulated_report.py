@@ -6,14 +6,14 @@ from typing import Final
 
 from ...cluster.probes.gpus import read_nvml
 from ...cluster.probes.node import DeviceTrials, HostReport, NodeReport
-from ...cluster.probes.report import Absence, DeviceKind, Direction, Engine, How, NotApplicable, Trial
+from ...cluster.probes.report import Absence, DeviceKind, Direction, Engine, How, Trial, Unavailable
 from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
 from ..nvml.fake_nvml import FakeNvml
 
 __all__ = ["documented_software_trials", "simulated_report"]
 
-_NOT_PROBED: Final = NotApplicable(Absence.DOES_NOT_APPLY, "this machine does not exist, so it was not asked")
+_NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine does not exist, so it was not asked")
 
 
 def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:

@@ -48,7 +48,7 @@ def broken() -> NodeReport:
 
 
 @pytest.mark.parametrize(("report", "code"), [(machine("laptop"), 0), (broken(), 1)], ids=["healthy", "broken"])
-def test_doctors_exit_code_says_whether_there_is_something_to_mend(
+def test_doctors_exit_code_says_whether_there_is_something_to_fix(
     report: NodeReport, code: int, capsys: Captured
 ) -> None:
     """0 for a machine without a GPU, 1 for one whose GPU is lost; with --json too, and the document agrees."""

@@ -12,7 +12,7 @@ from codecfleet.cluster.probes.cuda.report import CudaReport, KernelModule
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.container import ContainerReport
 from codecfleet.cluster.probes.node.report import NodeReport
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceReport
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -21,7 +21,7 @@ from codecfleet.testing.fleet.simulated_report import simulated_report
 FLEETS = Path(__file__).parents[3] / "configs" / "fleets"
 
 
-ABSENT = NotApplicable(Absence.NO_LIBRARY, "there is none")
+ABSENT = Unavailable(Absence.NO_LIBRARY, "there is none")
 
 
 @cache
@@ -80,7 +80,7 @@ def cuda(**changes: Any) -> CudaReport:  # noqa: ANN401 - any field of the value
 
 
 PACKAGE = PyNvVideoCodecReport(
-    version=NotApplicable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"),
+    version=Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed"),
     builds=(),
     picked=ABSENT,
     cuda_version=ABSENT,

@@ -52,7 +52,7 @@ def hashed(frame: VideoFrame) -> str:
     return hashlib.sha256(b"".join(plane.tobytes() for plane in plane_arrays(frame))).hexdigest()
 
 
-def truth(source: Path) -> Told:
+def reference(source: Path) -> Told:
     """Return (ticks, hash) of every frame of a sequential decode."""
     index = read_source(str(source)).index
     (segment,) = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1000)).segments

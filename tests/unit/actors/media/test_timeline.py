@@ -5,61 +5,68 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.media.timeline import REORDER_FRAMES, Mender, nominal_ticks, spread, tick_divisor, whole_ticks
+from codecfleet.actors.media.timeline import (
+    REORDER_FRAMES,
+    TimestampRepair,
+    nominal_ticks,
+    spread,
+    tick_divisor,
+    whole_ticks,
+)
 from codecfleet.jobs.verify.reference_decode import FrameStamp, Nominal, divisor_of
-from codecfleet.jobs.verify.reference_decode import mend as mend_whole
+from codecfleet.jobs.verify.reference_decode import repair as repair_all
 
 NOMINAL = Fraction(40)
 MILLISECOND = Fraction(1, 1000)
 
 
-def mend(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
+def repair(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
     """Push stamps through a mender; return (time, place in the decoder's output order)."""
-    mender: Mender[int] = Mender(nominal=NOMINAL, **options)  # type: ignore[arg-type]
-    out = [pair for place, ticks in enumerate(stamps) for pair in mender.push(place, ticks)]
-    return [*out, *mender.finish()]
+    repair: TimestampRepair[int] = TimestampRepair(nominal=NOMINAL, **options)  # type: ignore[arg-type]
+    out = [pair for place, ticks in enumerate(stamps) for pair in repair.push(place, ticks)]
+    return [*out, *repair.finish()]
 
 
 def test_a_sound_stream_passes_unchanged() -> None:
     """Frames with distinct, increasing times keep them."""
     stamps = [0, 40, 80, 200]
-    assert mend(list(stamps), expected=stamps) == [(0, 0), (40, 1), (80, 2), (200, 3)]
+    assert repair(list(stamps), expected=stamps) == [(0, 0), (40, 1), (80, 2), (200, 3)]
 
 
 def test_expected_frames_are_not_held_back() -> None:
     """A frame that is the next the index expects leaves before the one after it comes, but for one group of delay."""
-    mender: Mender[str] = Mender(nominal=NOMINAL, expected=[0, 40, 80])
-    assert mender.push("a", 0) == []
-    assert mender.push("b", 40) == [(0, "a")]
-    assert mender.push("c", 80) == [(40, "b")]
+    repair: TimestampRepair[str] = TimestampRepair(nominal=NOMINAL, expected=[0, 40, 80])
+    assert repair.push("a", 0) == []
+    assert repair.push("b", 40) == [(0, "a")]
+    assert repair.push("c", 80) == [(40, "b")]
 
 
 def test_a_missing_time_follows_the_frame_before() -> None:
     """Rule R2: the nominal duration is added to the frame before, in output order."""
-    assert [t for t, _ in mend([0, None, None, 160])] == [0, 40, 80, 160]
+    assert [t for t, _ in repair([0, None, None, 160])] == [0, 40, 80, 160]
 
 
 def test_missing_times_at_the_start_precede_the_first_known() -> None:
     """Rule R2: with no frame before, the times count back from the first known one."""
-    assert mend([None, None, 100]) == [(20, 0), (60, 1), (100, 2)]
+    assert repair([None, None, 100]) == [(20, 0), (60, 1), (100, 2)]
 
 
 def test_an_untimed_track_is_counted() -> None:
     """Rule R2: where nothing has a time, frame n is at n exact nominal durations."""
-    mender: Mender[int] = Mender(nominal=Fraction(1001, 30), untimed=True)
-    out = [pair for place in range(31) for pair in mender.push(place, None)]
-    out += mender.finish()
+    repair: TimestampRepair[int] = TimestampRepair(nominal=Fraction(1001, 30), untimed=True)
+    out = [pair for place in range(31) for pair in repair.push(place, None)]
+    out += repair.finish()
     assert [t for t, _ in out] == [round(n * Fraction(1001, 30)) for n in range(31)]
 
 
 def test_repeats_are_spread_up_to_the_next_time() -> None:
     """Rule R4: three frames at 0 before one at 90 are shown at 0, 30 and 60."""
-    assert [t for t, _ in mend([0, 0, 0, 90])] == [0, 30, 60, 90]
+    assert [t for t, _ in repair([0, 0, 0, 90])] == [0, 30, 60, 90]
 
 
 def test_a_crowd_pushes_what_follows() -> None:
     """Rule R4: where repeats that the index did not see do not fit before the next frame, times still increase."""
-    times = [t for t, _ in mend([0, 0, 0, 1, 2])]
+    times = [t for t, _ in repair([0, 0, 0, 1, 2])]
     assert all(a < b for a, b in pairwise(times))
 
 
@@ -72,7 +79,7 @@ def divisor(times: list[int], time_base: Fraction = MILLISECOND) -> int:
 def test_repeats_that_find_no_room_are_given_finer_ticks() -> None:
     """Rule R4: two frames at 1 between 0 and 2 are shown at 1 and 1.5, in half ticks; their neighbours stay."""
     assert divisor([0, 1, 1, 2]) == 2
-    assert [t for t, _ in mend([0, 2, 2, 4])] == [0, 2, 3, 4]
+    assert [t for t, _ in repair([0, 2, 2, 4])] == [0, 2, 3, 4]
     assert divisor([0, 1, 1, 2], Fraction(1, 10**9)) == 1
 
 
@@ -87,7 +94,7 @@ def test_a_divided_tick_is_one_that_ffmpeg_can_say() -> None:
 
 def test_a_frame_that_repeats_a_time_may_come_after_a_later_one() -> None:
     """Rule R3: the index promises two frames at 80, so the one at 120 waits for the second of them."""
-    assert mend([0, 80, 120, 80, 160], expected=[0, 80, 80, 120, 160]) == [
+    assert repair([0, 80, 120, 80, 160], expected=[0, 80, 80, 120, 160]) == [
         (0, 0),
         (80, 1),
         (100, 3),
@@ -104,13 +111,13 @@ def test_frames_whose_time_is_their_own_never_move(times: list[int], random: obj
     assert by == divisor_of(times, MILLISECOND)
     shuffled = _shuffled(times[:REORDER_FRAMES], random) + times[REORDER_FRAMES:]
     ticks = [time * by for time in shuffled]
-    out = mend(list(ticks), expected=sorted(ticks))
+    out = repair(list(ticks), expected=sorted(ticks))
     own = {time * by for time, count in Counter(times).items() if count == 1}
     assert {ticks[place]: time for time, place in out if ticks[place] in own} == {time: time for time in own}
     assert all(a < b for a, b in pairwise(time for time, _ in out))
-    truth = mend_whole([FrameStamp(time) for time in shuffled], Nominal(NOMINAL / by), divisor=by)
-    assert [time for time, _ in out] == list(truth.times)
-    assert [place for _, place in out] == list(truth.order)
+    reference = repair_all([FrameStamp(time) for time in shuffled], Nominal(NOMINAL / by), divisor=by)
+    assert [time for time, _ in out] == list(reference.times)
+    assert [place for _, place in out] == list(reference.order)
 
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=60), st.data())
@@ -118,9 +125,9 @@ def test_frames_that_share_a_time_get_the_same_ones_in_any_segment(times: list[i
     """Rule R4: a mender that starts later gives the frames behind the cut the same times, as cuts avoid repeats."""
     ticks = sorted(time * divisor(times) for time in times)
     cut = data.draw(st.sampled_from(sorted(set(ticks))))
-    whole = [time for time, _ in mend(list(ticks), expected=ticks)]
+    whole = [time for time, _ in repair(list(ticks), expected=ticks)]
     behind = [time for time in ticks if time >= cut]
-    assert [time for time, _ in mend(list(behind), expected=behind)] == whole[len(ticks) - len(behind) :]
+    assert [time for time, _ in repair(list(behind), expected=behind)] == whole[len(ticks) - len(behind) :]
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60, unique=True), st.randoms())
@@ -132,7 +139,7 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
         for start in range(0, len(times), REORDER_FRAMES)
         for t in _shuffled(times[start : start + REORDER_FRAMES], random)
     ]
-    out = mend(list(shuffled), expected=times)
+    out = repair(list(shuffled), expected=times)
     assert [t for t, _ in out] == times
     assert [shuffled[place] for _, place in out] == times
 
@@ -141,13 +148,13 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
 def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]) -> None:
     """Whatever the timestamps, no frame is lost or doubled, and times strictly increase."""
     known = sorted(s for s in stamps if s is not None)
-    out = mend(list(stamps), expected=known)
+    out = repair(list(stamps), expected=known)
     assert sorted(place for _, place in out) == list(range(len(stamps)))
     times = [t for t, _ in out]
     assert all(a < b for a, b in pairwise(times))
 
 
-class _ByEveryRule(Mender[int]):
+class _ByEveryRule(TimestampRepair[int]):
     """A mender that applies every rule to every frame, also where none has anything to do."""
 
     def _goes_on(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
@@ -175,7 +182,7 @@ def test_what_goes_on_is_what_every_rule_comes_to(
     expected = data.draw(
         st.just(sorted(known)) | st.just([]) | st.lists(st.integers(-50, 2500), max_size=60).map(sorted)
     )
-    quick = Mender[int](nominal=NOMINAL, expected=expected, untimed=untimed)
+    quick = TimestampRepair[int](nominal=NOMINAL, expected=expected, untimed=untimed)
     thorough = _ByEveryRule(nominal=NOMINAL, expected=expected, untimed=untimed)
     for place, ticks in enumerate(stamps):
         assert quick.push(place, ticks) == thorough.push(place, ticks)
@@ -187,8 +194,8 @@ def test_a_frame_that_goes_on_settles_the_one_before() -> None:
     """In a sound stream every push but the first returns one frame, whether the index promises times or not."""
     stamps = list(range(0, 4000, 40))
     for expected in (stamps, []):
-        mender = Mender[int](nominal=NOMINAL, expected=expected)
-        assert [len(mender.push(place, ticks)) for place, ticks in enumerate(stamps)] == [0] + [1] * 99
+        repair = TimestampRepair[int](nominal=NOMINAL, expected=expected)
+        assert [len(repair.push(place, ticks)) for place, ticks in enumerate(stamps)] == [0] + [1] * 99
 
 
 @given(st.integers(0, 1000), st.integers(1, 20), st.none() | st.integers(1, 500))

@@ -157,7 +157,7 @@ def test_other_failures_are_tried_again(device: FakeNvdec, clip: Path, kind: typ
     assert opening.times == 2
 
 
-def _decode_hastily(gpu: Gpu, clip: Path) -> list[bytes]:
+def _decode_without_blocking(gpu: Gpu, clip: Path) -> list[bytes]:
     with gpu.non_blocking_pictures() as pictures:
         return list(_decoded(pictures, clip))
 
@@ -173,11 +173,11 @@ def test_nobody_in_a_hurry_waits_for_a_gpu_that_is_being_opened(device: FakeNvde
     gpu = Gpu(open_)
     for _ in range(8):
         with pytest.raises(EngineBusy, match="still being opened"):
-            _decode_hastily(gpu, clip)
+            _decode_without_blocking(gpu, clip)
     assert gpu.use() == SessionCounts()
     may_open.set()
     waited = list(_decode(gpu, clip))
-    assert _decode_hastily(gpu, clip) == waited
+    assert _decode_without_blocking(gpu, clip) == waited
     assert opening.times == 1
     gpu.close()
     assert (gpu.use().decoding, gpu.opened().budget.taken_bytes) == (0, 0)
@@ -187,15 +187,15 @@ def test_who_is_in_a_hurry_hears_why_a_gpu_did_not_open(device: FakeNvdec, clip:
     """An opening that failed is told to the next who asks, once; then it is tried again."""
     gpu = Gpu(opening := Opening(device, DeviceLost("it fell off the bus")))
     with pytest.raises(EngineBusy):
-        _decode_hastily(gpu, clip)
+        _decode_without_blocking(gpu, clip)
     assert gpu._warming is not None
     gpu._warming.join(30)
     with pytest.raises(DeviceLost, match="it fell off the bus"):
-        _decode_hastily(gpu, clip)
+        _decode_without_blocking(gpu, clip)
     with pytest.raises(EngineBusy):
-        _decode_hastily(gpu, clip)
+        _decode_without_blocking(gpu, clip)
     gpu._warming.join(30)
-    assert len(_decode_hastily(gpu, clip)) == 6
+    assert len(_decode_without_blocking(gpu, clip)) == 6
     assert opening.times == 2
 
 

@@ -144,7 +144,7 @@ class _BusyGpu(Gpu):
 @pytest.mark.parametrize(
     ("device", "told"), [("auto", ("software", SESSIONS_OPENING)), ("gpu", ("nvdec", "")), ("cpu", ("software", ""))]
 )
-def test_who_insists_on_a_gpu_waits_for_it(source: Path, device: str, told: tuple[str, str]) -> None:
+def test_who_requires_on_a_gpu_waits_for_it(source: Path, device: str, told: tuple[str, str]) -> None:
     """Where sessions are still being opened, a job goes on in software unless it asks for a GPU by name."""
     work = segments(source, device=device)[1]
     wanted = work.run(WorkContext())
@@ -174,7 +174,7 @@ def test_a_new_worker_decodes_wherever_it_can_at_once(source: Path) -> None:
     assert set(told) <= {("nvdec", ""), ("software", SESSIONS_OPENING)}
     counts = device.gpu.opened().pool.counts
     (kind,) = counts.of_kind.values()
-    assert told["nvdec", ""] == counts.lent > 0
+    assert told["nvdec", ""] == counts.in_use > 0
     assert kind.made - kind.closed <= kind.wanted_most <= 8
     core.close()
     device.gpu.close()

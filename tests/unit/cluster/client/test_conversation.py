@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from codecfleet.cluster.client.lease_renewal import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, Conversation
+from codecfleet.cluster.client.lease_renewal import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, LeaseRenewal
 from codecfleet.cluster.placement.model.demand import Demand
-from codecfleet.cluster.placement.model.preview import Prospect
-from codecfleet.cluster.supervisor.runner.client import Link
+from codecfleet.cluster.placement.model.preview import PlacementPreview
+from codecfleet.cluster.supervisor.runner.client import SupervisorClient
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
 
 AWAY = ActorUnavailableError("away", None)
@@ -43,7 +43,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return self._leaping.now_s
 
 
-class Scripted(Link):
+class Scripted(SupervisorClient):
     """Answers the reports one after another as it is told, and those after the last with its last answer."""
 
     def __init__(self, *answers: Answer) -> None:
@@ -81,24 +81,24 @@ class Scripted(Link):
         """Return what was given."""
         return content
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Know nothing."""
         del demand
-        return Prospect()
+        return PlacementPreview()
 
     async def close(self) -> None:
         """Do nothing."""
 
 
 def heard(
-    link: Scripted, for_s: float, *, at: Mapping[float, Callable[[Conversation], None]] | None = None
+    link: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseRenewal], None]] | None = None
 ) -> list[Grants]:
     """Return every grant that a conversation of so many seconds hands on."""
     found: list[Grants] = []
 
     async def talk() -> None:
         turns = iter(range(1, 1_000_000))
-        talk = Conversation(link, lambda: ClientReport("c", "here", next(turns), ()), lambda: found.append(talk.grants))
+        talk = LeaseRenewal(link, lambda: ClientReport("c", "here", next(turns), ()), lambda: found.append(talk.grants))
         loop = asyncio.get_running_loop()
         for when_s, act in (at or {}).items():
             loop.call_at(when_s, act, talk)
@@ -121,7 +121,7 @@ def test_only_what_is_newer_is_handed_on() -> None:
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
     """It is reported at once, beside one call at the most."""
     link = Scripted(None)
-    heard(link, 1, at={0.2: Conversation.report_soon, 0.4: Conversation.report_soon, 0.6: Conversation.report_soon})
+    heard(link, 1, at={0.2: LeaseRenewal.report_soon, 0.4: LeaseRenewal.report_soon, 0.6: LeaseRenewal.report_soon})
     assert (link.turns, link.most_under_way) == ([1, 2], CALLS_AT_ONCE)
 
 
@@ -138,7 +138,7 @@ def test_patience_ends() -> None:
     back = Grants({"j": {"w": 1}}, 5)
     *lost, found = heard(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost
-    assert all(each.hopeless.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
+    assert all(each.unrecoverable.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
     assert found == back
 
 
@@ -147,11 +147,11 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
     sound = Grants({}, 1)
     assert heard(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
     given_up = heard(Scripted(KeyError("x")), 5)
-    assert given_up[0].hopeless == "the supervisor fails: KeyError: 'x'"
+    assert given_up[0].unrecoverable == "the supervisor fails: KeyError: 'x'"
 
 
 def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
     """It may be restarting: three answers that do not come are no defect of its code."""
     assert heard(Scripted(None), LOST_PATIENCE_S) == []
     lost = heard(Scripted(None), 2 * LOST_PATIENCE_S)
-    assert lost[0].hopeless == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"
+    assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"

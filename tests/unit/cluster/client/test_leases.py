@@ -68,7 +68,7 @@ def test_withdrawn_work_is_stopped_where_it_runs() -> None:
     assert leases.finished(0) == [RunTask(2, "a")]
 
 
-def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
+def test_what_broke_its_worker_is_tried_on_another_station() -> None:
     """A process that ends itself loses all it ran; who was to blame goes elsewhere, if there is an elsewhere."""
     leases = Leases()
     leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
@@ -87,7 +87,7 @@ def test_what_broke_its_worker_is_tried_on_another_seat() -> None:
     assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no seat is left but those that failed"
 
 
-def test_what_a_worker_could_not_do_is_tried_on_another_seat() -> None:
+def test_what_a_worker_could_not_do_is_tried_on_another_station() -> None:
     """A worker that goes on after an error of its device keeps its other work; who met it goes elsewhere."""
     leases = Leases()
     leases.granted(granted(j={"n/gpu#0:1": 2, "n/gpu#1:2": 2}))

@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.cluster.doctor.findings import Weight, verdicts
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceReport
 from codecfleet.cluster.probes.report.engines import How
 from codecfleet.cluster.probes.report.verdict import Grade
@@ -21,7 +21,7 @@ REBOOT = "stop the work on this node, then restart the machine"
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "mend"),
+    ("changes", "words", "fix"),
     [
         ({"lost": "it fell off the bus"}, "is lost", f"{RESET}; if it stays lost, restart the machine"),
         ({"recovery_action": "reset"}, "wants recovery", RESET),
@@ -37,9 +37,9 @@ REBOOT = "stop the work on this node, then restart the machine"
         ({"xids": (79,)}, "Xid 79", REBOOT),
     ],
 )
-def test_what_to_do_about_a_sick_gpu_can_be_typed(changes: dict[str, Any], words: str, mend: str) -> None:
+def test_what_to_do_about_a_sick_gpu_can_be_typed(changes: dict[str, Any], words: str, fix: str) -> None:
     """Each remedy is the command for that very GPU, or says to restart the machine."""
-    assert mend in titled(with_health(node("rtx-4090"), **changes), words).mend
+    assert fix in titled(with_health(node("rtx-4090"), **changes), words).fix
 
 
 def test_a_second_gpu_is_reset_by_its_own_number() -> None:
@@ -49,35 +49,35 @@ def test_a_second_gpu_is_reset_by_its_own_number() -> None:
     third = replace(gpus(report)[3], health=replace(gpus(report)[3].health, ecc_uncorrected=1))
     devices = (*gpus(report)[:3], third, *gpus(report)[4:])
     found = titled(replace(report, nvml=replace(report.nvml, devices=devices)), "memory is damaged")
-    assert found.mend.endswith("sudo nvidia-smi --gpu-reset -i 3")
+    assert found.fix.endswith("sudo nvidia-smi --gpu-reset -i 3")
 
 
 def test_slices_that_may_not_be_seen_are_not_to_be_taken_away() -> None:
     """MIG instances that are refused for permission are there: nobody is told to create some or to turn MIG off."""
 
     def unseen(gpu: DeviceReport) -> DeviceReport:
-        assert not isinstance(gpu.mig, NotApplicable)
-        refused = NotApplicable(Absence.NO_PERMISSION, "the user may not ask for MIG instances")
+        assert not isinstance(gpu.mig, Unavailable)
+        refused = Unavailable(Absence.NO_PERMISSION, "the user may not ask for MIG instances")
         return replace(gpu, mig=replace(gpu.mig, slices=(), slices_refused=refused))
 
     report = with_gpu(node("a100-mig"), unseen)
     found = titled(report, "instances cannot be seen from here")
     assert (found.weight, found.cause) == (Weight.BROKEN, "the user may not ask for MIG instances")
-    assert "--gpus device=<MIG UUID>" in found.mend
-    assert "-mig 0" not in found.mend
-    assert "-cgi" not in found.mend
+    assert "--gpus device=<MIG UUID>" in found.fix
+    assert "-mig 0" not in found.fix
+    assert "-cgi" not in found.fix
 
 
-def test_mig_without_instances_is_mended_on_that_gpu() -> None:
+def test_mig_without_instances_is_repaired_on_that_gpu() -> None:
     """Both ways out name the GPU: to create instances, or to turn MIG off."""
 
     def emptied(gpu: DeviceReport) -> DeviceReport:
-        assert not isinstance(gpu.mig, NotApplicable)
+        assert not isinstance(gpu.mig, Unavailable)
         return replace(gpu, mig=replace(gpu.mig, slices=()))
 
-    mend = titled(with_gpu(node("a100-mig"), emptied), "no instance to work on").mend
-    assert "sudo nvidia-smi mig -i 0 -cgi <profile> -C" in mend
-    assert "sudo nvidia-smi -i 0 -mig 0" in mend
+    fix = titled(with_gpu(node("a100-mig"), emptied), "no instance to work on").fix
+    assert "sudo nvidia-smi mig -i 0 -cgi <profile> -C" in fix
+    assert "sudo nvidia-smi -i 0 -mig 0" in fix
 
 
 @pytest.mark.parametrize(("brand", "state"), [("tesla", Grade.OK), ("geforcertx", Grade.LIMITED)])

@@ -18,7 +18,7 @@ from codecfleet.cluster.doctor.inventory_lines import (
 from codecfleet.cluster.doctor.report_lines import machine_page
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
@@ -126,7 +126,7 @@ def test_an_h200_shows_its_engines() -> None:
     assert lines[-1] == "healthy: nothing to mend"
 
 
-def test_a_node_that_is_silent_is_to_be_mended() -> None:
+def test_a_node_that_is_silent_is_to_be_repaired() -> None:
     """A machine of a cluster that gives no report is named with the reason, on every page and in every document."""
     silent = [SilentNode("worker-7", "no answer within 150 s")]
     for page in PAGES:
@@ -174,10 +174,10 @@ def test_doctor_prints_what_to_start_ray_with() -> None:
     (node,) = load_fleet("a100-mig").nodes
     report = simulated_report(node)
     (line,) = [line for line in machine_page(report) if "ray start" in line]
-    assert not isinstance(report.nvml, NotApplicable)
+    assert not isinstance(report.nvml, Unavailable)
     names = []
     for gpu in report.nvml.devices:
-        assert not isinstance(gpu.mig, NotApplicable)
+        assert not isinstance(gpu.mig, Unavailable)
         names += [part.uuid for part in gpu.mig.slices] or [gpu.uuid]
     assert line.strip() == f"CUDA_VISIBLE_DEVICES={','.join(map(str, names))} ray start --num-gpus={len(names)}"
     (whole,) = load_fleet("rtx-4090").nodes
@@ -189,7 +189,7 @@ def test_nodes_say_how_each_gpu_is() -> None:
     (found,) = reports("h200-l40s")[:1]
     assert isinstance(found, NodeReport)
     assert isinstance(found.nvml, NvmlReport)
-    refused = NotApplicable(Absence.NO_PERMISSION, "the driver tells only privileged users")
+    refused = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
     gpu = found.nvml.devices[0]
     sick = replace(gpu, health=replace(gpu.health, ecc_uncorrected=3), use=replace(gpu.use, decoder_percent=refused))
     nvml = replace(found.nvml, devices=(sick, *found.nvml.devices[1:]))

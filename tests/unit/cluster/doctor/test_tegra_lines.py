@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.cluster.doctor.fleet_lines import doctor_lines
 from codecfleet.cluster.doctor.tegra_lines import tegra_lines
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
 from codecfleet.cluster.probes.tegra.module import CudaSaid, TegraReport, probe_tegra
 from codecfleet.cluster.probes.tegra.tegrastats import TegraStats, parse_tegrastats
@@ -15,8 +15,8 @@ from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
-ABSENT = NotApplicable(Absence.NO_LIBRARY, "tegrastats did not start: not found")
-NO_DLA = NotApplicable(Absence.NO_LIBRARY, 'Failure finding "libcudla.so.1"')
+ABSENT = Unavailable(Absence.NO_LIBRARY, "tegrastats did not start: not found")
+NO_DLA = Unavailable(Absence.NO_LIBRARY, 'Failure finding "libcudla.so.1"')
 TWO_DLAS = DlaReport(1_002_001, (DlaDevice(0, ABSENT, ABSENT), DlaDevice(1, ABSENT, ABSENT)))
 LINE = (
     "RAM 4011/8138MB (lfb 8x4MB) SWAP 0/4068MB (cached 0MB) CPU [12%@1190,4%@1190,off] GR3D_FREQ 35% "
@@ -82,7 +82,7 @@ def test_what_cannot_be_asked_is_said_with_the_reason(tmp_path: Path) -> None:
     ("version", "undecided", "unsupported"),
     [
         (
-            NotApplicable(Absence.FAILED, "CUDA was not asked"),
+            Unavailable(Absence.FAILED, "CUDA was not asked"),
             {"Multi-Process Service", "IPC that shares events"},
             set(),
         ),
@@ -95,7 +95,7 @@ def test_an_unknown_cuda_version_decides_nothing(
 ) -> None:
     """Services that need a CUDA version are neither denied nor promised where it is not known."""
     found = tegra(tmp_path, cuda=CudaSaid(version=version))
-    assert not isinstance(found.unsupported, NotApplicable)
+    assert not isinstance(found.unsupported, Unavailable)
     ours = {"Multi-Process Service", "IPC that shares events"}
     assert set(found.undecided) == undecided
     assert ours & set(found.unsupported) == unsupported

@@ -12,12 +12,12 @@ from codecfleet.cluster.probes.cuda.report import (
     KernelModule,
     RuntimeInUse,
 )
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
-NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
+NO = Unavailable(Absence.NO_LIBRARY, "it is not here")
 
 
-NO_NOTE = NotApplicable(Absence.NOT_FOUND, "there is no note")
+NO_NOTE = Unavailable(Absence.NOT_FOUND, "there is no note")
 
 
 COMPAT_590 = CudaLibrary(

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.ray import orphan_reaper as undertaker
-from codecfleet.cluster.ray import private_ray
+from codecfleet.cluster.ray import orphan_reaper, private_ray
 from codecfleet.cluster.ray.listening import listening_addresses
 from codecfleet.errors import FleetUnavailable
 
@@ -71,11 +70,11 @@ def test_directories_of_the_dead_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def hire(directory: Path) -> "subprocess.Popen[bytes]":
     """Start the undertaker as a driver does."""
-    return private_ray._hire_undertaker(directory)
+    return private_ray._start_orphan_reaper(directory)
 
 
 @pytest.mark.parametrize("word", [b"", b"closed in good order\n"])
-def test_the_undertaker_ends_who_writes_there(tmp_path: Path, word: bytes) -> None:
+def test_the_orphan_reaper_ends_who_writes_there(tmp_path: Path, word: bytes) -> None:
     """A driver that ends without a word takes along whoever has a file open in its directory, and nobody else."""
     grave = tmp_path / "grave"
     grave.mkdir()
@@ -101,8 +100,8 @@ def _ends_soon(process: "subprocess.Popen[bytes]") -> bool:
 
 def test_nobody_there_is_no_trouble(tmp_path: Path) -> None:
     """Looking for processes in a directory that nobody uses, or that is gone, ends none."""
-    undertaker.end_processes_in(tmp_path)
-    undertaker.end_processes_in(tmp_path / "gone")
+    orphan_reaper.end_processes_in(tmp_path)
+    orphan_reaper.end_processes_in(tmp_path / "gone")
 
 
 def test_the_signal_structure_is_the_c_librarys() -> None:

@@ -13,7 +13,7 @@ from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, node_of
 from codecfleet.cluster.probes.cuda.report import CudaReport
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedFleet
@@ -247,9 +247,9 @@ def test_a_real_h200_is_what_the_tables_say() -> None:
 def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
     """Engines, memory and how many fit: what the driver of a real H200 says of each profile."""
     report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    assert not isinstance(report.nvml, NotApplicable)
+    assert not isinstance(report.nvml, Unavailable)
     mig = report.nvml.devices[0].mig
-    assert not isinstance(mig, NotApplicable)
+    assert not isinstance(mig, Unavailable)
     said = {
         each.name: (tuple(count.count for count in each.engines), each.memory_bytes, each.instances_max)
         for each in mig.profiles
@@ -273,7 +273,7 @@ def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
 
 
 def _with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN401 - any field of the value
-    assert not isinstance(report.nvml, NotApplicable)
+    assert not isinstance(report.nvml, Unavailable)
     gpu = report.nvml.devices[0]
     changed = replace(gpu, health=replace(gpu.health, **changes))
     return replace(report, nvml=replace(report.nvml, devices=(changed,)))
@@ -281,7 +281,7 @@ def _with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN
 
 def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
     """What could not be tried, and that kernels cannot be compiled, is known of each GPU of the machine."""
-    missing = NotApplicable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
+    missing = Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
     report = replace(simulated_report(load_fleet("l4-x4").nodes[0]), simulated="", pynvvideocodec=missing, devices=())
     node = node_of_report(report)
     assert [device.untried for device in node.devices] == ["PyNvVideoCodec is not installed"] * 4 + [""]
@@ -298,7 +298,7 @@ def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
         codec_libraries={},
         nvenc_api="13.0",
         runtimes=(),
-        nvrtc=NotApplicable(Absence.NO_LIBRARY, "NVRTC cannot be loaded"),
+        nvrtc=Unavailable(Absence.NO_LIBRARY, "NVRTC cannot be loaded"),
     )
     without = node_of_report(replace(report, cuda=driver))
     assert [device.converts for device in without.devices] == [False] * 4 + [True]

@@ -67,15 +67,15 @@ class World:
     def carry_out(self, effect: Effect) -> None:
         """Do one thing, and tell what came of it."""
         match effect:
-            case Reserve(seat, epoch, _, cores, _):
-                self.pending += self.core.decide(Reserved(seat, epoch, cores), self.now_s)
-            case Start(seat, epoch, _, slots, _):
+            case Reserve(station, epoch, _, cores, _):
+                self.pending += self.core.decide(Reserved(station, epoch, cores), self.now_s)
+            case Start(station, epoch, _, slots, _):
                 self.started.append(effect)
-                facts = WorkerFacts(7, slots, self.gpus.get(seat) or self._slice_for(effect))
-                self.pending += self.core.decide(Started(seat, epoch, facts), self.now_s)
-            case Stop(seat, epoch):
-                self.stopped.append((seat, epoch))
-                self.pending += self.core.decide(Stopped(seat, epoch), self.now_s)
+                facts = WorkerFacts(7, slots, self.gpus.get(station) or self._slice_for(effect))
+                self.pending += self.core.decide(Started(station, epoch, facts), self.now_s)
+            case Stop(station, epoch):
+                self.stopped.append((station, epoch))
+                self.pending += self.core.decide(Stopped(station, epoch), self.now_s)
             case Probe():
                 self.probes.append(effect)
             case Abandon():
@@ -84,7 +84,7 @@ class World:
     def _slice_for(self, start: Start) -> str:
         """Return the slice that a worker takes of the GPU that its bundle's first seat was given."""
         node = self.core.state.nodes.get(start.node)
-        given = self.gpus.get(bundle_of(start.seat), "")
+        given = self.gpus.get(bundle_of(start.station), "")
         units = () if node is None else node.units.units
         return next((unit[start.part] for unit in units if given in unit and start.part < len(unit)), "")
 

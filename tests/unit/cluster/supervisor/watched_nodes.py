@@ -9,7 +9,7 @@ import pytest
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.state.events import (
@@ -79,7 +79,7 @@ class Watched:
             found = self.poll_health.poll(frozenset(pids))
             event = (
                 HealthUnseen(self.ray.node, found.reason)
-                if isinstance(found, NotApplicable)
+                if isinstance(found, Unavailable)
                 else HealthSeen(self.ray.node, found, self.fps)
             )
             self.world.tell(event)
@@ -117,7 +117,7 @@ def watched() -> Watched:
 def _at_work(watched: Watched) -> str:
     """Give the first GPU's worker work that keeps it busy; return the worker."""
     watched.sessions()
-    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
+    station = next(book for book in watched.world.core.state.stations.values() if book.device == watched.gpus[0].device)
     demand = replace(_demand(100), renditions=(), needs_gpu=True)
-    watched.say(JobReport(demand, {seat.worker: 7}))
-    return seat.worker
+    watched.say(JobReport(demand, {station.worker: 7}))
+    return station.worker

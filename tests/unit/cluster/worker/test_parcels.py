@@ -4,33 +4,33 @@ from dataclasses import dataclass
 
 import pytest
 
-from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.worker.blobs import ParcelPost, unpack
+from codecfleet.cluster.worker.blobs import BlobCache, unpack
 from codecfleet.errors import UsageError
 
-LARGE = Parcel.of(b"a network" * 10_000)
-SMALL = Parcel.of(b"another")
+LARGE = Blob.of(b"a network" * 10_000)
+SMALL = Blob.of(b"another")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weigh(Work[int]):
     """Says how much its parcels hold."""
 
-    parcels: tuple[Parcel, ...]
+    blobs: tuple[Blob, ...]
     spare: object = None
 
     def run(self, context: WorkContext) -> int:
         """Add them up."""
         context.advance()
-        return sum(len(parcel.content) for parcel in self.parcels)
+        return sum(len(blob.content) for blob in self.blobs)
 
 
 def _as_it_is(content: bytes) -> bytes:
     return content
 
 
-def test_each_parcel_is_sent_once() -> None:
+def test_each_blob_is_sent_once() -> None:
     """However much work has it, and in whichever order: later work only says where it lies."""
     sent: list[bytes] = []
 
@@ -38,17 +38,17 @@ def test_each_parcel_is_sent_once() -> None:
         sent.append(content)
         return f"place {len(sent)}"
 
-    post = ParcelPost(send)
-    _, first = post.pack(Weigh(job="j", label="one", parcels=(LARGE,)))
-    _, second = post.pack(Weigh(job="j", label="two", parcels=(SMALL, LARGE)))
+    post = BlobCache(send)
+    _, first = post.pack(Weigh(job="j", label="one", blobs=(LARGE,)))
+    _, second = post.pack(Weigh(job="j", label="two", blobs=(SMALL, LARGE)))
     assert (first, second) == (("place 1",), ("place 2", "place 1"))
     assert sent == [LARGE.content, SMALL.content]
 
 
 def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
     """Whoever unpacks work has its parcels; what is pickled does not grow with them, however often they occur."""
-    work = Weigh(job="j", label="one", parcels=(LARGE, SMALL, LARGE))
-    packed, contents = ParcelPost(_as_it_is).pack(work)
+    work = Weigh(job="j", label="one", blobs=(LARGE, SMALL, LARGE))
+    packed, contents = BlobCache(_as_it_is).pack(work)
     assert len(packed) < 1000
     assert contents == (LARGE.content, SMALL.content)
     found = unpack(packed, contents)
@@ -56,16 +56,16 @@ def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
     assert found.run(WorkContext()) == work.run(WorkContext())
 
 
-def test_parcels_are_told_apart_by_their_contents() -> None:
+def test_blobs_are_told_apart_by_their_contents() -> None:
     """The same bytes are the same parcel, wherever they were read."""
-    assert Parcel.of(b"another") == SMALL
-    assert Parcel.of(b"an other") != SMALL
+    assert Blob.of(b"another") == SMALL
+    assert Blob.of(b"an other") != SMALL
     assert "another" not in repr(SMALL)
 
 
-def test_work_without_parcels_travels_alone() -> None:
+def test_work_without_blobs_travels_alone() -> None:
     """Nothing is sent ahead that nobody asked for."""
-    packed, contents = ParcelPost(_as_it_is).pack(Weigh(job="j", label="one", parcels=()))
+    packed, contents = BlobCache(_as_it_is).pack(Weigh(job="j", label="one", blobs=()))
     assert contents == ()
     assert unpack(packed, ()).label == "one"
 
@@ -73,4 +73,4 @@ def test_work_without_parcels_travels_alone() -> None:
 def test_work_that_does_not_pickle_is_refused() -> None:
     """It is the caller's to mend, and says which work it is."""
     with pytest.raises(UsageError, match="one cannot be pickled"):
-        ParcelPost(_as_it_is).pack(Weigh(job="j", label="one", parcels=(), spare=lambda: None))
+        BlobCache(_as_it_is).pack(Weigh(job="j", label="one", blobs=(), spare=lambda: None))

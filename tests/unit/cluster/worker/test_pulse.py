@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.worker.heartbeat import Decoding, Pulse, speed_between
+from codecfleet.cluster.worker.heartbeat import Decoding, Heartbeat, speed_between
 
 
-def pulse(frames: int, running: int, decoding: int = 0, job: str = "j") -> Pulse:
+def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> Heartbeat:
     """Return what a worker says that runs so many segments of a job."""
-    return Pulse(frames, tuple((job, f"segment {number}") for number in range(running)), decoding)
+    return Heartbeat(frames, tuple((job, f"segment {number}") for number in range(running)), decoding)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def pulse(frames: int, running: int, decoding: int = 0, job: str = "j") -> Pulse
 )
 def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
     """Nearly all sessions in use is the device, none is software, and what lies between says nothing."""
-    assert pulse(0, running, decoding).decoded_by is expected
+    assert heartbeat(0, running, decoding).decoded_by is expected
 
 
 @given(
@@ -38,7 +38,7 @@ def test_only_what_was_alike_throughout_tells_a_rate(
     before: tuple[int, int], after: tuple[int, int], *, same_job: bool
 ) -> None:
     """One job, one number of sessions, one kind of decoder; else the figure is for people."""
-    first, second = pulse(100, *before), pulse(300, *after, "j" if same_job else "k")
+    first, second = heartbeat(100, *before), heartbeat(300, *after, "j" if same_job else "k")
     speed = speed_between(first, second, 2.0)
     assert speed.fps == 100.0
     assert speed.sessions == after[0]
@@ -50,5 +50,5 @@ def test_only_what_was_alike_throughout_tells_a_rate(
 
 def test_sound_tells_no_rate() -> None:
     """Work that is no segment counts other frames."""
-    sound = Pulse(0, (("j", "audio 1"),))
-    assert speed_between(sound, Pulse(10, sound.running), 1.0).job == ""
+    sound = Heartbeat(0, (("j", "audio 1"),))
+    assert speed_between(sound, Heartbeat(10, sound.running), 1.0).job == ""

@@ -16,7 +16,7 @@ from codecfleet.actors.nvidia.gpu import assemble_gpu
 from codecfleet.actors.nvidia.own_gpu import OwnGpu
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
 
-from ..frame_streams import Told, no_gpu, read, source, stream, told, truth, workers
+from ..frame_streams import Told, no_gpu, read, reference, source, stream, told, workers
 
 __all__ = ["source"]
 
@@ -34,7 +34,7 @@ def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place
         return frame
 
     frame = asyncio.run(begin())
-    assert told([frame]) == truth(source)[:1]
+    assert told([frame]) == reference(source)[:1]
     opened = device.gpu.opened()
     opened.pool.close()
     del frame
@@ -88,7 +88,7 @@ def test_giving_up_waiting_loses_no_frame(source: Path) -> None:
             await asyncio.wait([waiting])
         return told(await read(frames))
 
-    assert asyncio.run(impatient()) == truth(source)
+    assert asyncio.run(impatient()) == reference(source)
 
 
 def test_several_tasks_share_a_stream(source: Path) -> None:
@@ -114,4 +114,4 @@ def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.Monke
             assert (os.fstat(1).st_dev, os.fstat(1).st_ino) == (before.st_dev, before.st_ino)
             return 1 + len([frame async for frame in frames])
 
-    assert asyncio.run(take_all()) == len(truth(source))
+    assert asyncio.run(take_all()) == len(reference(source))

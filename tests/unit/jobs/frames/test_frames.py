@@ -30,7 +30,7 @@ from codecfleet.testing.nvidia.surface_decoder import SurfaceDecoder
 
 if TYPE_CHECKING:
     from codecfleet.actors.decode.decoding import VideoPacket
-from ..frame_streams import GOPS, OPEN_GOPS, WAYS, no_gpu, source, stream, taken, told, truth, unordered
+from ..frame_streams import GOPS, OPEN_GOPS, WAYS, no_gpu, reference, source, stream, taken, told, unordered
 
 __all__ = ["source", "unordered"]
 
@@ -44,7 +44,7 @@ def test_frames_are_those_of_a_sequential_decode(
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(40, start=120), options=options))
     frames = stream(path, place=place, decoder=decoder)
     found = taken(frames)
-    assert told(found) == truth(path)
+    assert told(found) == reference(path)
     assert [frame.index for frame in found] == list(range(40))
     assert [frame.time_s for frame in found] == [Fraction(n * 40, 1000) for n in range(40)]
     assert {frame.on_device for frame in found} == {place != "host"}
@@ -59,7 +59,7 @@ def test_frames_are_those_of_a_sequential_decode(
 )
 def test_a_part_and_every_nth(source: Path, start: Fraction | None, end: Fraction | None, every: int) -> None:
     """A half-open part in time, and each N-th of its frames, counted from its first: the same by every way."""
-    whole = truth(source)
+    whole = reference(source)
     first = whole[0][0]
     part = [
         (ticks, digest)
@@ -72,11 +72,11 @@ def test_a_part_and_every_nth(source: Path, start: Fraction | None, end: Fractio
         assert [frame.index for frame in found] == list(range(0, len(part), every))
 
 
-def test_times_that_are_missing_are_mended_as_for_transcode(tmp_path: Path) -> None:
+def test_times_that_are_missing_are_repaired_as_for_transcode(tmp_path: Path) -> None:
     """A raw bitstream has no times: frames are counted."""
     path = make_clip(tmp_path / "clip.h264", Clip(times=constant_times(24), options=GOPS))
     found = taken(stream(path))
-    assert told(found) == truth(path)
+    assert told(found) == reference(path)
     assert [frame.index for frame in found] == list(range(24))
 
 
@@ -110,7 +110,7 @@ def test_a_segment_that_begins_otherwise_is_decoded_from_further_back(source: Pa
     """What two segments see at their seam must agree: the later one moves its entry back, and no frame is wrong."""
     decoder = Doubtful({16, 32})
     frames = stream(source, device_with(decoder), decoder="nvdec")
-    assert told(taken(frames)) == truth(source)
+    assert told(taken(frames)) == reference(source)
     assert frames.report.entry_moves == 2
     assert {8, 24} <= set(decoder.begun)
 
@@ -119,7 +119,7 @@ def test_a_device_that_gives_up_leaves_no_trace_but_a_reason(source: Path) -> No
     """Nothing of a segment is handed out before its device is sure: software decodes it from its beginning."""
     failing = SurfaceDecoder(EngineFailed("it gave up"), 9)
     frames = stream(source, device_with(failing))
-    assert told(taken(frames)) == truth(source)
+    assert told(taken(frames)) == reference(source)
     assert set(frames.report.fallbacks) == {"it gave up"}
     with pytest.raises(EngineFailed, match="it gave up"):
         taken(stream(source, device_with(SurfaceDecoder(EngineFailed("it gave up"), 9)), decoder="nvdec"))
@@ -131,12 +131,12 @@ def test_little_latency_gives_the_same_frames(unordered: Path, place: str, laten
     """The decoder is asked for it, and frames and times are the same."""
     device = FakeDevice()
     frames = stream(unordered, device.gpu, place=place, decoder="nvdec", nvdec=NvdecOptions(latency=latency))
-    assert told(taken(frames)) == truth(unordered)
+    assert told(taken(frames)) == reference(unordered)
     assert {options["latency"] for options in device.decoder.options} == {{"low": 1, "zero": 2}[latency]}
 
 
 @pytest.mark.parametrize(("options", "handed_out"), [(NvdecOptions(), 8), (NvdecOptions(latency="zero"), 11)])
-def test_little_latency_hands_frames_out_before_their_segment_is_proven(
+def test_little_latency_backend_frames_out_before_their_segment_is_proven(
     unordered: Path, options: NvdecOptions, handed_out: int
 ) -> None:
     """By itself nothing of a segment that NVDEC breaks comes out; with low latency what came before the fault does."""
@@ -153,7 +153,7 @@ def test_little_latency_hands_frames_out_before_their_segment_is_proven(
 
     with pytest.raises(EngineFailed, match=r"left out 1 pictures|held the picture of packet 12 back"):
         asyncio.run(read_all())
-    assert told(found) == truth(unordered)[:handed_out]
+    assert told(found) == reference(unordered)[:handed_out]
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
@@ -184,7 +184,7 @@ def test_software_has_no_options_of_nvdec() -> None:
 def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:
     """Software needs no memory for a whole segment; who insists on NVDEC is told."""
     frames = stream(source, memory_bytes=20_000)
-    assert told(taken(frames)) == truth(source)
+    assert told(taken(frames)) == reference(source)
     assert frames.report.decoded_by == {"software": frames.report.segments}
     assert "too long to be held in memory" in frames.report.fallbacks[0]
     assert frames.report.held_bytes_max <= 20_000
@@ -208,9 +208,9 @@ def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
     path = damaged(source, tmp_path)
     frames = stream(path, decoder="software")
     found = taken(frames)
-    assert [frame.ticks for frame in found] == [ticks for ticks, _ in truth(path)]
+    assert [frame.ticks for frame in found] == [ticks for ticks, _ in reference(path)]
     assert len(found) < 48
-    assert told(found)[:16] == truth(source)[:16]
+    assert told(found)[:16] == reference(source)[:16]
     assert told(found) == told(taken(stream(path, decoder="software", threads=1)))
     assert frames.report.failed_packets + frames.report.corrupt_frames > 0
     assert [frame.index for frame in found] == sorted({frame.index for frame in found})
@@ -222,7 +222,7 @@ def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
     """Unless the GPU is insisted on, software decodes, and the report says why; who insists learns it at once."""
     frames = stream(source, no_gpu(), place="auto")
     found = taken(frames)
-    assert told(found) == truth(source)
+    assert told(found) == reference(source)
     assert frames.report.gpu_refusal == "there is no driver"
     assert not found[0].on_device
     for options in ({"place": "device"}, {"decoder": "nvdec"}):

@@ -21,7 +21,7 @@ from codecfleet.actors.dla.inference.network import WarmNetworks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand
-from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,
@@ -222,9 +222,9 @@ async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
     """What a pool knows that it never has is refused before work starts; else the worker that finds out says so."""
 
     class Without(LocalPool):
-        async def prospect(self, demand: Demand) -> Prospect:
+        async def preview(self, demand: Demand) -> PlacementPreview:
             """Say that there is none."""
-            return Prospect(never=f"no machine has DLA {demand.dlas}")
+            return PlacementPreview(never=f"no machine has DLA {demand.dlas}")
 
     with pytest.raises(Unsupported, match="no machine has DLA"):
         await bench.infer(Without(1), devices=(3,))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
 from codecfleet.jobs.board.board import Run
@@ -26,7 +26,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan_of(clip: Path, **changes: object) -> InferPlan:
     """Return a plan with a segment for each keyframe."""
     names = {"source": str(clip), "loadable": "net.dla", "output": "out.npz", "segment_s": Fraction(8, 25)}
-    return plan_inference(InferSpec(**{**names, **changes}), Parcel.of(b"net"))  # type: ignore[arg-type]
+    return plan_inference(InferSpec(**{**names, **changes}), Blob.of(b"net"))  # type: ignore[arg-type]
 
 
 def run_of(segment: int, *, until: int | None = None, entry_moves: int = 0) -> Run:

@@ -15,7 +15,7 @@ from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.segment.describe_encoder import DescribeEncoder
 from codecfleet.actors.segment.encoding import EncodeSegment
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
-from codecfleet.cluster.placement.model.preview import Prospect
+from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
 from codecfleet.jobs.plan.placing import demand_of, settled_demand
 from codecfleet.jobs.plan.plan import plan_transcode
@@ -44,12 +44,12 @@ class Asked(LocalPool):
         self.has_begun = False
         self.expected: dict[str, Demand] = {}
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Note it."""
         self.asked += [] if self.has_begun else [demand]
-        return await super().prospect(demand)
+        return await super().preview(demand)
 
-    def expect(self, demand: Demand) -> None:
+    def set_demand(self, demand: Demand) -> None:
         """Note it."""
         self.expected[demand.job] = demand
         self.has_begun = True
@@ -142,9 +142,9 @@ async def test_what_no_nvenc_encodes_is_refused(
 class Deaf(Asked):
     """A pool whose supervisor does not answer."""
 
-    async def prospect(self, demand: Demand) -> Prospect:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Know nothing."""
-        return replace(await super().prospect(demand), unknown="it is gone", encoder_kind=None)
+        return replace(await super().preview(demand), unknown="it is gone", encoder_kind=None)
 
 
 async def test_nobody_to_ask_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_missing_and_repeated_times_are_troubled_spans() -> None:
     pts[30], pts[31], pts[70] = MISSING, MISSING, pts[69]
     index = index_of(pts, IDR_EVERY_SECOND, dts=[n * 40 for n in range(100)])
     timeline = describe_timeline(index)
-    assert timeline.troubled_spans == ((30, 31), (69, 70))
+    assert timeline.unreliable_spans == ((30, 31), (69, 70))
     assert timeline_codes(index) == {"pts-missing", "pts-repeated"}
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.verify.reference_decode import FrameStamp, Nominal, PacketStamp, ResetClock, divisor_of, mend
+from codecfleet.jobs.verify.reference_decode import FrameStamp, Nominal, PacketStamp, ResetClock, divisor_of, repair
 
 MILLISECOND = Fraction(1, 1000)
 FORTY_MS = Nominal(Fraction(40))
@@ -17,13 +17,13 @@ stamps = st.lists(st.one_of(st.none(), st.integers(-(10**6), 10**6)), max_size=6
 
 def times_of(*pts: int | None, nominal: Nominal = FORTY_MS) -> list[int]:
     """Mend frames with these PTSs and return their times as presented."""
-    return list(mend([FrameStamp(p) for p in pts], nominal).times)
+    return list(repair([FrameStamp(p) for p in pts], nominal).times)
 
 
 @given(stamps, nominals)
 def test_times_strictly_increase_and_no_frame_is_lost(pts: list[int | None], nominal: Nominal) -> None:
     """Whatever the decoder says, every frame gets a time of its own."""
-    timeline = mend([FrameStamp(p) for p in pts], nominal)
+    timeline = repair([FrameStamp(p) for p in pts], nominal)
     assert sorted(timeline.order) == list(range(len(pts)))
     assert all(earlier < later for earlier, later in pairwise(timeline.times))
 
@@ -31,17 +31,17 @@ def test_times_strictly_increase_and_no_frame_is_lost(pts: list[int | None], nom
 @given(st.lists(st.integers(-(10**6), 10**6), unique=True, max_size=60), nominals)
 def test_distinct_times_are_kept(pts: list[int], nominal: Nominal) -> None:
     """A track without oddities is only sorted, and nothing is counted as mended but the disorder."""
-    timeline = mend([FrameStamp(p) for p in pts], nominal)
+    timeline = repair([FrameStamp(p) for p in pts], nominal)
     assert list(timeline.times) == sorted(pts)
     assert [pts[place] for place in timeline.order] == sorted(pts)
     assert (timeline.missing, timeline.repeated) == (0, 0)
 
 
 @given(stamps, nominals)
-def test_mending_twice_changes_nothing(pts: list[int | None], nominal: Nominal) -> None:
+def test_repairing_twice_changes_nothing(pts: list[int | None], nominal: Nominal) -> None:
     """Mended times need no mending."""
-    once = mend([FrameStamp(p) for p in pts], nominal).times
-    assert mend([FrameStamp(t) for t in once], nominal).times == once
+    once = repair([FrameStamp(p) for p in pts], nominal).times
+    assert repair([FrameStamp(t) for t in once], nominal).times == once
 
 
 @given(stamps, nominals, st.integers(-(10**9), 10**9))
@@ -49,15 +49,15 @@ def test_a_later_start_moves_every_time_alike(pts: list[int | None], nominal: No
     """Times depend on differences only; a track without any PTS starts at 0 wherever it lies."""
     if all(p is None for p in pts):
         return
-    there = mend([FrameStamp(p, offset=shift) for p in pts], nominal).times
-    assert there == tuple(t + shift for t in mend([FrameStamp(p) for p in pts], nominal).times)
+    there = repair([FrameStamp(p, offset=shift) for p in pts], nominal).times
+    assert there == tuple(t + shift for t in repair([FrameStamp(p) for p in pts], nominal).times)
 
 
 @given(stamps, nominals)
 def test_frames_of_one_time_keep_the_decoders_order(pts: list[int | None], nominal: Nominal) -> None:
     """The sort is stable."""
     known = [FrameStamp(p) for p in pts if p is not None]
-    order = mend(known, nominal).order
+    order = repair(known, nominal).order
     assert all(a < b for a, b in pairwise(order) if known[a].pts == known[b].pts)
 
 
@@ -92,7 +92,7 @@ def test_ticks_are_divided_where_repeated_times_find_no_room() -> None:
     assert divisor_of([0, 1, 1, 1, 2, 2, 3, 3], MILLISECOND) == 3
     assert divisor_of([0, 1, 1, 1, 2], Fraction(1, 500_000_000)) == 2
     stamps = [FrameStamp(pts) for pts in (0, 1, 1, 1, 2)]
-    assert mend(stamps, FORTY_MS, divisor=3).times == (0, 3, 4, 5, 6)
+    assert repair(stamps, FORTY_MS, divisor=3).times == (0, 3, 4, 5, 6)
 
 
 def test_repeated_times_at_the_end_step_by_the_nominal_duration() -> None:
@@ -135,16 +135,16 @@ def test_packets_an_edit_list_leaves_out_are_not_looked_at() -> None:
 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), nominals)
-def test_a_mended_clock_never_steps_back_by_more_than_a_second(dts: list[int], nominal: Nominal) -> None:
+def test_a_repaired_clock_never_steps_back_by_more_than_a_second(dts: list[int], nominal: Nominal) -> None:
     """R1 leaves no reset behind."""
     offsets = clock_offsets(packets(*dts), nominal, MILLISECOND)
-    mended = [d + offset for d, offset in zip(dts, offsets, strict=True)]
-    assert all(earlier - later <= 1000 for earlier, later in pairwise(mended))
+    repaired = [d + offset for d, offset in zip(dts, offsets, strict=True)]
+    assert all(earlier - later <= 1000 for earlier, later in pairwise(repaired))
 
 
-def test_counts_say_what_was_mended() -> None:
+def test_counts_say_what_was_repaired() -> None:
     """Every application of a rule is counted."""
-    timeline = mend(
+    timeline = repair(
         [FrameStamp(0), FrameStamp(80), FrameStamp(40), FrameStamp(None), FrameStamp(200)], FORTY_MS, resets=2
     )
     assert (timeline.resets, timeline.missing, timeline.disordered, timeline.repeated) == (2, 1, 1, 1)

@@ -106,7 +106,7 @@ def verdict(*checks: Check) -> Verdict:
         output="a.mp4",
         source_frames=3,
         output_frames=3,
-        mended={},
+        repaired={},
         damaged_packets=0,
         pictures=None,
         checks=checks,

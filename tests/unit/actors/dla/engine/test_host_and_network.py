@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.dla.engine.cuda_calls import BLOCKING_SYNC, CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
 from codecfleet.actors.dla.engine.hybrid import HybridSession
@@ -109,7 +109,7 @@ def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: 
 def test_networks_need_no_time_limits_of_cudla(machine_without_limits: Machine) -> None:
     """A network is loaded and ready where libcudla has no time limits."""
     networks = WarmNetworks(machine_without_limits.host)
-    with networks.lend(NetworkSettings(loadable=Parcel.of(NETWORK.to_bytes()))) as network:
+    with networks.acquire(NetworkSettings(loadable=Blob.of(NETWORK.to_bytes()))) as network:
         assert network.is_ready
     networks.close()
 

@@ -44,11 +44,11 @@ def warm(machine: Machine, tmp_path: Path) -> Warm:
 def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None:
     """Ten turns on two DLAs load two networks; two at the same time on one DLA are two."""
     for turn in range(10):
-        with warm.networks.lend(warm.settings, [turn % 2]) as network:
+        with warm.networks.acquire(warm.settings, [turn % 2]) as network:
             (found,) = network.run([pack(network.source, np.full(SHAPE, 3, dtype=np.float32))])
             assert found[0].ravel().tolist() == [3, 3, 3]
     assert warm.networks.created == 2
-    with warm.networks.lend(warm.settings, [0]), warm.networks.lend(warm.settings, [0]):
+    with warm.networks.acquire(warm.settings, [0]), warm.networks.acquire(warm.settings, [0]):
         assert warm.networks.created == 3
     warm.networks.close()
     warm.networks.close()
@@ -57,46 +57,50 @@ def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None
 
 def test_cancelled_work_gives_its_network_back(warm: Warm) -> None:
     """A cancellation between two calls leaves the network as good as it was."""
-    with pytest.raises(Cancelled), warm.networks.lend(warm.settings, [0]):
+    with pytest.raises(Cancelled), warm.networks.acquire(warm.settings, [0]):
         raise Cancelled("enough")  # noqa: EM101 - any will do
-    with warm.networks.lend(warm.settings, [0]):
+    with warm.networks.acquire(warm.settings, [0]):
         assert warm.networks.created == 1
 
 
 def test_a_new_loadable_takes_the_place_of_the_old(warm: Warm, machine: Machine) -> None:
     """An idle network of another loadable is closed before a DLA gets the next one."""
-    with warm.networks.lend(warm.settings, [0]):
+    with warm.networks.acquire(warm.settings, [0]):
         pass
     warm.path.write_bytes(FakeLoadable(NETWORK.source, NETWORK.result, gain=2).to_bytes())
-    with warm.networks.lend(warm.settings, [0]):
+    with warm.networks.acquire(warm.settings, [0]):
         assert machine.fake.open_handles == 1
 
 
 def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
     """Of those that are allowed, the one with the fewest networks lent; a process with a DLA of its own uses that."""
     networks, settings = warm.networks, warm.settings
-    with networks.lend(settings) as one, networks.lend(settings) as other, networks.lend(settings, [0, 7]) as third:
+    with (
+        networks.acquire(settings) as one,
+        networks.acquire(settings) as other,
+        networks.acquire(settings, [0, 7]) as third,
+    ):
         assert (one.device, other.device, third.device) == (0, 1, 0)
-    with pytest.raises(Unsupported, match="there is no DLA 7"), networks.lend(settings, [7]):
+    with pytest.raises(Unsupported, match="there is no DLA 7"), networks.acquire(settings, [7]):
         pass
     networks.keep_to(1)
-    with networks.lend(settings) as one, networks.lend(settings, [0]) as other:
+    with networks.acquire(settings) as one, networks.acquire(settings, [0]) as other:
         assert (one.device, other.device) == (1, 1)
 
 
 def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> None:
     """After an error of the engine every network of the process is refused, whichever DLA it is on."""
     machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_INVALID_INPUT)
-    with pytest.raises(EngineFailed), warm.networks.lend(warm.settings, [0]) as network:
+    with pytest.raises(EngineFailed), warm.networks.acquire(warm.settings, [0]) as network:
         network.run([np.zeros(network.source.size_bytes, dtype=np.uint8)])
-    with pytest.raises(DeviceLost, match="lost"), warm.networks.lend(warm.settings, [1]):
+    with pytest.raises(DeviceLost, match="lost"), warm.networks.acquire(warm.settings, [1]):
         pass
     warm.networks.close()
 
 
 def test_results_outlive_the_staging_memory(warm: Warm, machine: Machine) -> None:
     """What a run returned stays as it was when the next one uses the same page-locked buffers; close frees them."""
-    with warm.networks.lend(warm.settings) as network:
+    with warm.networks.acquire(warm.settings) as network:
         first, second = (
             network.run([pack(network.source, np.full(SHAPE, value, dtype=np.float32))])[0][0] for value in (3, 5)
         )

@@ -70,7 +70,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
         else:
             held = sum(size for size, _ in owners)
             try:
-                owners.append((size_bytes, keepers[step].lend(size_bytes)))
+                owners.append((size_bytes, keepers[step].acquire(size_bytes)))
             except DeviceMemory:
                 assert held + size_bytes > min(total, real)
         gc.collect(0)
@@ -111,9 +111,9 @@ def test_the_drivers_word_counts_too() -> None:
     """Where the driver has none although the budget has, idle things give way; its error passes if none is left."""
     budget, below = MemoryBudget(1000), Memory(10)
     keeper = BufferPool(below.allocate, below.free, 1000, budget)
-    held = keeper.lend(4)
+    held = keeper.acquire(4)
     del held
-    other = keeper.lend(8)
+    other = keeper.acquire(8)
     assert below.used_bytes == 8
     with pytest.raises(DeviceMemory, match="the driver has no more"):
         keeper.take(4)
@@ -149,10 +149,10 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
         below.free(address)
 
     keeper = BufferPool(allocate, free, 8, budget)
-    late.append(keeper.lend(4))
-    first = keeper.lend(5)
+    late.append(keeper.acquire(4))
+    first = keeper.acquire(5)
     assert not late
-    late.append(keeper.lend(8))
+    late.append(keeper.acquire(8))
     del first  # 4 and 5 are too much, and freeing one lets go of another
     assert not late
     drop_idle(keeper)
@@ -163,7 +163,7 @@ def test_the_longest_idle_buffer_goes_first() -> None:
     """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
     budget, below = MemoryBudget(100), Memory(100)
     keeper = BufferPool(below.allocate, below.free, 10, budget)
-    owners = [keeper.lend(size) for size in (4, 5, 3)]
+    owners = [keeper.acquire(size) for size in (4, 5, 3)]
     while owners:
         del owners[0]
     assert sorted(below.blocks.values()) == [3, 5]
@@ -202,7 +202,7 @@ def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
 
     def borrow() -> None:
         for _ in range(400):
-            handed.put(keeper.lend(4))
+            handed.put(keeper.acquire(4))
         for _ in range(3):
             handed.put(None)
 
@@ -221,7 +221,7 @@ def test_page_locked_memory_is_lent_as_long_as_any_part_of_it_is_looked_at(first
     """What lies in a buffer stays there while some view of it does, and then it is freed."""
     driver = FakeCudaDriver()
     memory = PinnedMemory(Cuda(driver), idle_bytes=0)
-    samples = np.asarray(memory.lend(100))
+    samples = np.asarray(memory.acquire(100))
     samples[:] = np.arange(100)
     part = samples[first : first + count]
     del samples

@@ -115,7 +115,7 @@ def test_every_entry_gives_softwares_pictures(bench: Bench, clips: dict[str, Pat
         wanted = list(decoded(SOFTWARE, path, entry))
         assert list(decoded(bench.decoder, path, entry)) == wanted
     counts = bench.pool.counts
-    assert (counts.made, counts.lent, counts.closed) == (1, entries + 1, 0)
+    assert (counts.made, counts.in_use, counts.closed) == (1, entries + 1, 0)
 
 
 def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:

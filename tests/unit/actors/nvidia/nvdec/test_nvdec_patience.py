@@ -144,7 +144,7 @@ class Bench:
 
     def _borrow(self, borrower: Borrower, codec: str) -> None:
         try:
-            with self.pool.lend(key(codec), request=borrower.request) as session:
+            with self.pool.acquire(key(codec), request=borrower.request) as session:
                 assert isinstance(session, Session)
                 borrower.got.set_result(session)
                 assert borrower.done.wait(LIMIT_S)
@@ -157,14 +157,14 @@ class Bench:
     def refused(self, codec: str = "h264") -> SessionRequest:
         """Ask for something that takes too long; return the request, which is not over yet."""
         request = SessionRequest()
-        with pytest.raises(EngineBusy, match="still being opened"), self.pool.lend(key(codec), request=request):
+        with pytest.raises(EngineBusy, match="still being opened"), self.pool.acquire(key(codec), request=request):
             pass
         return request
 
     @contextmanager
     def borrowed(self, codec: str = "h264") -> Iterator[Session]:
         """Borrow what is there."""
-        with self.pool.lend(key(codec), request=SessionRequest()) as session:
+        with self.pool.acquire(key(codec), request=SessionRequest()) as session:
             assert isinstance(session, Session)
             yield session
 
@@ -204,7 +204,7 @@ def test_what_nobody_waited_for_is_opened_all_the_same(bench: Bench) -> None:
     with bench.borrowed() as one, bench.borrowed() as two, bench.borrowed() as three, bench.borrowed() as four:
         assert len({*sessions, one, two, three, four}) == 7
     counts = bench.pool.counts.of(key())
-    assert (counts.made, counts.wanted_most, counts.lent_now) == (7, 7, 3)
+    assert (counts.made, counts.wanted_most, counts.in_use_now) == (7, 7, 3)
     for each in waiting:
         each.return_it()
 
@@ -230,7 +230,7 @@ def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
         each.return_it()
 
 
-def test_who_insists_waits_however_long(bench: Bench) -> None:
+def test_who_requires_waits_however_long(bench: Bench) -> None:
     """Many openings ahead do not make somebody go without who cannot."""
     waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
     assert bench.pool.counts.refused == 0
@@ -363,26 +363,29 @@ class Instant:
     threads=st.integers(1, 6),
     rounds=st.integers(1, 6),
     kinds=st.integers(1, 3),
-    insisting=st.lists(st.booleans(), min_size=6, max_size=6),
+    requiring_device=st.lists(st.booleans(), min_size=6, max_size=6),
 )
-def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, insisting: list[bool]) -> None:
+def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, requiring_device: list[bool]) -> None:
     """However threads ask, wait, go without and return, there is one session per thread and kind at most."""
     pool = NvdecPool(maker := Instant(), 32)  # type: ignore[arg-type]
     codecs = ("h264", "hevc", "vp9")[:kinds]
 
-    def decode(insists: bool) -> None:  # noqa: FBT001 - mapped over
+    def decode(require_device: bool) -> None:  # noqa: FBT001 - mapped over
         for number in range(rounds):
             request = SessionRequest()
-            with suppress(EngineBusy), pool.lend(key(codecs[number % kinds]), request=None if insists else request):
+            with (
+                suppress(EngineBusy),
+                pool.acquire(key(codecs[number % kinds]), request=None if require_device else request),
+            ):
                 pass
             request.end()
 
-    _run_all([partial(decode, insisting[number]) for number in range(threads)])
+    _run_all([partial(decode, requiring_device[number]) for number in range(threads)])
     pool.close()
     for kind, counts in pool.counts.of_kind.items():
         assert counts.made == maker.alive.get(kind, 0) <= counts.wanted_most <= threads
-        assert (counts.lent_now, counts.closed) == (0, counts.made)
-    assert pool.counts.lent + pool.counts.refused == threads * rounds
+        assert (counts.in_use_now, counts.closed) == (0, counts.made)
+    assert pool.counts.in_use + pool.counts.refused == threads * rounds
 
 
 def _run_all(works: list[Callable[[], None]]) -> None:

@@ -34,7 +34,7 @@ class Session:
     entered: int = 0
     primed_with: bytes = b""
     closed: int = 0
-    is_lent: bool = False
+    is_in_use: bool = False
     refuses: bool = False
 
     def enter(self) -> None:
@@ -52,7 +52,7 @@ class Session:
 
     def close(self) -> None:
         """Note it."""
-        assert not self.is_lent
+        assert not self.is_in_use
         self.closed += 1
 
 
@@ -87,14 +87,14 @@ def pool_of(maker: Callable[[SessionKey], Session], idle_max: int = 4) -> NvdecP
 
 def counts_of(pool: NvdecPool) -> tuple[int, int, int]:
     """Return how many sessions were made, lent and closed."""
-    return pool.counts.made, pool.counts.lent, pool.counts.closed
+    return pool.counts.made, pool.counts.in_use, pool.counts.closed
 
 
 def test_a_session_is_lent_again() -> None:
     """Range after range of one kind goes through one session."""
     pool = pool_of(maker := Maker())
     for _ in range(5):
-        with pool.lend(key()) as session:
+        with pool.acquire(key()) as session:
             assert session is maker.made[0]
     assert maker.made[0].entered == 5
     assert counts_of(pool) == (1, 5, 0)
@@ -104,7 +104,7 @@ def test_another_kind_gets_another_session() -> None:
     """A session is lent for exactly what it was made for."""
     pool = pool_of(maker := Maker())
     for wanted in (key(), key("hevc"), key(width=128), key()):
-        with pool.lend(wanted) as session:
+        with pool.acquire(wanted) as session:
             assert session.key == wanted
     assert len(maker.made) == 3
 
@@ -112,9 +112,9 @@ def test_another_kind_gets_another_session() -> None:
 def test_two_at_once_get_two_and_the_last_used_first() -> None:
     """Nobody shares a session; the one given back last is lent first."""
     pool = pool_of(maker := Maker())
-    with pool.lend(key()) as one, pool.lend(key()) as other:
+    with pool.acquire(key()) as one, pool.acquire(key()) as other:
         assert one is not other
-    with pool.lend(key()) as again:
+    with pool.acquire(key()) as again:
         assert again is one
     assert len(maker.made) == 2
 
@@ -122,10 +122,10 @@ def test_two_at_once_get_two_and_the_last_used_first() -> None:
 def test_an_unclean_session_is_closed() -> None:
     """What a broken range may have left in a session meets no other range."""
     pool = pool_of(maker := Maker())
-    with pytest.raises(EngineFailed), pool.lend(key()) as session:
+    with pytest.raises(EngineFailed), pool.acquire(key()) as session:
         _break(session)
     assert maker.made[0].closed == 1
-    with pool.lend(key()) as session:
+    with pool.acquire(key()) as session:
         assert session is maker.made[1]
     assert counts_of(pool) == (2, 2, 1)
 
@@ -141,12 +141,12 @@ def test_the_longest_idle_goes_first() -> None:
     """Beyond the limit of idle sessions the one that was idle longest is closed."""
     pool = pool_of(maker := Maker(), idle_max=2)
     for codec in ("h264", "hevc", "vp9"):
-        with pool.lend(key(codec)):
+        with pool.acquire(key(codec)):
             pass
     assert [session.closed for session in maker.made] == [1, 0, 0]
-    with pool.lend(key("hevc")):
+    with pool.acquire(key("hevc")):
         pass
-    with pool.lend(key("vp8")):
+    with pool.acquire(key("vp8")):
         pass
     assert [session.closed for session in maker.made] == [1, 0, 1, 0]
 
@@ -155,7 +155,7 @@ def test_full_memory_takes_the_idle_sessions() -> None:
     """Where memory does not hold another session, the one that was idle longest is given up for it."""
     pool = pool_of(maker := Maker(limit=2))
     for codec in ("h264", "hevc", "vp9"):
-        with pool.lend(key(codec)):
+        with pool.acquire(key(codec)):
             pass
     assert [session.closed for session in maker.made] == [1, 0, 0]
 
@@ -163,11 +163,11 @@ def test_full_memory_takes_the_idle_sessions() -> None:
 def test_memory_full_of_lent_sessions_is_an_error() -> None:
     """Where everything is in use, the one who asks hears of it, and nobody loses a session."""
     pool = pool_of(maker := Maker(limit=1))
-    with pool.lend(key()) as session:
-        with pytest.raises(DeviceMemory), pool.lend(key("hevc")):
+    with pool.acquire(key()) as session:
+        with pytest.raises(DeviceMemory), pool.acquire(key("hevc")):
             pass
         assert session is maker.alive[0]
-    with pool.lend(key()) as session:
+    with pool.acquire(key()) as session:
         assert session is maker.made[0]
 
 
@@ -175,9 +175,9 @@ def test_other_errors_are_not_tried_again() -> None:
     """A refusal passes at once, and the next who asks is served."""
     message = "it refuses"
     pool = pool_of(maker := Maker(errors=[EngineFailed(message)]))
-    with pytest.raises(EngineFailed), pool.lend(key()):
+    with pytest.raises(EngineFailed), pool.acquire(key()):
         pass
-    with pool.lend(key()):
+    with pool.acquire(key()):
         pass
     assert len(maker.made) == 1
 
@@ -185,26 +185,26 @@ def test_other_errors_are_not_tried_again() -> None:
 def test_a_session_that_cannot_be_entered_is_not_lost() -> None:
     """Where the context refuses, the session is there for the next attempt."""
     pool = pool_of(maker := Maker())
-    with pool.lend(key()):
+    with pool.acquire(key()):
         pass
     maker.made[0].refuses = True
-    with pytest.raises(DeviceError, match="refuses"), pool.lend(key()):
+    with pytest.raises(DeviceError, match="refuses"), pool.acquire(key()):
         pass
     maker.made[0].refuses = False
-    with pool.lend(key()) as session:
+    with pool.acquire(key()) as session:
         assert session is maker.made[0]
 
 
 def test_closing_closes_what_is_idle() -> None:
     """Every idle session is closed once, and the pool works on."""
     pool = pool_of(maker := Maker())
-    with pool.lend(key()), pool.lend(key("hevc")):
+    with pool.acquire(key()), pool.acquire(key("hevc")):
         pool.close()
         assert maker.alive == maker.made
     pool.close()
     pool.close()
     assert [session.closed for session in maker.made] == [1, 1]
-    with pool.lend(key()):
+    with pool.acquire(key()):
         pass
     assert counts_of(pool) == (3, 3, 2)
 
@@ -213,7 +213,7 @@ def test_a_new_session_is_tried_with_what_comes_first() -> None:
     """The driver's part of opening comes with the first picture, so that is decoded before anybody has the session."""
     pool = pool_of(maker := Maker())
     for _ in range(2):
-        with pool.lend(key(), b"first"):
+        with pool.acquire(key(), b"first"):
             pass
     assert [session.primed_with for session in maker.made] == [b"first"]
 
@@ -233,7 +233,7 @@ def test_a_session_that_fails_at_its_first_picture_is_closed() -> None:
 
     budget = MemoryBudget(1 << 40)
     pool = NvdecPool(make, 4, budget)  # type: ignore[arg-type]
-    with pytest.raises(EngineFailed, match="no picture"), pool.lend(key(), b"no picture"):
+    with pytest.raises(EngineFailed, match="no picture"), pool.acquire(key(), b"no picture"):
         pass
     assert [session.closed for session in made] == [1]
     assert (counts_of(pool), budget.taken_bytes) == ((0, 0, 0), 0)
@@ -255,39 +255,39 @@ def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max:
     budget = MemoryBudget(total * session_bytes(key()))
     pool = NvdecPool(maker := Maker(limit=limit), idle_max, budget)  # type: ignore[arg-type]
     limit = min(limit, total)
-    lent: list[tuple[ExitStack, Session]] = []
+    in_use: list[tuple[ExitStack, Session]] = []
     for step, value in steps:
         if step == "lend":
-            _lend(pool, key(str(value)), lent)
-        elif step == "return" and lent:
-            stack, session = lent.pop()
-            session.is_clean, session.is_lent = bool(value), False
+            _acquire(pool, key(str(value)), in_use)
+        elif step == "return" and in_use:
+            stack, session = in_use.pop()
+            session.is_clean, session.is_in_use = bool(value), False
             stack.close()
         elif step == "close":
             pool.close()
         alive = maker.alive
         assert all(session.closed <= 1 for session in maker.made)
-        assert len(alive) <= min(limit, len(lent) + idle_max)
+        assert len(alive) <= min(limit, len(in_use) + idle_max)
         assert pool.counts.made - pool.counts.closed == len(alive)
-        assert all(session in alive for _, session in lent)
+        assert all(session in alive for _, session in in_use)
         assert all(each.made - each.closed <= each.wanted_most for each in pool.counts.of_kind.values())
-        assert sum(each.lent_now for each in pool.counts.of_kind.values()) == len(lent)
+        assert sum(each.in_use_now for each in pool.counts.of_kind.values()) == len(in_use)
         assert budget.taken_bytes == len(alive) * session_bytes(key())
-    for stack, session in lent:
-        session.is_lent = False
+    for stack, session in in_use:
+        session.is_in_use = False
         stack.close()
     assert len(maker.alive) <= idle_max
 
 
-def _lend(pool: NvdecPool, wanted: SessionKey, lent: list[tuple[ExitStack, Session]]) -> None:
+def _acquire(pool: NvdecPool, wanted: SessionKey, in_use: list[tuple[ExitStack, Session]]) -> None:
     with ExitStack() as stack, suppress(DeviceMemory):
-        session = stack.enter_context(pool.lend(wanted))
+        session = stack.enter_context(pool.acquire(wanted))
         assert isinstance(session, Session)
         assert session.key == wanted
-        assert not session.is_lent
+        assert not session.is_in_use
         assert session.is_clean
-        session.is_lent = True
-        lent.append((stack.pop_all(), session))
+        session.is_in_use = True
+        in_use.append((stack.pop_all(), session))
 
 
 def test_no_thread_to_open_sessions_holds_nobody_up() -> None:
@@ -295,17 +295,17 @@ def test_no_thread_to_open_sessions_holds_nobody_up() -> None:
     pool = pool_of(maker := Maker())
     threading.stack_size(1 << 46)  # more than there is
     try:
-        with pytest.raises(SessionLimit), pool.lend(key()):
+        with pytest.raises(SessionLimit), pool.acquire(key()):
             pass
     finally:
         threading.stack_size(0)
     pool.close()
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(lent_once, pool).result(10)
+        threads.submit(used_once, pool).result(10)
     assert len(maker.made) == 1
 
 
-def lent_once(pool: NvdecPool) -> None:
+def used_once(pool: NvdecPool) -> None:
     """Borrow a session."""
-    with pool.lend(key()):
+    with pool.acquire(key()):
         pass

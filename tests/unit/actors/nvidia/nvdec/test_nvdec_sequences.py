@@ -86,7 +86,7 @@ def test_a_size_that_changes_is_followed(bench: Bench, tmp_path: Path, name: str
     wanted = decoded_packets(SOFTWARE, path, packets)
     assert len(wanted) == 4 * len(TIMES)
     assert decoded_packets(bench.decoder, path, packets) == wanted
-    assert (bench.pool.counts.made, bench.pool.counts.lent) == (2, 4)
+    assert (bench.pool.counts.made, bench.pool.counts.in_use) == (2, 4)
 
 
 @pytest.mark.parametrize("name", PLAIN_CLIPS)
@@ -97,7 +97,7 @@ def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, n
     wanted = decoded_packets(SOFTWARE, path, packets)
     assert decoded_packets(decoder, path, packets) == wanted
     assert decoded_packets(decoder, path, packets) == wanted
-    assert (bench.pool.counts.made, bench.pool.counts.lent) == (1, 2)
+    assert (bench.pool.counts.made, bench.pool.counts.in_use) == (1, 2)
     assert bench.device.options[0]["most"] == (96, 72)
 
 
@@ -113,7 +113,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
     wanted = decoded_packets(SOFTWARE, path, packets)
     for _ in range(2):
         assert decoded_packets(decoder, path, packets) == wanted
-    assert (bench.pool.counts.made, bench.pool.counts.lent) == (2, 4)
+    assert (bench.pool.counts.made, bench.pool.counts.in_use) == (2, 4)
 
 
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_what_is_refused_writes_to_nobody_elses_memory(bench: Bench, tmp_path: P
     with pytest.raises(EngineUnfit, match="gives no decode statistics"):
         feed()
     gc.collect()  # what the error holds
-    others = np.asarray(bench.memory.lend(key().surface.size_bytes(64, 64)))
+    others = np.asarray(bench.memory.acquire(key().surface.size_bytes(64, 64)))
     others[:] = 7
     session._stream.wait()
     assert set(others) == {7}
@@ -298,4 +298,4 @@ def test_tracks_that_need_other_surfaces_share_no_session(bench: Bench, tmp_path
     for path in (few, many, few, many):
         packets = packets_of(path)
         assert decoded_packets(bench.decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
-    assert (bench.pool.counts.made, bench.pool.counts.lent) == (2, 4)
+    assert (bench.pool.counts.made, bench.pool.counts.in_use) == (2, 4)

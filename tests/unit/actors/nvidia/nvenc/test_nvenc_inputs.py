@@ -120,7 +120,7 @@ STRIDES = {
 
 
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
-def test_planes_have_the_strides_that_the_package_insists_on(pix_fmt: str) -> None:
+def test_planes_have_the_strides_that_the_package_requires_on(pix_fmt: str) -> None:
     """Planes come out in the package's own spelling."""
     surface = SURFACES[pix_fmt]
     ours = CudaPlanes(surface, device_planes(surface, 4096, 64, 32), None)

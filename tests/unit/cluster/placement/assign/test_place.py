@@ -276,8 +276,8 @@ def test_a_short_job_does_not_wait_for_a_gpu_to_start() -> None:
     assert routes[0] == {Route.CPU}
     assert Route.HYBRID in routes[-1]
     assert routes == sorted(routes, key=lambda found: Route.HYBRID in found)
-    insists = _place(demand(encoder=SOFTWARE, frames_total=240, needs_gpu=True), h200)
-    assert {lane.route for lane in insists.lanes} == {Route.HYBRID}
+    require_device = _place(demand(encoder=SOFTWARE, frames_total=240, needs_gpu=True), h200)
+    assert {lane.route for lane in require_device.lanes} == {Route.HYBRID}
     never_waits = _place(demand(encoder=SOFTWARE, frames_total=240), h200, Policy(gpu_start_s=0))
     assert Route.HYBRID in {lane.route for lane in never_waits.lanes}
     (reason,) = {refusal.reason for refusal in _place(demand(encoder=SOFTWARE, frames_total=240), h200).refusals}

@@ -10,8 +10,8 @@ from codecfleet.cluster.placement.model.caps import (
     KnownCaps,
     SessionRefused,
     SessionsOpen,
-    learn_cap,
-    learn_open,
+    record_cap,
+    record_open,
     with_caps,
 )
 from codecfleet.cluster.placement.model.policy import Policy, load_policy
@@ -28,21 +28,21 @@ def _refused(*, on_device: int, on_node: int, system_wide: bool) -> SessionRefus
 
 def test_a_refusal_teaches_the_number_that_was_open() -> None:
     """A device that refused its fourth session takes three; a GeForce's refusal counts for the machine."""
-    assert learn_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=False)).devices == {"n/gpu0": 3}
-    assert learn_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=True)).nodes == {"n": 7}
+    assert record_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=False)).devices == {"n/gpu0": 3}
+    assert record_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=True)).nodes == {"n": 7}
 
 
 def test_a_refusal_with_nothing_open_is_no_cap() -> None:
     """A device that refuses its first session has another trouble."""
     for system_wide in (True, False):
-        assert learn_cap(KnownCaps(), _refused(on_device=0, on_node=0, system_wide=system_wide)) == KnownCaps()
+        assert record_cap(KnownCaps(), _refused(on_device=0, on_node=0, system_wide=system_wide)) == KnownCaps()
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
     """More sessions than the cap, open and at work, lift it; as many do not."""
     caps = KnownCaps({"n/gpu0": 3}, {"n": 8})
-    assert learn_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
-    passed = learn_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
+    assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
+    passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
     assert passed == KnownCaps()
 
 

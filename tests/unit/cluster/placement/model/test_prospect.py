@@ -8,7 +8,7 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Enc
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.model.preview import Prospect, prospect_of
+from codecfleet.cluster.placement.model.preview import PlacementPreview, preview_of
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.report.engines import MediaCodec
@@ -32,12 +32,14 @@ class Placer:
         return place(demands, machines, start_rates(), Policy())
 
 
-def ask(wish: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1) -> Prospect:
+def ask(
+    wish: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
+) -> PlacementPreview:
     """Return the prospect of a wish, which is placed so many times for it."""
     placer = Placer()
-    prospect = prospect_of(wish, others, machines, placer, idle=idle)
+    preview = preview_of(wish, others, machines, placer, idle=idle)
     assert placer.times == times
-    return prospect
+    return preview
 
 
 def software(job: str = "job", **changes: object) -> Demand:
@@ -48,7 +50,7 @@ def software(job: str = "job", **changes: object) -> Demand:
 def test_a_gpu_that_finishes_soonest_would_encode() -> None:
     """The kind is that of its NVENC, and nothing speaks against the GPU."""
     machines = inventory(node("n", "T4", cores=4))
-    assert ask(demand(), machines, idle=machines) == Prospect(encoder_kind=T4)
+    assert ask(demand(), machines, idle=machines) == PlacementPreview(encoder_kind=T4)
 
 
 def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
@@ -65,16 +67,16 @@ def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
     machines = inventory(node("n", "T4", cores=4))
     wish, other = software(needs_gpu=True), software("a", segments=100, priority=1)
     assert place([wish, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
-    assert ask(wish, machines, other) == ask(wish, machines) == Prospect()
+    assert ask(wish, machines, other) == ask(wish, machines) == PlacementPreview()
     bound = demand(renditions=(rendition(kind=T4),), encoder=EncoderChoice.NVENC)
-    assert ask(bound, inventory(node("n", "T4")), demand("a")) == Prospect(encoder_kind=T4)
+    assert ask(bound, inventory(node("n", "T4")), demand("a")) == PlacementPreview(encoder_kind=T4)
 
 
 def test_a_gpu_that_is_of_no_use_says_why() -> None:
     """The reason is the GPU's own, whatever is said of processors; where there is no GPU, nothing is said."""
     wish = software(software_decode="the pictures are interlaced")
     assert ask(wish, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
-    assert ask(wish, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == Prospect()
+    assert ask(wish, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == PlacementPreview()
     open_still = demand(renditions=(rendition(MediaCodec.AV1),), software_decode="the captions")
     assert ask(open_still, inventory(node("n", "T4")), replace(wish, job="a")).gpu_refusal == "the captions"
     broken = gpu("T4", "n", state=DeviceState.QUARANTINED, state_reason="it fell off the bus")
@@ -87,7 +89,7 @@ def test_what_idle_machines_cannot_do_will_never_be_done() -> None:
     """Only where nothing takes it now is it placed once more, on the machines that there are with nothing to do."""
     wish, machines = software(needs_gpu=True), inventory(node("n"))
     refused = ask(wish, machines, idle=machines, times=2)
-    assert refused == Prospect(never="no device can do it: the job asks for a GPU")
+    assert refused == PlacementPreview(never="no device can do it: the job asks for a GPU")
 
 
 def test_what_is_taken_just_now_may_be_done_later() -> None:
@@ -103,4 +105,6 @@ def test_nothing_is_impossible_where_machines_may_join() -> None:
 def test_there_may_be_no_machine_at_all() -> None:
     """That is said, and nothing else."""
     nothing = inventory()
-    assert ask(plain_demand("j", 1), nothing, idle=nothing, times=2) == Prospect(never="there is no device at all")
+    assert ask(plain_demand("j", 1), nothing, idle=nothing, times=2) == PlacementPreview(
+        never="there is no device at all"
+    )

@@ -58,7 +58,7 @@ def test_an_unknown_share_is_said_and_can_be_set() -> None:
     assert device.share == 1
     assert "not known" in device.share_unknown
     (found,) = [each for each in findings(report) if "which part of its GPU" in each.title]
-    assert "vgpu_share" in found.mend
+    assert "vgpu_share" in found.fix
     node = with_policy(node_of_report(report), Policy(vgpu_share=0.25))
     assert {(each.share, each.share_unknown) for each in node.devices if each.kind is DeviceKind.VGPU} == {(0.25, "")}
     assert {each.share for each in node.devices if each.kind is not DeviceKind.VGPU} == {1.0}

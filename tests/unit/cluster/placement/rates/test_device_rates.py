@@ -16,8 +16,8 @@ from codecfleet.cluster.placement.rates.rates import (
     Rates,
     Stage,
     curve_of,
-    learn,
     read_curve,
+    record_measurement,
     software_fps,
     start_rates,
 )
@@ -44,13 +44,13 @@ def placed(rates: Rates, wish: Demand = SOFTWARE) -> Placement:
 def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
     """Return the rates after sessions that the H200 decoded for gave so much."""
     found = device_measurement(rates, SOFTWARE, H200, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
-    return rates if found is None else learn(rates, found)
+    return rates if found is None else record_measurement(rates, found)
 
 
 def software(rates: Rates, sessions: int, fps: float) -> Rates:
     """Return the rates after sessions that the processor decoded for gave so much."""
     found = software_measurement(rates, SOFTWARE, PROCESSOR, sessions, fps)
-    return rates if found is None else learn(rates, found)
+    return rates if found is None else record_measurement(rates, found)
 
 
 def all_in_software_fps(rates: Rates, sessions: int) -> float:
@@ -131,7 +131,7 @@ def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, mo
     slower = min((encode, DECODE), key=lambda stage: read_curve(curve_of(START, device, stage), sessions))
     assert found is not None
     assert (found.device, found.stage, found.sessions, found.fps) == (device, slower, sessions, fps)
-    curve = curve_of(learn(START, found), device, slower)
+    curve = curve_of(record_measurement(START, found), device, slower)
     assert read_curve(curve, sessions) <= max(fps, curve[0][1]) * 1.001
 
 

@@ -13,7 +13,7 @@ from codecfleet.cluster.placement.rates.rates import (
     SizeClass,
     Stage,
     curve_of,
-    learn,
+    record_measurement,
     software_fps,
     start_rates,
 )
@@ -29,7 +29,7 @@ SOFTWARE = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE), 1920, 1080, Engin
 
 def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates:
     for sessions, fps in points:
-        rates = learn(rates, Measurement(device=device, stage=DECODE, sessions=sessions, fps=fps))
+        rates = record_measurement(rates, Measurement(device=device, stage=DECODE, sessions=sessions, fps=fps))
     return rates
 
 
@@ -106,7 +106,7 @@ def test_software_rates_are_those_of_a_core() -> None:
     deep = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
     assert software_fps(START, "processor", 1.0, deep) < fps
     processor = node("n", cores=8).devices[-1]
-    rates = learn(START, Measurement(device=processor, stage=SOFTWARE, sessions=8, fps=80.0))
+    rates = record_measurement(START, Measurement(device=processor, stage=SOFTWARE, sessions=8, fps=80.0))
     assert software_fps(rates, "processor", 1.0, SOFTWARE) == pytest.approx(10)
 
 

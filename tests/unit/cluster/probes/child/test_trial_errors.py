@@ -27,14 +27,14 @@ H200_ENCODER = (
 def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
     """The messages of the real one (driver 580.159.04): both are its nature, so there is nothing to mend."""
     fault = decode_fault(H200_AV1)
-    assert (fault.code, fault.mend) == (801, "")
+    assert (fault.code, fault.fix) == (801, "")
     encoder = encode_fault(H200_ENCODER)
-    assert (encoder.code, encoder.mend) == (2, "")
+    assert (encoder.code, encoder.fix) == (2, "")
     assert is_whole_device(encoder)
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "mend"),
+    ("code", "words", "fix"),
     [
         (2, "memory", "end other processes on this device"),
         (100, "no CUDA device", "--gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"),
@@ -46,24 +46,24 @@ def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
         (999, "gave up", "sudo dmesg | grep Xid"),
     ],
 )
-def test_what_can_be_mended_says_how(code: int, words: str, mend: str) -> None:
+def test_what_can_be_repaired_says_how(code: int, words: str, fix: str) -> None:
     """A decoder's CUDA errors that a user can act upon carry the act."""
     fault = decode_fault(f"cuvidCreateDecoder : \nError code : {code}\nError Type : x")
     assert words in fault.reason
-    assert mend in fault.mend
+    assert fix in fault.fix
 
 
 @pytest.mark.parametrize(
-    ("code", "mend"),
+    ("code", "fix"),
     [
         (10, "close other encoder sessions on this machine, or free GPU memory"),
         (15, "install a driver from R570 on, which has interface 13.0"),
         (21, 'reinstall PyNvVideoCodec: pip install "codecfleet[nvidia]"'),
     ],
 )
-def test_what_an_encoder_lacks_says_how(code: int, mend: str) -> None:
+def test_what_an_encoder_lacks_says_how(code: int, fix: str) -> None:
     """An encoder's errors that a user can act upon carry the act, too."""
-    assert encode_fault(f"nvEncOpenEncodeSessionEx returned error {code}").mend == mend
+    assert encode_fault(f"nvEncOpenEncodeSessionEx returned error {code}").fix == fix
 
 
 def test_a_session_limit_is_not_a_missing_encoder() -> None:
@@ -75,7 +75,7 @@ def test_a_session_limit_is_not_a_missing_encoder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "mend"),
+    ("message", "fix"),
     [
         ("RuntimeError: Failed to load NVENC library: libnvidia-encode.so.1: cannot open", "compute,video,utility"),
         ("libnvcuvid.so.1: cannot open shared object file", "compute,video,utility"),
@@ -83,9 +83,9 @@ def test_a_session_limit_is_not_a_missing_encoder() -> None:
         ("ModuleNotFoundError: No module named 'PyNvVideoCodec'", 'pip install "codecfleet[nvidia]"'),
     ],
 )
-def test_a_library_that_is_missing_is_named_with_its_mend(message: str, mend: str) -> None:
+def test_a_library_that_is_missing_is_named_with_its_fix(message: str, fix: str) -> None:
     """Import errors are told apart by what is missing."""
-    assert mend in decode_fault(message).mend
+    assert fix in decode_fault(message).fix
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_dead_process_is_read_by_its_last_words(said: str, code: int | None) -
     fault = fault_of_death(ChildOutcome(ChildEnd.EXITED, detail="the process exited with code 1", said=said))
     assert fault.code == code
     assert fault.reason
-    assert fault.mend
+    assert fault.fix
 
 
 @given(st.text(max_size=400))

@@ -17,7 +17,7 @@ from codecfleet.cluster.probes.cuda.report import (
     RuntimeInUse,
 )
 from codecfleet.cluster.probes.cuda.tables import TOOLKIT_DRIVERS, Forward
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 from ..cuda_reports import COMPAT_590, NO, NO_NOTE, WITHOUT_NOTE, compat_report, device, own_library, report, verdict_on
 
@@ -30,12 +30,12 @@ def test_a_machine_without_a_driver_is_not_broken() -> None:
     assert "software engines" in verdict.because
 
 
-def test_a_machine_in_order_has_nothing_to_mend() -> None:
+def test_a_machine_in_order_has_nothing_to_fix() -> None:
     """A plain driver with a GPU and an older runtime is all right."""
     found = report(runtimes=(RuntimeInUse("PyNvVideoCodec 2.2.4's runtime", "12.3"),))
     verdicts = judge(CompatFacts(found, None, "580.159.04"))
     assert {verdict.state for verdict in verdicts} == {Grade.OK}
-    assert all(verdict.rule and verdict.because and not verdict.mend for verdict in verdicts)
+    assert all(verdict.rule and verdict.because and not verdict.fix for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_machine_in_order_has_nothing_to_mend() -> None:
         (report(init_code=803), "575.57.08", "NVML 575.57.08"),
         (report(library=NO), "", "it is not here"),
         (
-            report(kernel_module=NotApplicable(Absence.NOT_FOUND, "it is not loaded"), init_code=3),
+            report(kernel_module=Unavailable(Absence.NOT_FOUND, "it is not loaded"), init_code=3),
             "",
             "it is not loaded",
         ),
@@ -56,7 +56,7 @@ def test_versions_that_differ_are_broken(found: CudaReport, nvml: str, words: st
     verdict = verdict_on("driver versions", found, nvml)
     assert verdict.state is Grade.BROKEN
     assert words in verdict.because
-    assert verdict.mend
+    assert verdict.fix
 
 
 @pytest.mark.parametrize(("module", "nvml"), [("580.159.04", ""), ("590.48.01", "590.44.01")])
@@ -65,7 +65,7 @@ def test_a_driver_that_initialises_works_whatever_its_libraries_are(module: str,
     for version in ("590.44.01", "575.57.08"):
         found = report(module, library=own_library(version))
         verdict = verdict_on("driver versions", found, nvml)
-        assert (verdict.state, verdict.mend) == (Grade.OK, "")
+        assert (verdict.state, verdict.fix) == (Grade.OK, "")
         assert f"libcuda {version}" in verdict.because
         assert verdict.because.endswith("all the same cuInit accepted them")
         assert verdict.limits == ("NVENC, NVDEC and NVML stay at the kernel driver's version",)
@@ -79,18 +79,18 @@ def test_a_compat_package_is_no_mismatch() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(CUDA_ERRORS))
-def test_initialising_that_fails_is_broken_and_has_a_mend(code: int) -> None:
+def test_initialising_that_fails_is_broken_and_has_a_fix(code: int) -> None:
     """Every known code of cuInit is named, with how to mend it."""
     verdict = verdict_on("CUDA initialisation", report(init_code=code, devices=()))
     assert verdict.state is Grade.BROKEN
     assert f"({code})" in verdict.because
-    assert verdict.mend
+    assert verdict.fix
 
 
 def test_no_device_names_the_variable_that_hides_them() -> None:
     """Where CUDA_VISIBLE_DEVICES is set, error 100 is explained by it."""
     verdict = verdict_on("CUDA initialisation", report(init_code=100, devices=(), visible_devices=""))
-    assert 'CUDA_VISIBLE_DEVICES is ""' in verdict.mend
+    assert 'CUDA_VISIBLE_DEVICES is ""' in verdict.fix
 
 
 def test_a_probe_that_did_not_come_back_is_broken() -> None:
@@ -216,7 +216,7 @@ def test_the_deployment_model_is_named(how: Deployment) -> None:
     """Shared and per-application deployment are told, and only the module is warned to check."""
     verdict = verdict_on("compat package's deployment", compat_report(deployment=how))
     assert how.value in verdict.because
-    assert bool(verdict.mend) == (how is Deployment.MODULES)
+    assert bool(verdict.fix) == (how is Deployment.MODULES)
 
 
 def test_a_jetson_is_not_judged_by_branches() -> None:
@@ -236,13 +236,13 @@ def test_a_jetson_is_not_judged_by_branches() -> None:
     [
         ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.580.159.04"}, Grade.OK, "load"),
         ({"libnvcuvid.so.1": NO}, Grade.BROKEN, "libnvcuvid.so.1 cannot be loaded"),
-        ({"libnvcuvid.so.1": NotApplicable(Absence.FAILED, "not asked")}, Grade.UNKNOWN, "libnvcuvid.so.1"),
+        ({"libnvcuvid.so.1": Unavailable(Absence.FAILED, "not asked")}, Grade.UNKNOWN, "libnvcuvid.so.1"),
         ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}, Grade.BROKEN, "libnvcuvid.so.575.57.08 was loaded"),
         ({"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1"}, Grade.OK, "load"),
     ],
 )
 def test_codec_libraries_load_and_are_the_drivers(
-    libraries: dict[str, str | NotApplicable], state: Grade, words: str
+    libraries: dict[str, str | Unavailable], state: Grade, words: str
 ) -> None:
     """They are there and of the kernel driver's version, or the verdict names the one that is not."""
     verdict = verdict_on("codec libraries", report(codec_libraries=libraries))
@@ -255,7 +255,7 @@ def test_codec_libraries_that_worked_are_not_broken() -> None:
     libraries = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
     facts = CompatFacts(report(codec_libraries=libraries), codecs_work=True)
     (verdict,) = [found for found in judge(facts) if found.subject == "codec libraries"]
-    assert (verdict.state, verdict.mend) == (Grade.OK, "")
+    assert (verdict.state, verdict.fix) == (Grade.OK, "")
     assert "libnvcuvid.so.575.57.08 was loaded; all the same a codec session worked" in verdict.because
 
 
@@ -278,7 +278,7 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     code: int,
     runtimes: list[str],
     in_compat_folder: bool,  # noqa: FBT001
-    note: ForwardNote | NotApplicable,
+    note: ForwardNote | Unavailable,
 ) -> None:
     """No combination of versions is beyond judging; what is broken has a mend, and each verdict its rule and reason."""
     library = replace(own_library(user_mode), in_compat_folder=in_compat_folder, note=note)
@@ -288,16 +288,16 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     for verdict in verdicts:
         assert verdict.rule
         assert verdict.because
-        assert verdict.mend or verdict.state is not Grade.BROKEN
-        assert verdict.limits or verdict.state is not Grade.LIMITED or verdict.mend
+        assert verdict.fix or verdict.state is not Grade.BROKEN
+        assert verdict.limits or verdict.state is not Grade.LIMITED or verdict.fix
 
 
 def test_a_missing_compiler_is_a_limit_with_its_package() -> None:
     """Without NVRTC the processor scales pictures, and the extra brings it; where it was not asked nothing is said."""
-    missing = NotApplicable(Absence.NO_LIBRARY, "NVRTC cannot be loaded: it was not found")
+    missing = Unavailable(Absence.NO_LIBRARY, "NVRTC cannot be loaded: it was not found")
     verdict = verdict_on("NVRTC", report(nvrtc=missing))
     assert (verdict.state, verdict.because) == (Grade.LIMITED, missing.reason)
-    assert verdict.mend == 'install the extra: pip install "codecfleet[nvidia]"'
+    assert verdict.fix == 'install the extra: pip install "codecfleet[nvidia]"'
     assert verdict.limits == ("scaling and converting pictures on the GPU: the processor does it",)
     assert verdict_on("NVRTC", report(nvrtc="13.5")).state is Grade.OK
     assert not [found for found in judge(CompatFacts(report())) if found.subject == "NVRTC"]
@@ -307,7 +307,7 @@ COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, s
 
 
 @pytest.mark.parametrize(
-    ("subject", "found", "mend"),
+    ("subject", "found", "fix"),
     [
         ("NVIDIA driver", report(kernel_module=NO, library=NO), "install its driver; in a container"),
         ("driver versions", report(kernel_module=NO, init_code=3), "sudo modprobe nvidia"),
@@ -346,6 +346,6 @@ COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, s
         ),
     ],
 )
-def test_each_verdict_that_a_user_can_act_upon_says_how(subject: str, found: CudaReport, mend: str) -> None:
+def test_each_verdict_that_a_user_can_act_upon_says_how(subject: str, found: CudaReport, fix: str) -> None:
     """The words of the remedy are for that very fault, with the version, package or command that it takes."""
-    assert mend in verdict_on(subject, found).mend
+    assert fix in verdict_on(subject, found).fix

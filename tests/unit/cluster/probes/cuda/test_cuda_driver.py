@@ -18,7 +18,7 @@ from codecfleet.cluster.probes.cuda.driver import (
 )
 from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
 from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 
 LIMIT_S = 60
 CLOSED = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Apr  7 18:17:10 UTC 2026
@@ -120,7 +120,7 @@ def test_a_kernel_driver_that_is_not_there_is_an_absence(text: str | None, absen
         (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
         (tmp_path / "proc/driver/nvidia/version").write_text(text)
     found = kernel_module(tmp_path)
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found.absence is absence
 
 
@@ -145,7 +145,7 @@ def test_the_linkers_folders_are_read(tmp_path: Path) -> None:
 
 def loaded(path: str, *, in_compat_folder: bool, version: str | None = "590.44.01") -> CudaLibrary:
     """Return a library that has a note."""
-    absent = NotApplicable(Absence.NOT_FOUND, "")
+    absent = Unavailable(Absence.NOT_FOUND, "")
     note = ForwardNote("13.1", (580,))
     return CudaLibrary(path=path, version=version or absent, in_compat_folder=in_compat_folder, note=note)
 
@@ -189,7 +189,7 @@ def test_a_crash_leaves_what_was_said_before_it() -> None:
     report = report_of(ChildOutcome(ChildEnd.KILLED, values, "the process was ended by SIGSEGV"))
     assert report.cuda_version == "13.0"
     assert report.ended == "the process was ended by SIGSEGV while cuInit"
-    assert isinstance(report.init_code, NotApplicable)
+    assert isinstance(report.init_code, Unavailable)
     assert report.devices == ()
 
 
@@ -202,9 +202,9 @@ def test_the_drivers_number_is_a_version(number: int, text: str) -> None:
 def test_a_function_that_the_driver_lacks_is_an_absence() -> None:
     """A call that the library does not have, and one that fails, are absences with their reasons."""
     report = report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", None, 0], ["init", 0], ["count", 100, 0])))
-    assert isinstance(report.cuda_version, NotApplicable)
+    assert isinstance(report.cuda_version, Unavailable)
     assert report.cuda_version.absence is Absence.FUNCTION_NOT_FOUND
-    assert isinstance(report.device_count, NotApplicable)
+    assert isinstance(report.device_count, Unavailable)
     assert "CUDA_ERROR_NO_DEVICE (100)" in report.device_count.reason
 
 
@@ -222,7 +222,7 @@ def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
     assert second.uuid == "acacacac-acac-acac-acac-acacacacacac"
     assert first.pci_bus_id == "0000:19:00.0"
     assert first.attributes["host_register_supported"] == 1
-    assert isinstance(first.attributes["handle_type_posix_file_descriptor_supported"], NotApplicable)
+    assert isinstance(first.attributes["handle_type_posix_file_descriptor_supported"], Unavailable)
     assert (first.context_code, first.free_bytes, first.total_bytes) == (0, 1000, 2000)
     assert report.ended == ""
 
@@ -232,7 +232,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
     environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
     hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
     assert (hidden.init_code, hidden.visible_devices) == (100, "")
-    assert isinstance(hidden.device_count, NotApplicable)
+    assert isinstance(hidden.device_count, Unavailable)
     assert "cuInit" in hidden.device_count.reason
     assert probe_cuda(LIMIT_S, every_device=True, environ=environ).device_count == 2
 
@@ -242,7 +242,7 @@ def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
     report = fake_driver(tmp_path / "lib", context=2).probe()
     assert [device.context_code for device in report.devices] == [0, 2]
     free = report.devices[1].free_bytes
-    assert isinstance(free, NotApplicable)
+    assert isinstance(free, Unavailable)
     assert "no memory left" in free.reason
 
 
@@ -270,10 +270,10 @@ def test_this_machine_is_reported_either_way() -> None:
     report = probe_cuda(LIMIT_S)
     assert report.ended == ""
     verdicts = judge(CompatFacts(report))
-    if isinstance(report.library, NotApplicable):
+    if isinstance(report.library, Unavailable):
         assert report.library.absence is Absence.NO_LIBRARY
         assert report.devices == ()
-        if isinstance(report.kernel_module, NotApplicable):
+        if isinstance(report.kernel_module, Unavailable):
             assert [verdict.state for verdict in verdicts] == [Grade.UNKNOWN]
     else:
         assert isinstance(report.init_code, int)
@@ -287,7 +287,7 @@ def test_this_machine_is_reported_either_way() -> None:
         (("nvrtc", 0, "13.5"), "13.5"),
         (
             ("no nvrtc", 'Failure finding "libnvrtc.so"'),
-            NotApplicable(Absence.NO_LIBRARY, 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'),
+            Unavailable(Absence.NO_LIBRARY, 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'),
         ),
     ],
 )

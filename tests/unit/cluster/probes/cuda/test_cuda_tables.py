@@ -163,10 +163,10 @@ def test_the_error_codes_have_the_names_that_cuda_gives_them() -> None:
         assert runtime.cudaError_t(code).name == error.runtime_name
 
 
-def test_every_error_of_the_document_says_what_it_means_and_how_to_mend_it() -> None:
+def test_every_error_of_the_document_says_what_it_means_and_how_to_fix_it() -> None:
     """No code that a machine's state explains is left without cause and mend."""
     assert {3, 34, 35, 36, 100, 222, 802, 803, 804, 805, 806, 807, 808, 809} <= CUDA_ERRORS.keys()
-    assert all(error.meaning and error.mend for error in CUDA_ERRORS.values())
+    assert all(error.meaning and error.fix for error in CUDA_ERRORS.values())
     assert cuda_error(700).name == "CUDA error 700"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.cuda.elf_note import ForwardNote, forward_note_of, read_forward_note
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 SECTION = ".note.cuda.fwd_compatibility"
 SAID = {"format": 1, "CUDA version": "13.1", "driver": [535, 580], "device": [1, 2]}
@@ -73,7 +73,7 @@ def test_the_note_is_read() -> None:
 @pytest.mark.parametrize(("order", "is_64"), [("<", False), (">", True), (">", False)])
 def test_a_library_of_another_kind_of_machine_has_none(order: str, *, is_64: bool) -> None:
     """CUDA runs on 64-bit little-endian machines alone."""
-    assert isinstance(read_forward_note(library(order=order, is_64=is_64)), NotApplicable)
+    assert isinstance(read_forward_note(library(order=order, is_64=is_64)), Unavailable)
 
 
 def test_a_note_with_a_version_alone_has_no_branches() -> None:
@@ -100,7 +100,7 @@ def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
 def test_a_file_without_the_note_has_none(data: bytes) -> None:
     """What is no ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
     found = read_forward_note(data)
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found.absence is Absence.NOT_FOUND
 
 
@@ -108,7 +108,7 @@ def test_a_file_without_the_note_has_none(data: bytes) -> None:
 def test_a_note_without_a_version_is_damaged(said: object) -> None:
     """A note that names no CUDA version decides nothing."""
     found = read_forward_note(library(said))
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found.absence is Absence.FAILED
 
 
@@ -121,13 +121,13 @@ def test_what_is_no_number_in_a_list_is_left_out() -> None:
 def test_json_nested_beyond_reason_is_an_absence() -> None:
     """A hostile description does not end the reader."""
     data = elf({SECTION: note(b"NVIDIA Corporation\0", b"[" * 60000)})
-    assert isinstance(read_forward_note(data), NotApplicable)
+    assert isinstance(read_forward_note(data), Unavailable)
 
 
 @given(st.integers(0, len(library())))
 def test_a_truncated_library_never_raises(kept: int) -> None:
     """A file cut anywhere gives its note or an absence."""
-    assert isinstance(read_forward_note(library()[:kept]), ForwardNote | NotApplicable)
+    assert isinstance(read_forward_note(library()[:kept]), ForwardNote | Unavailable)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(library()) - 1), st.integers(0, 255)), max_size=12), st.booleans())
@@ -136,20 +136,20 @@ def test_a_damaged_library_never_raises(changes: list[tuple[int, int]], is_64: b
     data = bytearray(library(is_64=is_64))
     for at, value in changes:
         data[at % len(data)] = value
-    assert isinstance(read_forward_note(bytes(data)), ForwardNote | NotApplicable)
+    assert isinstance(read_forward_note(bytes(data)), ForwardNote | Unavailable)
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"\x7fELF\1\1", b"\x7fELF\2\1", b"\x7fELF\2\2"]))
 def test_garbage_never_raises(garbage: bytes, beginning: bytes) -> None:
     """What only begins like an ELF file gives an absence."""
-    assert isinstance(read_forward_note(beginning + garbage), NotApplicable)
+    assert isinstance(read_forward_note(beginning + garbage), Unavailable)
 
 
 @given(st.binary(max_size=200))
 def test_a_damaged_description_never_raises(description: bytes) -> None:
     """Whatever stands where JSON should is an absence, or a note that names a version."""
     data = elf({SECTION: note(b"NVIDIA Corporation\0", description)})
-    assert isinstance(read_forward_note(data), ForwardNote | NotApplicable)
+    assert isinstance(read_forward_note(data), ForwardNote | Unavailable)
 
 
 def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
     path.write_bytes(b"")
     for unreadable in (path, tmp_path / "nothing", tmp_path):
         found = forward_note_of(unreadable)
-        assert isinstance(found, NotApplicable)
+        assert isinstance(found, Unavailable)
         assert found.absence is Absence.FAILED
 
 

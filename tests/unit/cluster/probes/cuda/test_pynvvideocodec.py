@@ -6,10 +6,10 @@ import pytest
 from codecfleet.cluster.probes.cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from codecfleet.cluster.probes.cuda.pynvvideocodec_needs import build_for, judge_pynvvideocodec
 from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaReport, Deployment, KernelModule
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade
 
-NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
+NO = Unavailable(Absence.NO_LIBRARY, "it is not here")
 PACKAGE = PyNvVideoCodecReport(
     version="2.2.4",
     builds=("_121", "_130"),
@@ -115,7 +115,7 @@ def test_each_need_that_is_not_met_is_named(
     verdict = judged(package, machine)
     assert verdict.state is state
     assert words in verdict.because
-    assert verdict.mend or state is not Grade.BROKEN
+    assert verdict.fix or state is not Grade.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport
         nvenc_api="12.0",
     )
     (verdict,) = judge_pynvvideocodec(package, machine, codecs_work=True)
-    assert (verdict.state, verdict.mend) == (Grade.OK, "")
+    assert (verdict.state, verdict.fix) == (Grade.OK, "")
 
 
 def test_an_older_driver_lacks_decode_statistics() -> None:
@@ -145,12 +145,12 @@ def test_this_python_is_reported_either_way() -> None:
     """Installed or not, importable or not, the package is reported and this process has not imported it."""
     found = probe_pynvvideocodec(60)
     if importlib.util.find_spec("PyNvVideoCodec") is None:
-        assert isinstance(found.version, NotApplicable)
+        assert isinstance(found.version, Unavailable)
         assert found.version == found.picked
     else:
         assert isinstance(found.version, str)
         assert found.builds
-        if isinstance(found.picked, NotApplicable):
+        if isinstance(found.picked, Unavailable):
             assert found.picked.reason.startswith("importing PyNvVideoCodec failed: ")
             assert "\n" not in found.picked.reason
         else:

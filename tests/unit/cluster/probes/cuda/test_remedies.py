@@ -43,23 +43,23 @@ def test_every_error_says_its_own_meaning_and_step(code: int) -> None:
     error = cuda_error(code)
     meaning, step = WORDS[code]
     assert meaning in error.meaning
-    assert step in error.mend
-    assert not [word for word in ADVICE_OF_OTHERS.get(code, ()) if word in error.mend]
+    assert step in error.fix
+    assert not [word for word in ADVICE_OF_OTHERS.get(code, ()) if word in error.fix]
     others = [other for other in CUDA_ERRORS.values() if other.code != code]
     assert not [other.code for other in others if meaning in other.meaning]
 
 
 def test_the_fabric_manager_is_of_the_drivers_version_and_waited_for() -> None:
     """802: the version must be the driver's exactly, and the fabric complete before the next try."""
-    mend = cuda_error(802).mend
-    assert mend.startswith("install nvidia-fabricmanager of exactly the driver's version")
-    assert mend.endswith("wait until nvidia-smi -q shows the Fabric's State as Completed")
+    fix = cuda_error(802).fix
+    assert fix.startswith("install nvidia-fabricmanager of exactly the driver's version")
+    assert fix.endswith("wait until nvidia-smi -q shows the Fabric's State as Completed")
 
 
 def test_forward_compatibility_that_is_refused_leads_to_a_newer_driver() -> None:
     """804: the package is taken out of both places that a loader looks in, and a newer driver is what helps."""
-    mend = cuda_error(804).mend
-    assert mend.endswith("out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead")
+    fix = cuda_error(804).fix
+    assert fix.endswith("out of LD_LIBRARY_PATH and ld.so.conf, and install a newer driver instead")
 
 
 @pytest.mark.parametrize(

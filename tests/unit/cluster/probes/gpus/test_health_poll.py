@@ -4,7 +4,7 @@ import pynvml
 
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
@@ -23,7 +23,7 @@ def test_a_slice_has_no_encoder_sessions_of_its_own() -> None:
         device.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 30, 900)]
     slices = [each for each in _polled(HealthPoll(nvml)) if each.is_slice]
     assert slices
-    assert all(isinstance(each.encoder_sessions, NotApplicable) for each in slices)
+    assert all(isinstance(each.encoder_sessions, Unavailable) for each in slices)
 
 
 def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:

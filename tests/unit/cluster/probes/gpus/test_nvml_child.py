@@ -5,7 +5,7 @@ from typing import Any
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.gpus.child import ask_nvml, probe_nvml_in_child, read_nvml
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
@@ -52,4 +52,4 @@ def test_devices_are_told_before_their_vgpus_are_asked() -> None:
 def test_a_child_that_says_nothing_is_told_as_it_ended() -> None:
     """Without any part there is no report, but the way the child ended."""
     found = probe_nvml_in_child(15.0, run=lambda *_: ChildOutcome(ChildEnd.TIMED_OUT, (), "no answer within 15 s"))
-    assert found.nvml == NotApplicable(Absence.TIMED_OUT, "no answer within 15 s")
+    assert found.nvml == Unavailable(Absence.TIMED_OUT, "no answer within 15 s")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from codecfleet.cluster.probes.cuda.report import CudaDevice, CudaLibrary, CudaReport, Deployment, KernelModule
 from codecfleet.cluster.probes.cuda.require_cuda import HostFacts, evaluate, host_facts
 from codecfleet.cluster.probes.node.container import ContainerReport, judge_container, probe_container
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade
 
-NO = NotApplicable(Absence.NO_LIBRARY, "it is not here")
+NO = Unavailable(Absence.NO_LIBRARY, "it is not here")
 CODECS = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.1", "libnvidia-encode.so.1": "/usr/lib/libnvidia-encode.so.1"}
 HOST = HostFacts(driver="580.159.04", cuda="13.0", brand="tesla", arch="9.0")
 OF_CUDA_13 = "cuda>=13.0 brand=unknown,driver>=535,driver<536 brand=tesla,driver>=570,driver<571"
@@ -95,9 +95,9 @@ def test_a_plain_machine_is_no_container(tmp_path: Path) -> None:
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/cgroup").write_text("0::/init.scope\n")
     found = probe_container({}, tmp_path)
-    assert isinstance(found.runtime, NotApplicable)
+    assert isinstance(found.runtime, Unavailable)
     assert (found.capabilities, found.visible_devices, found.requirements) == (None, None, {})
-    assert isinstance(found.shared_memory_bytes, NotApplicable)
+    assert isinstance(found.shared_memory_bytes, Unavailable)
     assert judge_container(found, cuda()) == ()
 
 
@@ -150,7 +150,7 @@ def test_a_container_that_has_everything_is_all_right() -> None:
     ],
 )
 def test_whether_the_libraries_load_decides_about_capabilities(
-    capabilities: tuple[str, ...] | None, codecs: dict[str, str | NotApplicable], state: Grade, words: str
+    capabilities: tuple[str, ...] | None, codecs: dict[str, str | Unavailable], state: Grade, words: str
 ) -> None:
     """A variable without video is no fault where the codec libraries are there, and the cause where they are not."""
     verdicts = judge_container(container(capabilities=capabilities), cuda(codec_libraries=codecs))
@@ -158,7 +158,7 @@ def test_whether_the_libraries_load_decides_about_capabilities(
     assert verdict.state is state
     assert words in verdict.because
     if state is Grade.BROKEN and capabilities != ("video",):
-        assert "compute,utility,video" in verdict.mend
+        assert "compute,utility,video" in verdict.fix
 
 
 def test_a_container_without_gpus_is_not_broken() -> None:
@@ -171,10 +171,10 @@ def test_a_container_without_gpus_is_not_broken() -> None:
 
 
 @pytest.mark.parametrize(("size", "is_small"), [(64 << 20, True), (128 << 20, False), (NO, False)])
-def test_small_shared_memory_is_a_limit(size: int | NotApplicable, is_small: bool) -> None:  # noqa: FBT001
+def test_small_shared_memory_is_a_limit(size: int | Unavailable, is_small: bool) -> None:  # noqa: FBT001
     """Docker's 64 MiB of shared memory are too little for Ray's objects."""
     verdicts = judge_container(container(shared_memory_bytes=size), cuda())
-    assert any(verdict.state is Grade.LIMITED and "--shm-size" in verdict.mend for verdict in verdicts) == is_small
+    assert any(verdict.state is Grade.LIMITED and "--shm-size" in verdict.fix for verdict in verdicts) == is_small
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_each_requirement_gets_a_verdict(text: str, state: Grade) -> None:
     if state is Grade.LIMITED:
         assert "580.159.04" in verdict.because
         assert "NVIDIA_DISABLE_REQUIRE" in verdict.because
-        assert verdict.mend == "use an image for CUDA 13.0 or older, or install a newer driver on the host"
+        assert verdict.fix == "use an image for CUDA 13.0 or older, or install a newer driver on the host"
     if state is Grade.UNKNOWN:
         assert verdict.because == "what it depends on cannot be checked here: brand=tesla"
         assert verdict.limits == ("the image's requirement is not checked",)
@@ -305,7 +305,7 @@ GIVE_VIDEO = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utilit
 
 
 @pytest.mark.parametrize(
-    ("inside", "driver", "subject", "mend"),
+    ("inside", "driver", "subject", "fix"),
     [
         (container(shared_memory_bytes=64 << 20), cuda(), "shared memory", "start the container with --shm-size=2g"),
         (
@@ -341,7 +341,7 @@ GIVE_VIDEO = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utilit
     ],
 )
 def test_each_trap_of_a_container_says_how_to_start_it(
-    inside: ContainerReport, driver: CudaReport, subject: str, mend: str
+    inside: ContainerReport, driver: CudaReport, subject: str, fix: str
 ) -> None:
     """A container is mended from outside, by how it is started: the option is in the words."""
-    assert mend in verdict_on(subject, judge_container(inside, driver)).mend
+    assert fix in verdict_on(subject, judge_container(inside, driver)).fix

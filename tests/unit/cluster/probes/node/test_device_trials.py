@@ -7,7 +7,7 @@ from typing import Any
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Direction, Engine, MediaCodec
 from codecfleet.cluster.probes.trials.cases import SAMPLES
 from codecfleet.cluster.probes.trials.software import TrialStream
@@ -103,7 +103,7 @@ def test_a_kept_matrix_is_believed_but_every_device_still_decodes_a_frame(tmp_pa
         assert run.asked[0][1] > 1
 
 
-def test_what_can_be_mended_is_not_kept(tmp_path: Path) -> None:
+def test_what_can_be_repaired_is_not_kept(tmp_path: Path) -> None:
     """A GPU that gave up today may work tomorrow."""
     try_devices(EIGHT[:1], STREAMS, plan(tmp_path), run=Children("GPU-0"), clock=lambda: 0.0)
     assert list(tmp_path.iterdir()) == []
@@ -119,7 +119,7 @@ def test_no_time_left_is_said_and_nothing_is_started() -> None:
 
 def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
     """A machine that nobody could ask has no subjects."""
-    absent = NotApplicable(Absence.NO_LIBRARY, "there is none")
+    absent = Unavailable(Absence.NO_LIBRARY, "there is none")
     assert subjects(absent, absent) == ()
 
 

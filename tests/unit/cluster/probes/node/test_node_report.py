@@ -24,7 +24,7 @@ from codecfleet.cluster.probes.node.report import (
     to_json,
     unpack,
 )
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.tegra.module import TegraReport
 from codecfleet.cluster.probes.vgpu.guest import VgpuGuestReport
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport
@@ -88,7 +88,7 @@ LAPTOP = reports(next(path for path in FLEETS if path.stem == "laptop"))[0]
 @given(st.sampled_from(Absence), st.text())
 def test_what_is_absent_stays_absent(absence: Absence, reason: str) -> None:
     """A reason is never taken for a map of texts, wherever a map of texts could stand."""
-    missing = NotApplicable(absence, reason)
+    missing = Unavailable(absence, reason)
     report = replace(LAPTOP, nvml=missing, cuda=missing, container=missing, pynvvideocodec=missing, tegra=missing)
     assert unpack(pack(report)) == report
 

@@ -14,7 +14,7 @@ from codecfleet.cluster.probes.nvml.calls import (
     code_name,
     read_text,
 )
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 
 class Library:
@@ -59,7 +59,7 @@ def asked(answer: object) -> object:
 def test_each_code_is_one_kind_of_absence(code: int, absence: Absence) -> None:
     """An NVML error is an absence of a known kind, whose reason names the function, the code and its number."""
     answer = asked(pynvml.NVMLError(code))
-    assert isinstance(answer, NotApplicable)
+    assert isinstance(answer, Unavailable)
     assert answer.absence is absence
     assert f"nvmlDeviceGetName answered {RETURN_CODES[code]} ({code})" in answer.reason
 
@@ -87,14 +87,14 @@ def test_any_code_has_a_reason(code: int) -> None:
 def test_an_unversioned_function_of_a_newer_binding_is_not_found() -> None:
     """The binding hides FUNCTION_NOT_FOUND in an error without a code; it is the same absence."""
     answer = asked(pynvml.NVMLLibraryMismatchError("use _v2"))
-    assert isinstance(answer, NotApplicable)
+    assert isinstance(answer, Unavailable)
     assert answer.absence is Absence.FUNCTION_NOT_FOUND
 
 
 def test_a_defect_of_the_binding_is_a_failure_and_not_an_exception() -> None:
     """Whatever else the binding raises, undecodable text or a name that it forgot to set, ends as an absence."""
     answer = asked(UnboundLocalError("c_pidArray"))
-    assert isinstance(answer, NotApplicable)
+    assert isinstance(answer, Unavailable)
     assert answer.absence is Absence.FAILED
     assert "UnboundLocalError" in answer.reason
 
@@ -123,7 +123,7 @@ def test_an_ordinary_no_is_no_trouble(code: int) -> None:
 
 def test_what_cannot_apply_is_not_asked() -> None:
     """A question that is known to be meaningless has its reason without a call."""
-    reason = NotApplicable(Absence.DOES_NOT_APPLY, "a vGPU has no name")
+    reason = Unavailable(Absence.DOES_NOT_APPLY, "a vGPU has no name")
     questions = DeviceQuestions(Library(AssertionError("asked")), "handle", lambda _: reason)
     assert questions.ask("nvmlDeviceGetName", read=str) is reason
 
@@ -136,8 +136,8 @@ def test_an_answer_that_cannot_be_read_is_an_absence() -> None:
 
     questions = DeviceQuestions(Library("H200"), "handle")
     inner, odd = questions.ask("nvmlDeviceGetName", read=refused), questions.ask("nvmlDeviceGetName", read=int)
-    assert isinstance(inner, NotApplicable)
-    assert isinstance(odd, NotApplicable)
+    assert isinstance(inner, Unavailable)
+    assert isinstance(odd, Unavailable)
     assert (inner.absence, odd.absence) == (Absence.NOT_SUPPORTED, Absence.FAILED)
 
 

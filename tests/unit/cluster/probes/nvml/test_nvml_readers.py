@@ -11,11 +11,11 @@ from codecfleet.cluster.probes.nvml.gpm import METRICS
 from codecfleet.cluster.probes.nvml.health import read_field
 from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
 from codecfleet.cluster.probes.nvml.use import latest_samples, probe_use
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceProcess, MigProfile
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 
-NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "not asked")
+NOT_ASKED = Unavailable(Absence.NOT_FOUND, "not asked")
 
 
 class Library:
@@ -64,7 +64,7 @@ def test_an_old_driver_tells_profiles_without_names() -> None:
     info = SimpleNamespace(id=9, sliceCount=3, instanceCount=2, memorySizeMB=20096, **counts)
     found = probe_profiles(questions(nvmlDeviceGetGpuInstanceProfileInfo=info))
     assert {each.name for each in found} == {"3g.20gb"}
-    assert isinstance(found[0].instances_free, NotApplicable)
+    assert isinstance(found[0].instances_free, Unavailable)
 
 
 def test_the_last_sample_of_a_process_counts() -> None:
@@ -90,7 +90,7 @@ def test_samples_are_read_in_the_order_of_time() -> None:
 
 def test_a_device_that_lists_no_processes_is_not_idle() -> None:
     """Where neither processes nor samples can be had, there is no empty list of them."""
-    assert isinstance(probe_use(questions(), NOT_ASKED).processes, NotApplicable)
+    assert isinstance(probe_use(questions(), NOT_ASKED).processes, Unavailable)
 
 
 @pytest.mark.parametrize(("kind", "member"), [(0, "dVal"), (1, "uiVal"), (3, "ullVal"), (5, "siVal")])
@@ -129,7 +129,7 @@ def test_facts_carry_their_units() -> None:
     assert facts["compute_mode"] == "exclusive process"
     assert facts["clocks_event_reasons"] == "software power cap, hardware slowdown, 0x1000"
     assert facts["clocks_event_reasons_supported"] == "none"
-    assert isinstance(facts["bridge_chip_type"], NotApplicable)
+    assert isinstance(facts["bridge_chip_type"], Unavailable)
     assert (facts["auto_boost"], facts["auto_boost_default"]) == (True, False)
 
 

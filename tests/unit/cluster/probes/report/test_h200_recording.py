@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.doctor.findings import Weight, findings, needs_mending
+from codecfleet.cluster.doctor.findings import Weight, findings, needs_repair
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.model.inventory import Inventory
@@ -14,7 +14,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.placement.rates.rates import start_rates
 from codecfleet.cluster.probes.node.report import NodeReport, from_json, pack, unpack
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 
@@ -41,13 +41,13 @@ def test_it_is_real_and_travels(report: NodeReport) -> None:
 
 def test_seven_decoders_and_no_encoder(report: NodeReport) -> None:
     """Engines are counted by asking the driver, and an encoder capacity of 100 % proves none."""
-    assert not isinstance(report.nvml, NotApplicable)
+    assert not isinstance(report.nvml, Unavailable)
     (device,) = report.nvml.devices
     counts = {count.engine: count.count for count in device.engines}
     assert (counts[Engine.NVDEC], counts[Engine.NVENC]) == (7, 0)
     assert device.use.encoder_capacity_percent["h264"] == 100
     av1 = device.use.encoder_capacity_percent["av1"]
-    assert isinstance(av1, NotApplicable)
+    assert isinstance(av1, Unavailable)
     assert av1.absence is Absence.NOT_SUPPORTED
     assert (device.virtualization, device.name) == ("passthrough", "NVIDIA H200")
 
@@ -79,10 +79,10 @@ def test_what_it_cannot(report: NodeReport) -> None:
     assert "no encoder" in h264.reason
 
 
-def test_nothing_is_to_be_mended(report: NodeReport) -> None:
+def test_nothing_is_to_be_repaired(report: NodeReport) -> None:
     """A GPU without an encoder is a note, not a fault; a newer CUDA package is a limit."""
     found = findings(report)
-    assert not needs_mending(found)
+    assert not needs_repair(found)
     titles = {finding.title: finding.weight for finding in found}
     assert titles["no NVENC: NVDEC decodes here, and this machine's 16 cores encode"] is Weight.NOTE
     assert titles["NVML's encoder capacity is not believed"] is Weight.NOTE

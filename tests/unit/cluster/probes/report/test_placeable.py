@@ -8,13 +8,13 @@ from codecfleet.cluster.doctor.findings import Weight, findings
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import Health
 from codecfleet.cluster.probes.report.placeable import why_unplaceable
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
-HIDDEN = NotApplicable(Absence.NO_PERMISSION, "the driver tells only privileged users")
+HIDDEN = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
 WELL = Health(
     ecc_enabled=True,
     ecc_uncorrected=0,
@@ -51,4 +51,4 @@ def test_health_keeps_work_away_exactly_where_doctor_says_drain(health: Health, 
     assert (device.state is DeviceState.QUARANTINED) == bool(reason)
     about = [each for each in findings(report) if each.about.startswith("GPU 0 ") and each.weight is not Weight.NOTE]
     assert bool(about) == bool(reason)
-    assert all("drain" in each.mend or "reset" in each.mend for each in about)
+    assert all("drain" in each.fix or "reset" in each.fix for each in about)

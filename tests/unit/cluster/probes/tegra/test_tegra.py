@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from codecfleet.cluster.placement.nodes.build import inventory_of_fleet, node_of_report
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
@@ -26,7 +26,7 @@ from codecfleet.cluster.probes.tegra.tegrastats import TegraStats, parse_tegrast
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
-NONE = NotApplicable(Absence.NO_LIBRARY, "not here")
+NONE = Unavailable(Absence.NO_LIBRARY, "not here")
 RELEASE_36 = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 2025\n"
 RELEASE_38 = "# R38 (release), REVISION: 4.0, GCID: 1, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 2026\n"
 
@@ -79,7 +79,7 @@ def test_container_without_a_device_tree_is_still_a_tegra(tmp_path: Path) -> Non
     by_model = detect_tegra(_machine(tmp_path / "a", model="NVIDIA Jetson Xavier NX Developer Kit\0"))
     by_release = detect_tegra(_machine(tmp_path / "b", release=RELEASE_36))
     assert isinstance(by_model, TegraIdentity)
-    assert (by_model.soc, isinstance(by_model.l4t, NotApplicable)) == (Soc.XAVIER, True)
+    assert (by_model.soc, isinstance(by_model.l4t, Unavailable)) == (Soc.XAVIER, True)
     assert isinstance(by_release, TegraIdentity)
     assert by_release.soc is Soc.OTHER
 
@@ -91,11 +91,11 @@ def test_container_without_a_device_tree_is_still_a_tegra(tmp_path: Path) -> Non
 def test_other_machines_are_no_tegra(tmp_path: Path, compatible: str, model: str) -> None:
     """A server, another board, and a DGX Spark, whose GPU is integrated too, are none, and nothing is run there."""
 
-    def never(*_: object) -> NotApplicable:
+    def never(*_: object) -> Unavailable:
         pytest.fail("a machine that is no Tegra was asked")
 
     found = probe_tegra(_machine(tmp_path, compatible, model), ask_stats=never, ask_dla=never)
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found.absence is Absence.DOES_NOT_APPLY
 
 
@@ -103,10 +103,10 @@ def test_unknown_tegra_is_a_tegra(tmp_path: Path) -> None:
     """A SoC that is newer than our table is a Tegra with reasons instead of rules."""
     report = _report(_machine(tmp_path, "nvidia,tegra999\0"))
     assert report.identity.soc is Soc.OTHER
-    assert isinstance(report.capability, NotApplicable)
-    assert isinstance(report.io_coherent, NotApplicable)
-    assert isinstance(report.unsupported, NotApplicable)
-    assert isinstance(report.codecs, NotApplicable)
+    assert isinstance(report.capability, Unavailable)
+    assert isinstance(report.io_coherent, Unavailable)
+    assert isinstance(report.unsupported, Unavailable)
+    assert isinstance(report.codecs, Unavailable)
 
 
 def test_nvml_only_on_thor_under_jetson_linux() -> None:
@@ -124,12 +124,12 @@ def test_report_of_an_orin(tmp_path: Path) -> None:
     stats = parse_tegrastats("RAM 1/2MB NVDEC0_FREQ off NVENC0_FREQ off NVDLA0_FREQ off NVDLA1_FREQ off")
     report = _report(root, stats=stats)
     assert report.capability == (8, 7)
-    assert not isinstance(report.io_coherent, NotApplicable)
+    assert not isinstance(report.io_coherent, Unavailable)
     assert report.io_coherent.holds
     assert report.codecs is CodecInterface.V4L2
     assert report.allocatable == Allocatable(90 * 1024, MemorySource.MEMINFO)
     assert [count.count for count in report.engines] == [1, 1, 2]
-    assert not isinstance(report.unsupported, NotApplicable)
+    assert not isinstance(report.unsupported, Unavailable)
     assert "NVML" in report.unsupported
 
 
@@ -167,9 +167,9 @@ def test_what_cuda_says_goes_before_what_is_documented(tmp_path: Path) -> None:
     report = _report(_thor(tmp_path), said)
     assert report.allocatable == Allocatable(12345, MemorySource.CUDA)
     assert report.codecs is CodecInterface.VIDEO_CODEC_SDK
-    assert not isinstance(report.host_register, NotApplicable)
+    assert not isinstance(report.host_register, Unavailable)
     assert not report.host_register.holds
-    assert not isinstance(report.unsupported, NotApplicable)
+    assert not isinstance(report.unsupported, Unavailable)
     assert "NVML" not in report.unsupported
     assert "memory prefetch" not in report.unsupported
     assert "host register" in report.unsupported

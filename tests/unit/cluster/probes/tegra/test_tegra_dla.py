@@ -3,7 +3,7 @@ import importlib.util
 import pytest
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport, ask_cudla, dla_report_of, probe_dla
 
 
@@ -30,7 +30,7 @@ def test_accelerator_that_hangs_is_counted_without_attributes() -> None:
     assert isinstance(report, DlaReport)
     assert len(report.devices) == 2
     assert report.devices[0].version == 2
-    assert report.devices[1].version == NotApplicable(Absence.FAILED, "no answer")
+    assert report.devices[1].version == Unavailable(Absence.FAILED, "no answer")
 
 
 def test_accelerator_that_refuses_hides_no_other() -> None:
@@ -39,7 +39,7 @@ def test_accelerator_that_refuses_hides_no_other() -> None:
         _said(("version", 1), ("count", 2), ("silent", [0, "CudlaError: 8"]), ("device", [1, 2, True]))
     )
     assert isinstance(report, DlaReport)
-    assert isinstance(report.devices[0].version, NotApplicable)
+    assert isinstance(report.devices[0].version, Unavailable)
     assert report.devices[1].version == 2
 
 
@@ -55,14 +55,14 @@ def test_accelerator_that_refuses_hides_no_other() -> None:
 def test_probe_that_says_no_count_has_a_reason(outcome: ChildOutcome, absence: Absence) -> None:
     """A missing library, an error, a hang and a crash are absences of their own kind, with what was said."""
     report = dla_report_of(outcome)
-    assert isinstance(report, NotApplicable)
+    assert isinstance(report, Unavailable)
     assert report.absence is absence
 
 
 def test_machine_without_cudla_says_so() -> None:
     """Asked for real in a child process, a machine without the library or the package has none, with a reason."""
     report = probe_dla(60.0)
-    if not isinstance(report, NotApplicable):
+    if not isinstance(report, Unavailable):
         pytest.skip("this machine has libcudla")
     assert report.absence is Absence.NO_LIBRARY
     if importlib.util.find_spec("cuda") is None:

@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.tegra.memory import (
     Allocatable,
     MemorySource,
@@ -15,7 +15,7 @@ from codecfleet.cluster.probes.tegra.memory import (
 )
 
 MIB = 1 << 20
-NOT_ASKED = NotApplicable(Absence.NOT_FOUND, "nobody has asked CUDA")
+NOT_ASKED = Unavailable(Absence.NOT_FOUND, "nobody has asked CUDA")
 ORIN_MEMINFO = """MemTotal:        8192 kB
 MemFree:         2048 kB
 Active(anon):    1024 kB
@@ -109,7 +109,7 @@ def test_thors_empty_counter_is_no_answer(tmp_path: Path) -> None:
     root = _machine(tmp_path, "MemTotal: 100 kB\nMemFree: 50 kB\n", "total 0K\n")
     assert allocatable_memory(root, 7 * MIB) == Allocatable(7 * MIB, MemorySource.CUDA)
     nothing = allocatable_memory(root, NOT_ASKED)
-    assert isinstance(nothing, NotApplicable)
+    assert isinstance(nothing, Unavailable)
     assert "nobody has asked CUDA" in nothing.reason
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 from codecfleet.cluster.probes.tegra.tegrastats import (
     CoreUse,
@@ -97,8 +97,8 @@ def test_program_that_is_missing_or_silent_has_a_reason() -> None:
     missing = read_tegrastats(60.0, ("/no/such/tegrastats",))
     silent = read_tegrastats(60.0, (sys.executable, "-c", ""))
     hanging = read_tegrastats(0.0, (sys.executable, "-c", "import signal; signal.pause()"))
-    assert isinstance(missing, NotApplicable)
+    assert isinstance(missing, Unavailable)
     assert missing.absence is Absence.NO_LIBRARY
-    assert isinstance(silent, NotApplicable)
-    assert isinstance(hanging, NotApplicable)
+    assert isinstance(silent, Unavailable)
+    assert isinstance(hanging, Unavailable)
     assert hanging.absence is Absence.TIMED_OUT

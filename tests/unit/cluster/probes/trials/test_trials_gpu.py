@@ -78,7 +78,7 @@ def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
     encoders = [trial for trial in trials.values() if trial.engine is Engine.NVENC]
     assert len(encoders) == len(NVENC_CASES)
     assert {trial.reason for trial in encoders} == {"this GPU has no encoder (error 2)"}
-    assert {trial.mend for trial in encoders} == {""}
+    assert {trial.fix for trial in encoders} == {""}
 
 
 def test_a_codec_without_a_bitstream_is_believed_but_not_called_tried() -> None:
@@ -115,7 +115,7 @@ def test_a_decoder_that_exits_costs_its_own_case_alone() -> None:
     trials = tried(FakeNvCodec.h200(), {"hevc 8-bit 4:2:0": death})
     assert not trials["hevc 8-bit 4:2:0 decode"].works
     assert "error 803" in trials["hevc 8-bit 4:2:0 decode"].reason
-    assert "LD_LIBRARY_PATH" in trials["hevc 8-bit 4:2:0 decode"].mend
+    assert "LD_LIBRARY_PATH" in trials["hevc 8-bit 4:2:0 decode"].fix
     assert trials["h264 8-bit 4:2:0 decode"].works
     assert trials["vp9 8-bit 4:2:0 decode"].works
 
@@ -140,7 +140,7 @@ def test_each_refusal_of_an_encoder_is_named(code: int, said: str) -> None:
     trial = tried(FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encoder_code=code))["h264 8-bit 4:2:0 encode"]
     assert not trial.works
     assert said in trial.reason
-    assert bool(trial.mend) is (code in (10, 15, 21))
+    assert bool(trial.fix) is (code in (10, 15, 21))
 
 
 def test_late_cases_are_asked_instead_of_tried() -> None:

@@ -90,7 +90,7 @@ def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
     found = probe_software(run=run)
     failed = [trial for trial in found.trials if not trial.works]
     assert {trial.case.name for trial in failed} == {"hevc 8-bit 4:2:0 decode", "hevc 8-bit 4:2:0 encode"}
-    assert all("SIGSEGV" in trial.reason and trial.mend for trial in failed)
+    assert all("SIGSEGV" in trial.reason and trial.fix for trial in failed)
     assert run.children == 2
     assert len(found.streams) == len(SAMPLES) - 2
 

@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.vgpu.licence import Licence, LicenceState, fps_limit, licence_of
 from codecfleet.cluster.probes.vgpu.values import LicensableFeature, LicensableFeatures
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
-FOR_EVER = NotApplicable(Absence.NOT_FOUND, "the licence never expires")
+FOR_EVER = Unavailable(Absence.NOT_FOUND, "the licence never expires")
 
 
 def features(*, is_licensed: bool, expires: Maybe[str] = FOR_EVER, supported: bool = True) -> LicensableFeatures:
@@ -57,9 +57,9 @@ def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceS
 def test_a_device_that_needs_no_licence_is_not_limited() -> None:
     """Neither what the driver says licensing does not apply to, nor what could not be asked."""
     unsupported = licence_of(features(is_licensed=False, supported=False), NOW)
-    refused = NotApplicable(Absence.NO_PERMISSION, "nvmlDeviceGetGridLicensableFeatures answered NO_PERMISSION (4)")
+    refused = Unavailable(Absence.NO_PERMISSION, "nvmlDeviceGetGridLicensableFeatures answered NO_PERMISSION (4)")
     for licence in (unsupported, licence_of(refused, NOW)):
-        assert isinstance(licence, NotApplicable)
+        assert isinstance(licence, Unavailable)
         assert fps_limit(DeviceKind.VGPU, licence) is None
 
 

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.nvml.calls import ask_named
-from codecfleet.cluster.probes.report.absence import NotApplicable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.vgpu.buffers import VgpuNvml
 
 CPointer: TypeAlias = Any  # what ctypes hands to a callback
@@ -114,7 +114,7 @@ def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> 
 def test_refusals_stay_nvmls_own(function: str) -> None:
     """A code that the driver answers is raised as pynvml's error, which a probe reads as an absence."""
     driver = CDriver((1,), code=pynvml.NVML_ERROR_NOT_SUPPORTED)
-    assert isinstance(ask_named(VgpuNvml(driver), function, INSTANCE), NotApplicable)
+    assert isinstance(ask_named(VgpuNvml(driver), function, INSTANCE), Unavailable)
 
 
 def test_library_without_a_loader_answers_itself() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.guest import (
@@ -98,7 +98,7 @@ def test_virtualization_mode_tells_passthrough_from_vgpu() -> None:
     assert passthrough_or_vgpu(virtualization(1)) is GuestView.PASSTHROUGH
     assert passthrough_or_vgpu(virtualization(2)) is GuestView.VGPU
     for mode in (0, 3, 4, 77):
-        assert isinstance(passthrough_or_vgpu(virtualization(mode)), NotApplicable)
+        assert isinstance(passthrough_or_vgpu(virtualization(mode)), Unavailable)
     assert virtualization(4) is VirtualizationMode.HOST_VSGA
 
 
@@ -122,10 +122,10 @@ def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
     assert not set(nvml.calls) & set(GUEST_ABSENCES)
     assert device.kind is DeviceKind.VGPU
     assert not device.uuid_is_stable
-    assert isinstance(device.max_video_clock_mhz, NotApplicable)
-    assert isinstance(device.health.ecc_uncorrected, NotApplicable)
+    assert isinstance(device.max_video_clock_mhz, Unavailable)
+    assert isinstance(device.health.ecc_uncorrected, Unavailable)
     for name in ("serial", "vbios_version", "compute_mode", "temperature_c", "power_w", "pcie_width", "fan_percent"):
-        assert isinstance(device.facts[name], NotApplicable), name
+        assert isinstance(device.facts[name], Unavailable), name
 
 
 def test_passed_through_gpu_has_all_properties() -> None:
@@ -144,16 +144,16 @@ def test_guest_use_that_cannot_be_read_is_an_absence() -> None:
     )
     report = probe_vgpu_guest(nvml, handle)
     assert isinstance(report, VgpuGuestReport)
-    assert isinstance(report.use.encoder_percent, NotApplicable)
-    assert isinstance(report.use.graphics_percent, NotApplicable)
-    assert isinstance(report.use.memory_controller_percent, NotApplicable)
+    assert isinstance(report.use.encoder_percent, Unavailable)
+    assert isinstance(report.use.graphics_percent, Unavailable)
+    assert isinstance(report.use.memory_controller_percent, Unavailable)
     assert report.use.decoder_percent == 0
 
 
 def test_host_is_not_a_guest() -> None:
     """On a host of vGPUs, or on bare metal, there is no guest's view."""
     nvml, handle = _nvml(replace(GUEST, kind=DeviceKind.GPU, virtualization=0))
-    assert isinstance(probe_vgpu_guest(nvml, handle), NotApplicable)
+    assert isinstance(probe_vgpu_guest(nvml, handle), Unavailable)
 
 
 def test_guest_report_survives_json() -> None:

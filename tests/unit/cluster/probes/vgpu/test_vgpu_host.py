@@ -6,7 +6,7 @@ import pynvml
 import pytest
 from pydantic import TypeAdapter
 
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, can_host_vgpus, probe_vgpu_host
@@ -131,7 +131,7 @@ def _busy_host() -> tuple[FakeNvml, object]:
 def test_every_property_of_a_running_vgpu_is_read() -> None:
     """What NVML tells of a vGPU instance is in the report, each value under its name."""
     report = _report(*_busy_host())
-    assert not isinstance(report.active, NotApplicable)
+    assert not isinstance(report.active, Unavailable)
     (found,) = report.active
     assert found.type_id == 562
     assert found.vm_id == VmId(VM_UUID, "uuid")
@@ -141,20 +141,20 @@ def test_every_property_of_a_running_vgpu_is_read() -> None:
     assert found.licensed is False
     assert found.frame_rate_limit_fps == 30
     assert found.fbc_stats == FbcStats(1, 60, 900)
-    assert not isinstance(found.fbc_sessions, NotApplicable)
+    assert not isinstance(found.fbc_sessions, Unavailable)
     assert (found.fbc_sessions[0].session, found.fbc_sessions[0].width_max) == (7, 1920)
     assert found.encoder_stats == EncoderStats(1, 60, 8000)
     assert found.encoder_sessions == (CodecSession(1, 4711, "hevc", 1920, 1080, 60, 8000),)
     assert found.use == VgpuUse(40, 0, 30, 20)
-    assert not isinstance(found.processes, NotApplicable)
+    assert not isinstance(found.processes, Unavailable)
     assert (found.processes[0].pid, found.processes[0].use) == (4711, VgpuUse(35, 0, 25, 15))
     assert found.accounting_enabled is True
-    assert not isinstance(found.accounting, NotApplicable)
+    assert not isinstance(found.accounting, Unavailable)
     assert found.accounting.pids == (4711,)
     stats = found.accounting.stats["4711"]
-    assert not isinstance(stats, NotApplicable)
+    assert not isinstance(stats, Unavailable)
     assert (stats.gpu_percent, stats.memory_max_bytes, stats.is_running) == (35, 2 * GIB, True)
-    assert not isinstance(found.metadata, NotApplicable)
+    assert not isinstance(found.metadata, Unavailable)
     assert found.metadata.guest_driver_version == "580.95.02"
     assert found.compatibility == VgpuCompatibility(("cold", "hibernate", "sleep", "live"), ())
 
@@ -173,7 +173,7 @@ def test_every_property_of_a_vgpu_type_is_read() -> None:
     assert found.frame_rate_limit_fps == 60
     assert found.instances_max == 6
     assert (found.nvlink_peer_to_peer, found.gpudirect) == (False, True)
-    assert isinstance(found.gpu_instance_profile, NotApplicable)
+    assert isinstance(found.gpu_instance_profile, Unavailable)
     assert found.gpu_instance_profile.absence is Absence.DOES_NOT_APPLY
 
 
@@ -181,10 +181,10 @@ def test_host_report_tells_what_its_guests_cannot() -> None:
     """Scheduler, licensable products and the host's metadata are the GPU's, and are read once."""
     report = _report(*_busy_host())
     assert report.scheduler is Scheduler.FIXED_SHARE
-    assert not isinstance(report.licences, NotApplicable)
+    assert not isinstance(report.licences, Unavailable)
     assert report.licences.features[0].product == "NVIDIA RTX Virtual Workstation"
-    assert isinstance(report.licences.features[0].expires_utc, NotApplicable)
-    assert not isinstance(report.metadata, NotApplicable)
+    assert isinstance(report.licences.features[0].expires_utc, Unavailable)
+    assert not isinstance(report.metadata, Unavailable)
     assert report.metadata.vgpu_version_max == 0x160001
 
 
@@ -234,7 +234,7 @@ def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # 
     if not listed:
         nvml.faults["nvmlDeviceGetGpuInstances"] = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     report = _report(nvml, handle)
-    assert not isinstance(report.active, NotApplicable)
+    assert not isinstance(report.active, Unavailable)
     assert report.active[0].gpu_instance == 7
     assert report.creatable == (running.type_id,)
     reasons = {number: each.reason for number, each in report.why_creatable.items()}
@@ -275,7 +275,7 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
         "nvmlVgpuInstanceGetAccountingPids": 3,
     }
     report = _report(nvml, handle)
-    assert not isinstance(report.active, NotApplicable)
+    assert not isinstance(report.active, Unavailable)
     (found,) = report.active
     absences = (
         found.mdev_uuid,
@@ -285,7 +285,7 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
         report.metadata,
         report.types[0].licence,
     )
-    assert [each.absence for each in absences if isinstance(each, NotApplicable)] == [
+    assert [each.absence for each in absences if isinstance(each, Unavailable)] == [
         Absence.NOT_SUPPORTED,
         Absence.NO_PERMISSION,
         Absence.FUNCTION_NOT_FOUND,
@@ -301,8 +301,8 @@ def test_guest_without_a_driver_has_no_version() -> None:
     nvml, handle = _busy_host()
     nvml.device("GPU-host").vgpus[0].guest_driver = ""
     report = _report(nvml, handle)
-    assert not isinstance(report.active, NotApplicable)
-    assert isinstance(report.active[0].vm_driver_version, NotApplicable)
+    assert not isinstance(report.active, Unavailable)
+    assert isinstance(report.active[0].vm_driver_version, Unavailable)
 
 
 @pytest.mark.parametrize("mode", [mode for mode in VirtualizationMode if mode is not VirtualizationMode.HOST_VGPU])
@@ -310,7 +310,7 @@ def test_only_a_host_hosts(mode: VirtualizationMode) -> None:
     """In every mode but HOST_VGPU there is no host's report, the reason names the mode, and nothing else is asked."""
     nvml, handle = _nvml(replace(HOST, virtualization=mode.value, vgpus=()))
     found = probe_vgpu_host(nvml, handle)
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found == can_host_vgpus(mode)
     assert mode.text in found.reason
     assert not any("Vgpu" in name for name in nvml.calls)
@@ -322,7 +322,7 @@ def test_both_refusals_of_platforms_without_vgpu_are_understood(code: int) -> No
     nvml, handle = _nvml(HOST)
     nvml.faults = {"nvmlDeviceGetSupportedVgpus": code}
     found = probe_vgpu_host(nvml, handle)
-    assert isinstance(found, NotApplicable)
+    assert isinstance(found, Unavailable)
     assert found.absence is Absence.NOT_SUPPORTED
 
 

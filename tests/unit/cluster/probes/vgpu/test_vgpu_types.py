@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.vgpu.types import GpuInstance, HostLoad, RunningVgpu, why_creatable
 from codecfleet.cluster.probes.vgpu.values import VgpuType
 
 GIB = 1 << 30
-NONE = NotApplicable(Absence.NOT_SUPPORTED, "not asked here")
+NONE = Unavailable(Absence.NOT_SUPPORTED, "not asked here")
 
 
 def _type(type_id: int, framebuffer_bytes: int, instances_max: int = 4, profile: int | None = None) -> VgpuType:

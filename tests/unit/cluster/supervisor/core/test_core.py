@@ -25,7 +25,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     JobReport,
     WorkerFacts,
 )
-from codecfleet.cluster.supervisor.state.stations import SeatState
+from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..core_worlds import World, node, total, wants
 
@@ -48,7 +48,7 @@ def test_a_job_alone_gets_everything() -> None:
     world = World(node("a"), node("b"))
     assert world.started == []
     assert total(world.say("one", wants("j", 100)), "j") == 4
-    assert sorted(start.seat for start in world.started) == ["a/cpu#0", "b/cpu#0"]
+    assert sorted(start.station for start in world.started) == ["a/cpu#0", "b/cpu#0"]
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
@@ -123,7 +123,7 @@ def test_a_cordoned_node_gets_nothing_new() -> None:
     held = world.say("one", wants("j", 100)).slots["j"]
     world.tell(Asked(Order.CORDON, "host-a"))
     assert set(world.say("one", wants("j", 100, dict(held))).slots["j"]) == {w for w in held if w.startswith("b/")}
-    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    assert world.core.state.stations["a/cpu#0"].state is StationState.READY
     world.tell(Asked(Order.UNCORDON, "host-a"))
     assert total(world.say("one", wants("j", 100)), "j") == 4
 
@@ -136,17 +136,17 @@ def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
     world.tell(Asked(Order.DRAIN, "a"))
     world.wait(1)
     world.say("one", wants("j", 100, {worker: 1}))
-    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    assert world.core.state.stations["a/cpu#0"].state is StationState.READY
     world.say("one", wants("j", 99))
     world.wait(1)
-    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+    assert world.core.state.stations["a/cpu#0"].state is StationState.EMPTY
 
 
 def test_only_free_cores_are_reserved() -> None:
     """Where other Ray work holds cores, a worker gets what is left, and as many slots."""
     world = World(node("a", 8, free=3), node("b", 8))
     assert total(world.say("one", wants("j", 100)), "j") >= 8
-    slots = {start.seat: start.slots for start in world.started}
+    slots = {start.station: start.slots for start in world.started}
     assert slots["b/cpu#0"] == 8
     assert slots.get("a/cpu#0", 3) == 3
 
@@ -157,7 +157,7 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     core, now_s = world.core, world.now_s
     report = ClientReport("one", "driver", 1, (wants("j", 100),))
     (reserve,) = [e for e in core.decide(Renewed(report), now_s) if isinstance(e, Reserve)]
-    core.decide(NotReserved(reserve.seat, reserve.epoch, "taken"), now_s)
+    core.decide(NotReserved(reserve.station, reserve.epoch, "taken"), now_s)
     effects = core.decide(Ticked(), now_s + 1)
     (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
     assert (again.cores, again.epoch > reserve.epoch) == (0, True)
@@ -177,7 +177,7 @@ def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
     world.say("one", wants("j", 49))
     assert world.stopped == [("a/cpu#0", 41)]
     grants = world.say("one", wants("j", 49))
-    assert (total(grants, "j"), world.core.state.seats["a/cpu#0"].reserved_cores) == (2, 2)
+    assert (total(grants, "j"), world.core.state.stations["a/cpu#0"].reserved_cores) == (2, 2)
 
 
 def test_adopts_what_an_earlier_supervisor_left() -> None:
@@ -201,9 +201,9 @@ def test_adopts_what_an_earlier_supervisor_left() -> None:
 def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
     """Nodes may still be on their way; then it is said that nothing can run."""
     world = World(node("a", 0))
-    assert world.say("one", wants("j", 1)).hopeless == ""
+    assert world.say("one", wants("j", 1)).unrecoverable == ""
     world.now_s += 31
-    assert world.say("one", wants("j", 1)).hopeless == "the Ray cluster has no node with a CPU"
+    assert world.say("one", wants("j", 1)).unrecoverable == "the Ray cluster has no node with a CPU"
 
 
 def test_an_older_report_changes_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 from codecfleet.cluster.probes.gpus.live_health import OwnUse
-from codecfleet.cluster.probes.report.absence import Absence, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition
@@ -18,14 +18,14 @@ from codecfleet.cluster.supervisor.state.events import (
     Probed,
 )
 from codecfleet.cluster.supervisor.state.messages import JobReport
-from codecfleet.cluster.worker.heartbeat import Pulse
+from codecfleet.cluster.worker.heartbeat import Heartbeat
 from codecfleet.testing.fake_clock import FakeClock
 
-from ..runner.test_shell import MakeShell, clock, make_shell, report, settled, two_nodes
+from ..runner.test_runner import MakeRunner, clock, make_runner, report, settled, two_nodes
 from ..state.test_gpu_workers import _demand
 from ..watched_nodes import GIB, MIB, OURS, Watched, _at_work, watched
 
-__all__ = ["clock", "make_shell", "watched"]
+__all__ = ["clock", "make_runner", "watched"]
 
 
 def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:
@@ -112,7 +112,7 @@ def test_our_own_encoding_is_told_by_speed_where_only_decoding_is_told_by_proces
     """A sample that the driver leaves out is no zero: else our own encoding would pass for others'."""
     before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
     seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
-    missing = NotApplicable(Absence.NOT_FOUND, "no sample")
+    missing = Unavailable(Absence.NOT_FOUND, "no sample")
     ours = OwnUse(decoder_percent=40, encoder_percent=missing, memory_bytes=missing, encoder_sessions=missing)
     seen = replace(seen, decoder_percent=40, encoder_percent=60, ours=ours)
     condition = None
@@ -127,7 +127,7 @@ def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
     condition = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device]  # type: ignore[union-attr]
-    silent = replace(condition.seen, decoder_percent=NotApplicable(Absence.NOT_FOUND, "no sample"))
+    silent = replace(condition.seen, decoder_percent=Unavailable(Absence.NOT_FOUND, "no sample"))
     once = next_condition(condition, silent, OwnLoad(), (), 0.0)
     assert once.others[Engine.NVDEC].part == pytest.approx(0.8)
     assert next_condition(once, silent, OwnLoad(), (), 0.0).others[Engine.NVDEC].part == 0
@@ -149,7 +149,7 @@ class Measuring:
         self._demand = replace(_demand(100), needs_gpu=True)
         watched.say(JobReport(self._demand))
         state = watched.world.core.state
-        self._seat = next(book for book in state.seats.values() if book.device == watched.gpus[0].device)
+        self._station = next(book for book in state.stations.values() if book.device == watched.gpus[0].device)
 
     @property
     def expected_fps(self) -> float:
@@ -162,8 +162,8 @@ class Measuring:
 
     def tell(self, fps: float) -> None:
         """Have its worker give so many frames a second."""
-        seat = self._seat.seat.seat
-        self._watched.world.tell(Measured(seat, self._seat.epoch, self._demand.job, 4, fps, on_device=True))
+        station = self._station.station.station
+        self._watched.world.tell(Measured(station, self._station.epoch, self._demand.job, 4, fps, on_device=True))
 
 
 def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
@@ -219,8 +219,8 @@ def test_encoder_sessions_of_others_count_against_the_cap() -> None:
 
 def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) -> None:
     watched.sessions()
-    seat = next(book for book in watched.world.core.state.seats.values() if book.device == watched.gpus[0].device)
-    watched.world.tell(Encoding(seat.seat.seat, seat.epoch, sessions, refused_at))
+    station = next(book for book in watched.world.core.state.stations.values() if book.device == watched.gpus[0].device)
+    watched.world.tell(Encoding(station.station.station, station.epoch, sessions, refused_at))
 
 
 def _encoder_sessions(watched: Watched) -> int:
@@ -246,21 +246,25 @@ def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
     assert _encoder_sessions(watched) == before
 
 
-async def test_a_pulse_tells_of_encoder_sessions(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Sessions, and the refusal of one, reach the core once each."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    worker = min((await settled(shell, report(1, 50))).slots["j"])
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    worker = min((await settled(runner, report(1, 50))).slots["j"])
     told: list[Encoding] = []
-    feed = shell.feed
+    feed = runner.feed
 
     def listen(event: Event) -> None:
         told.extend([event] if isinstance(event, Encoding) else [])
         feed(event)
 
-    shell.feed = listen  # type: ignore[method-assign]
-    for pulse in (Pulse(0, ()), Pulse(0, (), encoding=2), Pulse(0, (), encoding=2, refusals=1, refused_at=2)):
-        hands.pulses[worker] = pulse
+    runner.feed = listen  # type: ignore[method-assign]
+    for heartbeat in (
+        Heartbeat(0, ()),
+        Heartbeat(0, (), encoding=2),
+        Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
+    ):
+        backend.heartbeats[worker] = heartbeat
         await clock.advance(4)
-    seat, _, epoch = worker.rpartition(":")
-    assert told == [Encoding(seat, int(epoch), 2), Encoding(seat, int(epoch), 2, 2)]
+    station, _, epoch = worker.rpartition(":")
+    assert told == [Encoding(station, int(epoch), 2), Encoding(station, int(epoch), 2, 2)]

@@ -5,35 +5,37 @@ import asyncio
 from codecfleet.cluster.placement.nodes.build import node_of_report
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, NotApplicable
+from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
-from codecfleet.cluster.supervisor.runner.runner import Shell
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import RayNode
-from codecfleet.testing import FakeClock, FakeHands
+from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fleet.simulated_report import simulated_report
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
-from .test_shell import MakeShell, clock, make_shell, two_nodes
+from .test_runner import MakeRunner, clock, make_runner, two_nodes
 
-__all__ = ["clock", "make_shell"]
+__all__ = ["clock", "make_runner"]
 
 
-def _hands(nvml: FakeNvml) -> FakeHands:
+def _backend(nvml: FakeNvml) -> FakeClusterBackend:
     """Return a cluster of one node with a simulated machine's GPUs."""
     probed = node_of_report(simulated_report(nvml.node, "test"), node="g")
     gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
-    hands = FakeHands((RayNode(node="g", name="host-g", cores=8, free_cores=8, gpus=len(gpus), devices=gpus),))
-    hands.healths["g"] = HealthPoll(nvml).poll
-    return hands
+    backend = FakeClusterBackend(
+        (RayNode(node="g", name="host-g", cores=8, free_cores=8, gpus=len(gpus), devices=gpus),)
+    )
+    backend.healths["g"] = HealthPoll(nvml).poll
+    return backend
 
 
-def _shown(shell: Shell) -> list[tuple[str, int | None]]:
-    return [(device.state, device.use.get("nvdec", {}).get("percent")) for device in shell.status().devices]
+def _shown(runner: SupervisorRunner) -> list[tuple[str, int | None]]:
+    return [(device.state, device.use.get("nvdec", {}).get("percent")) for device in runner.status().devices]
 
 
-async def test_a_machine_is_followed_over_time(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_machine_is_followed_over_time(make_runner: MakeRunner, clock: FakeClock) -> None:
     """What befalls a GPU between two polls is in the next: a load, damage, a clock that is held down, a loss."""
     nvml = FakeNvml(load_fleet("h200-l40s").nodes[0], clock)
     first, second = nvml.devices[:2]
@@ -42,69 +44,69 @@ async def test_a_machine_is_followed_over_time(make_shell: MakeShell, clock: Fak
     nvml.at(began_s + 25, lambda: setattr(first, "ecc_uncorrected", 1))
     nvml.at(began_s + 25, lambda: setattr(second, "clock_reasons", 0x8))
     nvml.at(began_s + 35, lambda: nvml.lose_gpu(second.simulated.uuid))
-    hands = _hands(nvml)
-    shell = await make_shell(hands)
-    assert _shown(shell)[:2] == [("open", None), ("open", None)]
+    backend = _backend(nvml)
+    runner = await make_runner(backend)
+    assert _shown(runner)[:2] == [("open", None), ("open", None)]
     await clock.advance(11)
-    assert _shown(shell)[:2] == [("open", 0), ("open", 0)]
+    assert _shown(runner)[:2] == [("open", 0), ("open", 0)]
     await clock.advance(10)
-    assert _shown(shell)[0] == ("open", 70)
+    assert _shown(runner)[0] == ("open", 70)
     await clock.advance(10)
-    assert _shown(shell)[0] == ("quarantined", 70)
-    assert shell.status().devices[1].throttle == "hardware slowdown"
+    assert _shown(runner)[0] == ("quarantined", 70)
+    assert runner.status().devices[1].throttle == "hardware slowdown"
     await clock.advance(10)
-    lost = shell.status().devices[1]
+    lost = runner.status().devices[1]
     assert (lost.state, lost.use["nvdec"]["percent"]) == ("quarantined", None)
     assert "GPU_IS_LOST" in lost.unknown["nvdec"]
-    assert len(hands.polled) == 4
+    assert len(backend.polled) == 4
 
 
-async def test_a_node_without_gpus_is_not_polled(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_node_without_gpus_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Nothing is asked where nothing could answer."""
-    hands = two_nodes()
-    await make_shell(hands)
+    backend = two_nodes()
+    await make_runner(backend)
     await clock.advance(60)
-    assert hands.polled == []
+    assert backend.polled == []
 
 
-async def test_a_node_that_drains_is_let_go(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_node_that_drains_is_let_go(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A GPU that is watched cannot be reset, so polling stops, and begins again once the node is open."""
-    hands = _hands(FakeNvml(load_fleet("l4-x4").nodes[0]))
-    shell = await make_shell(hands)
-    shell.ask(Order.DRAIN, "g")
+    backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
+    runner = await make_runner(backend)
+    runner.ask(Order.DRAIN, "g")
     await clock.advance(30)
-    assert hands.polled == []
-    assert hands.let_go >= {"g"}
-    shell.ask(Order.UNCORDON, "g")
+    assert backend.polled == []
+    assert backend.let_go >= {"g"}
+    runner.ask(Order.UNCORDON, "g")
     await clock.advance(11)
-    assert set(hands.polled) == {"g"}
+    assert set(backend.polled) == {"g"}
 
 
-async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A driver that hangs is not asked every 10 s for ever, and one that answers again is."""
-    hands = _hands(FakeNvml(load_fleet("l4-x4").nodes[0]))
-    well = hands.healths["g"]
+    backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
+    well = backend.healths["g"]
 
     def refuse(_pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
-        return NotApplicable(Absence.FAILED, "nvmlInit answered UNKNOWN (999)")
+        return Unavailable(Absence.FAILED, "nvmlInit answered UNKNOWN (999)")
 
-    hands.healths["g"] = refuse
-    shell = await make_shell(hands)
+    backend.healths["g"] = refuse
+    runner = await make_runner(backend)
     await clock.advance(200)
-    assert 3 <= len(hands.polled) <= 6
-    assert shell.status().devices[0].unknown["poll"] == "nvmlInit answered UNKNOWN (999)"
-    assert sum("could not be polled" in line for _, line in shell.status().log) == 1
-    hands.healths["g"] = well
+    assert 3 <= len(backend.polled) <= 6
+    assert runner.status().devices[0].unknown["poll"] == "nvmlInit answered UNKNOWN (999)"
+    assert sum("could not be polled" in line for _, line in runner.status().log) == 1
+    backend.healths["g"] = well
     await clock.advance(400)
-    asked = len(hands.polled)
+    asked = len(backend.polled)
     await clock.advance(30)
-    assert len(hands.polled) == asked + 3
-    assert shell.status().devices[0].seen_s is not None
+    assert len(backend.polled) == asked + 3
+    assert runner.status().devices[0].seen_s is not None
 
 
-async def test_a_poll_that_hangs_is_alone(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_poll_that_hangs_is_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
     """While one has not ended, not even past its limit, no other asks the same node."""
-    hands = _hands(FakeNvml(load_fleet("l4-x4").nodes[0]))
+    backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     asked: list[str] = []
 
     async def hang(node: str, _pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
@@ -112,7 +114,7 @@ async def test_a_poll_that_hangs_is_alone(make_shell: MakeShell, clock: FakeCloc
         await asyncio.Event().wait()
         raise AssertionError
 
-    hands.poll = hang  # type: ignore[method-assign]
-    await make_shell(hands)
+    backend.poll = hang  # type: ignore[method-assign]
+    await make_runner(backend)
     await clock.advance(100)
     assert asked == ["g"]

@@ -8,20 +8,20 @@ import pytest
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
-from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, Shell
+from codecfleet.cluster.supervisor.runner.runner import PROBE_WAIT_S, SupervisorRunner
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Order
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import status_lines
-from codecfleet.cluster.worker.heartbeat import Pulse
-from codecfleet.testing import FakeClock, FakeHands
+from codecfleet.cluster.worker.heartbeat import Heartbeat
+from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
 SETTINGS = SupervisorSettings(idle_release_s=30)
 
 
-MakeShell = Callable[[FakeHands], Awaitable[Shell]]
+MakeRunner = Callable[[FakeClusterBackend], Awaitable[SupervisorRunner]]
 
 
 @pytest.fixture
@@ -31,24 +31,24 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def make_shell(clock: FakeClock) -> AsyncIterator[MakeShell]:
+async def make_runner(clock: FakeClock) -> AsyncIterator[MakeRunner]:
     """A maker of opened shells, which are closed after the test."""
-    shells: list[Shell] = []
+    runners: list[SupervisorRunner] = []
 
-    async def make(hands: FakeHands) -> Shell:
-        core = make_core(SETTINGS, policy_from({}), 1 + 1000 * len(shells), clock())
-        shells.append(Shell(hands, core, SETTINGS, clock=clock, sleep=clock.sleep))
-        await shells[-1].open()
-        return shells[-1]
+    async def make(backend: FakeClusterBackend) -> SupervisorRunner:
+        core = make_core(SETTINGS, policy_from({}), 1 + 1000 * len(runners), clock())
+        runners.append(SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep))
+        await runners[-1].open()
+        return runners[-1]
 
     yield make
-    for shell in shells:
-        await shell.close("the test is over")
+    for runner in runners:
+        await runner.close("the test is over")
 
 
-def two_nodes() -> FakeHands:
+def two_nodes() -> FakeClusterBackend:
     """Two nodes of two cores."""
-    return FakeHands(tuple(RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2) for name in "ab"))
+    return FakeClusterBackend(tuple(RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2) for name in "ab"))
 
 
 def report(turn: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
@@ -56,101 +56,101 @@ def report(turn: int, pieces: int, held: dict[str, int] | None = None, client: s
     return ClientReport(client, f"driver {client}", turn, (JobReport(plain_demand("j", pieces), held or {}),))
 
 
-async def settled(shell: Shell, said: ClientReport) -> Grants:
+async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
     """Renew, let everything happen that follows, and return what the client is told then."""
-    await shell.renew(said)
+    await runner.renew(said)
     await all_quiet()
-    return await shell.renew(said)
+    return await runner.renew(said)
 
 
-async def test_a_lease_reserves_starts_and_gives_back(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    grants = await settled(shell, report(1, 50))
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    grants = await settled(runner, report(1, 50))
     assert sum(grants.slots["j"].values()) == 4
-    assert (hands.reserved_cores, len(hands.workers)) == (4, 2)
-    shell.depart("one")
+    assert (backend.reserved_cores, len(backend.workers)) == (4, 2)
+    runner.depart("one")
     await clock.advance(31)
-    assert (hands.reserved_cores, hands.workers) == (0, {})
+    assert (backend.reserved_cores, backend.workers) == (0, {})
 
 
-async def test_a_client_hears_news_at_once(make_shell: MakeShell) -> None:
+async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
     """A client that waits for news is told of a death when it happens, not when its patience ends."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    held = (await settled(shell, report(1, 50))).slots["j"]
-    waiting = asyncio.create_task(shell.renew(report(2, 50, dict(held)), 60))
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    held = (await settled(runner, report(1, 50))).slots["j"]
+    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
     await all_quiet()
     assert not waiting.done()
     victim = next(iter(held))
-    hands.kill(victim, "signal 9")
+    backend.kill(victim, "signal 9")
     await all_quiet()
     assert (await waiting).dead == {victim}
 
 
-async def test_a_node_that_joins_is_used(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_a_node_that_joins_is_used(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Within a second of its joining a node works for who waits."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    await settled(shell, report(1, 50))
-    hands.join(RayNode(node="c", name="host-c", cores=4, free_cores=4))
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    await settled(runner, report(1, 50))
+    backend.join(RayNode(node="c", name="host-c", cores=4, free_cores=4))
     await clock.advance(1.5)
-    assert sum((await settled(shell, report(2, 50))).slots["j"].values()) == 8
+    assert sum((await settled(runner, report(2, 50))).slots["j"].values()) == 8
 
 
-async def test_the_next_supervisor_takes_over(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
     """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
-    hands = two_nodes()
-    first = await make_shell(hands)
+    backend = two_nodes()
+    first = await make_runner(backend)
     held = (await settled(first, report(1, 50))).slots["j"]
     assert first.ask(Order.CORDON, "host-b")
     await all_quiet()
-    survivors = dict(hands.workers)
-    second = await make_shell(hands)
-    assert hands.workers == survivors
+    survivors = dict(backend.workers)
+    second = await make_runner(backend)
+    assert backend.workers == survivors
     assert (await second.renew(report(2, 50, dict(held)))).slots["j"] == held
     await clock.advance(4)
     grants = await settled(second, report(3, 50, dict(held)))
     assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
-    assert hands.starts == 2
+    assert backend.starts == 2
 
 
-async def test_a_worker_that_does_not_answer_is_dead(make_shell: MakeShell) -> None:
+async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) -> None:
     """A start that fails is tried again, and the log says why it failed."""
-    hands = two_nodes()
-    hands.start_errors = [RuntimeError("no memory")]
-    shell = await make_shell(hands)
-    grants = await settled(shell, report(1, 50))
+    backend = two_nodes()
+    backend.start_errors = [RuntimeError("no memory")]
+    runner = await make_runner(backend)
+    grants = await settled(runner, report(1, 50))
     assert sum(grants.slots["j"].values()) == 4
-    assert hands.starts == 3
-    assert any("no memory" in line for _, line in shell.status().log)
+    assert backend.starts == 3
+    assert any("no memory" in line for _, line in runner.status().log)
 
 
-async def test_the_world_may_end(make_shell: MakeShell) -> None:
+async def test_the_world_may_end(make_runner: MakeRunner) -> None:
     """When Ray itself is gone, whoever waits is told so."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    held = (await settled(shell, report(1, 50))).slots["j"]
-    hands.ended = "Ray itself ended"
-    hands.kill(next(iter(held)))
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend.ended = "Ray itself ended"
+    backend.kill(next(iter(held)))
     await all_quiet()
-    assert (await shell.renew(report(2, 50, dict(held)))).hopeless == "Ray itself ended"
+    assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
 
 
-async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Nodes, workers with their leases and speed, jobs with their share, and the log: as values and as lines."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    held = (await settled(shell, report(1, 50))).slots["j"]
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    held = (await settled(runner, report(1, 50))).slots["j"]
     worker = min(held)
     running = (("j", "segment 1"), ("j", "segment 2"))
-    hands.pulses[worker] = Pulse(0, running)
+    backend.heartbeats[worker] = Heartbeat(0, running)
     await clock.advance(2.5)
-    hands.pulses[worker] = Pulse(50, running)
+    backend.heartbeats[worker] = Heartbeat(50, running)
     await clock.advance(2)
-    await shell.renew(report(2, 44, dict(held)))
-    status = shell.status()
+    await runner.renew(report(2, 44, dict(held)))
+    status = runner.status()
     (job,) = status.jobs
     assert (job.used_slots, job.granted_slots, job.segments_left) == (4, 4, 44)
     assert {found.worker: found.fps for found in status.workers}[worker.rpartition(":")[0]] == 25.0
@@ -166,24 +166,24 @@ async def test_status_tells_who_uses_what(make_shell: MakeShell, clock: FakeCloc
     assert max(map(len, status_lines(status))) <= 120
 
 
-async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_shell: MakeShell, clock: FakeClock) -> None:
+async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
     """A question about GPUs that were never probed is answered when they were, or says that they still are."""
-    hands = FakeHands((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
-    hands.may_probe.clear()
-    shell = await make_shell(hands)
+    backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
+    backend.may_probe.clear()
+    runner = await make_runner(backend)
     demand = plain_demand("j", 2)
     open_demand = replace(
         demand, encoder=EncoderChoice.AUTO, renditions=tuple(replace(each, kind=None) for each in demand.renditions)
     )
-    assert not (await shell.probed_prospect(demand)).is_probing, "software needs no GPU to be known"
-    asked = asyncio.ensure_future(shell.probed_prospect(open_demand))
+    assert not (await runner.probed_preview(demand)).is_probing, "software needs no GPU to be known"
+    asked = asyncio.ensure_future(runner.probed_preview(open_demand))
     await all_quiet()
     assert not asked.done()
     await clock.advance(PROBE_WAIT_S + 1)
     assert (await asked).is_probing
-    asked = asyncio.ensure_future(shell.probed_prospect(open_demand))
+    asked = asyncio.ensure_future(runner.probed_preview(open_demand))
     await all_quiet()
-    hands.may_probe.set()
+    backend.may_probe.set()
     await clock.advance(1)
     answer = await asked
     assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)

@@ -26,7 +26,7 @@ from codecfleet.cluster.supervisor.state.messages import (
     Grants,
     JobReport,
 )
-from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 
 from ..core_worlds import SETTINGS, World, node, total, wants
 
@@ -46,9 +46,9 @@ def test_a_gone_clients_work_is_stopped() -> None:
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 2}))
-    seat, _, epoch = worker.rpartition(":")
+    station, _, epoch = worker.rpartition(":")
     world.tell(Departed("one"))
-    assert world.abandoned == [Abandon(seat, int(epoch), "one")]
+    assert world.abandoned == [Abandon(station, int(epoch), "one")]
 
 
 def test_unused_workers_are_given_back() -> None:
@@ -57,9 +57,9 @@ def test_unused_workers_are_given_back() -> None:
     world.say("one", wants("j", 5))
     world.tell(Departed("one"))
     world.wait(29)
-    assert world.core.state.seats["a/cpu#0"].state is SeatState.READY
+    assert world.core.state.stations["a/cpu#0"].state is StationState.READY
     world.wait(2)
-    assert world.core.state.seats["a/cpu#0"].state is SeatState.EMPTY
+    assert world.core.state.stations["a/cpu#0"].state is StationState.EMPTY
     assert world.stopped == [("a/cpu#0", world.started[0].epoch)]
 
 
@@ -79,8 +79,8 @@ def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
     """The next process has another name; who held the dead one hears that it is dead."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    seat, _, epoch = worker.rpartition(":")
-    world.tell(Died(seat, int(epoch), "signal 9"))
+    station, _, epoch = worker.rpartition(":")
+    world.tell(Died(station, int(epoch), "signal 9"))
     grants = world.say("one", wants("j", 100, {worker: 2}))
     assert grants.dead == {worker}
     (successor,) = grants.slots["j"]
@@ -91,13 +91,13 @@ def test_the_same_death_told_twice_counts_once() -> None:
     """Several callers tell of one death; one replacement starts."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    seat, _, epoch = worker.rpartition(":")
+    station, _, epoch = worker.rpartition(":")
     for _ in range(3):
-        world.tell(Died(seat, int(epoch), "signal 9"))
+        world.tell(Died(station, int(epoch), "signal 9"))
     assert len(world.started) == 2
 
 
-def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
+def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
     """After five quick deaths in a row nothing is started there until the node has passed another probe."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
@@ -106,7 +106,7 @@ def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
         world.wait(8)
         world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX
-    assert "died 5 times in a row: out of memory" in world.say("one", wants("j", 100)).hopeless
+    assert "died 5 times in a row: out of memory" in world.say("one", wants("j", 100)).unrecoverable
     for _ in range(5):
         world.wait(8)
         world.say("one", wants("j", 100))
@@ -114,7 +114,7 @@ def test_a_seat_that_keeps_dying_is_quarantined_and_probed() -> None:
     world.tell(Probed(node("a").unprobed()))
     grants = world.say("one", wants("j", 100))
     assert len(world.started) == DEATHS_IN_A_ROW_MAX + 1
-    assert (grants.hopeless, total(grants, "j")) == ("", 2)
+    assert (grants.unrecoverable, total(grants, "j")) == ("", 2)
 
 
 def test_a_long_life_clears_the_record() -> None:
@@ -126,7 +126,7 @@ def test_a_long_life_clears_the_record() -> None:
         world.say("one", wants("j", 100))
         world.wait(2)
         world.tell(Died("a/cpu#0", world.started[-1].epoch, "killed"))
-    assert world.core.state.seats["a/cpu#0"].state is not SeatState.QUARANTINED
+    assert world.core.state.stations["a/cpu#0"].state is not StationState.QUARANTINED
 
 
 def test_a_lost_node_takes_its_workers_with_it() -> None:
@@ -170,13 +170,13 @@ class Deaths(RuleBasedStateMachine):
     @rule(data=st.data(), steady=st.booleans())
     def worker_dies(self, data: st.DataObject, *, steady: bool) -> None:
         """A worker dies, young or old."""
-        seats = [book for book in self.world.core.state.seats.values() if book.state is SeatState.READY]
-        if not seats:
+        stations = [book for book in self.world.core.state.stations.values() if book.state is StationState.READY]
+        if not stations:
             return
-        book = data.draw(st.sampled_from(sorted(seats, key=lambda each: each.seat.seat)))
+        book = data.draw(st.sampled_from(sorted(stations, key=lambda each: each.station.station)))
         if steady:
             self.world.now_s += 11
-        self.world.tell(Died(book.seat.seat, book.epoch, "killed"))
+        self.world.tell(Died(book.station.station, book.epoch, "killed"))
 
     @rule(
         client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
@@ -222,9 +222,9 @@ class Deaths(RuleBasedStateMachine):
         """The supervisor dies; its successor knows nothing but what workers and clients tell."""
         old = self.world.core.state
         survivors = tuple(
-            FoundWorker(book.seat.seat, book.epoch, book.facts)
-            for book in old.seats.values()
-            if book.facts is not None and book.seat.node in self.alive
+            FoundWorker(book.station.station, book.epoch, book.facts)
+            for book in old.stations.values()
+            if book.facts is not None and book.station.node in self.alive
         )
         now_s, turn = self.world.now_s, self.world.turn
         self.world = World(settings=SETTINGS)
@@ -239,20 +239,20 @@ class Deaths(RuleBasedStateMachine):
     def promises_never_exceed_a_worker(self) -> None:
         """What all clients hold or may take up of a worker is never more than its slots."""
         state = self.world.core.state
-        for book in state.seats.values():
-            if book.state is SeatState.READY:
+        for book in state.stations.values():
+            if book.state is StationState.READY:
                 used = sum(job.occupies(book.worker) for job in state.clients.jobs())
                 assert used <= book.ready_slots, book
 
     @invariant()
     def only_live_nodes_have_seats(self) -> None:
         """Nothing is kept on a node that is gone."""
-        assert {name.rpartition("/")[0] for name in self.world.core.state.seats} <= set(self.alive)
+        assert {name.rpartition("/")[0] for name in self.world.core.state.stations} <= set(self.alive)
 
     @invariant()
     def epochs_are_unique(self) -> None:
         """No two processes ever have the same name."""
-        names = [(start.seat, start.epoch) for start in self.world.started]
+        names = [(start.station, start.epoch) for start in self.world.started]
         assert len(names) == len(set(names))
 
     def teardown(self) -> None:
@@ -260,8 +260,8 @@ class Deaths(RuleBasedStateMachine):
         for client in list(self.granted):
             self.world.tell(Departed(client))
         self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]
-        held = {book.state for book in self.world.core.state.seats.values()}
-        assert held <= {SeatState.EMPTY, SeatState.RESTING, SeatState.QUARANTINED}
+        held = {book.state for book in self.world.core.state.stations.values()}
+        assert held <= {StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED}
 
 
 Deaths.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)

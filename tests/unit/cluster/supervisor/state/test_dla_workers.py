@@ -5,25 +5,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from codecfleet.actors.device.blob import Parcel
+from codecfleet.actors.device.blob import Blob
 from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.client.pool import Pool
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
 from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.runner.client import LocalLink
-from codecfleet.cluster.supervisor.runner.runner import Shell
+from codecfleet.cluster.supervisor.runner.client import LocalClient
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, SeatState
+from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
 from codecfleet.cluster.worker.facts import WorkerFacts
 from codecfleet.errors import Unsupported
-from codecfleet.testing import FakeHands
+from codecfleet.testing import FakeClusterBackend
 
 from ..core_worlds import World, node, total, wants
 
@@ -61,18 +61,18 @@ def test_each_dla_has_a_process_of_its_own() -> None:
         "o/dla#1": 2,
     }
     assert [(start.dla, start.slots, start.takes_gpu) for start in world.started] == [(0, 2, False), (1, 2, False)]
-    assert {world.core.state.seats[f"o/dla#{n}"].reserved_cores for n in (0, 1)} == {2}
+    assert {world.core.state.stations[f"o/dla#{n}"].reserved_cores for n in (0, 1)} == {2}
 
 
 def test_a_dla_waits_for_no_cores() -> None:
     """Where others have them all, its process shares theirs: what decodes for a network is little beside it."""
     world = orin(free=0)
     assert total(world.say("one", infers()), "j") == 4
-    assert world.core.state.seats["o/dla#0"].reserved_cores == 0
-    assert not world.core.state.seats["o/dla#0"].borrows
+    assert world.core.state.stations["o/dla#0"].reserved_cores == 0
+    assert not world.core.state.stations["o/dla#0"].borrows
 
 
-def test_transcodes_and_networks_keep_out_of_each_other_s_seats() -> None:
+def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
     """A transcode gets processors, whether there are DLAs or not; a network gets none of them."""
     world = orin(4)
     media, network = world.say("one", wants("t", 50)), world.say("two", infers())
@@ -86,9 +86,9 @@ def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
     world = orin(4)
     world.say("one", wants("t", 50))
     for _ in range(2):
-        world.tell(Died("o/cpu#0", world.core.state.seats["o/cpu#0"].epoch, "killed"))
+        world.tell(Died("o/cpu#0", world.core.state.stations["o/cpu#0"].epoch, "killed"))
         world.say("one", wants("t", 50))
-    assert world.core.state.seats["o/cpu#0"].state is SeatState.RESTING
+    assert world.core.state.stations["o/cpu#0"].state is StationState.RESTING
     assert world.say("one", wants("t", 50)).slots["t"] == {}
     assert world.core.state.targets == {}
 
@@ -105,11 +105,11 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
     world = orin()
     world.say("one", infers())
     for _ in range(DEATHS_IN_A_ROW_MAX):
-        book = world.core.state.seats["o/dla#1"]
+        book = world.core.state.stations["o/dla#1"]
         world.tell(Died("o/dla#1", book.epoch, "it hangs"))
         world.wait(1)
         world.say("one", infers())
-    assert world.core.state.seats["o/dla#1"].state is SeatState.QUARANTINED
+    assert world.core.state.stations["o/dla#1"].state is StationState.QUARANTINED
     grants = world.say("one", infers())
     assert {worker.rpartition(":")[0] for worker in grants.slots["j"]} == {"o/dla#0"}
     only = world.say("one", infers(dlas=(1,)))
@@ -127,7 +127,7 @@ def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
     assert core.state.is_live("o/dla#1:7")
     assert [effect for effect in effects if isinstance(effect, Start)] == []
     assert not core.state.is_live("gone/dla#0:3")
-    assert core.state.seats["o/dla#1"].seat.dla == 1
+    assert core.state.stations["o/dla#1"].station.dla == 1
 
 
 def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
@@ -155,14 +155,14 @@ def test_the_status_names_them() -> None:
     assert "DLA, process 7, 2 slots" in text
 
 
-NETWORK = Parcel.of(b"layers")
+NETWORK = Blob.of(b"layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infer(Work[bytes]):
     """Returns what is in its parcel."""
 
-    network: Parcel = NETWORK
+    network: Blob = NETWORK
 
     def run(self, context: WorkContext) -> bytes:
         """Run."""
@@ -170,30 +170,30 @@ class Infer(Work[bytes]):
         return self.network.content
 
 
-def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeHands]:
+def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
     """Return the pool of real fleets on one machine with so many DLAs, and the hands that hold its workers."""
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray
 
     settings = SupervisorSettings(idle_release_s=None)
-    hands = FakeHands((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
-    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
-    return LeasedPool(LocalLink(shell)), hands
+    backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
+    runner = SupervisorRunner(backend, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
+    return LeasedPool(LocalClient(runner)), backend
 
 
 async def test_work_finds_its_network_where_it_runs() -> None:
     """Bytes that travel beside the work are there; such work gets slots of DLAs alone."""
-    pool, hands = pool_on(1)
+    pool, backend = pool_on(1)
     async with pool:
-        pool.expect(wish())
+        pool.set_demand(wish())
         assert await pool.submit(Infer(job="j", label="one")) == NETWORK.content
-        assert {worker.rpartition(":")[0] for worker in hands.workers} == {"here/dla#0"}
+        assert {worker.rpartition(":")[0] for worker in backend.workers} == {"here/dla#0"}
 
 
 async def test_a_job_that_nothing_can_do_is_refused() -> None:
     """One line, as soon as every node was asked, instead of waiting for ever."""
     pool, _ = pool_on(0)
     async with pool:
-        assert (await pool.prospect(wish())).never == "no machine has a DLA"
-        pool.expect(wish())
+        assert (await pool.preview(wish())).never == "no machine has a DLA"
+        pool.set_demand(wish())
         with pytest.raises(Unsupported, match="no machine has a DLA"):
             await pool.more_slots("j", 0)

@@ -23,7 +23,7 @@ from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reser
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import Seat, SeatBook, SeatState
+from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState
 from codecfleet.cluster.worker.facts import WorkerFacts
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
@@ -46,11 +46,13 @@ def lane(sessions: int, cores: float, *, job: str = "j", node: str = "n", route:
     )
 
 
-def seat(kind: DeviceKind, state: SeatState = SeatState.EMPTY, *, slots: int = 8, reserved: int = 0) -> SeatBook:
+def station(
+    kind: DeviceKind, state: StationState = StationState.EMPTY, *, slots: int = 8, reserved: int = 0
+) -> StationBook:
     """Return a seat of node n, with a process where its state says so."""
     name = "gpu" if kind is GPU else "cpu"
-    book = SeatBook(Seat(seat=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
-    if state is SeatState.READY:
+    book = StationBook(Station(station=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
+    if state is StationState.READY:
         book.sit_down(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
     return book
 
@@ -58,10 +60,10 @@ def seat(kind: DeviceKind, state: SeatState = SeatState.EMPTY, *, slots: int = 8
 @given(
     sessions=st.integers(1, 64),
     cores=st.floats(0, 64, allow_nan=False),
-    dealt=st.integers(0, 64),
+    assigned=st.integers(0, 64),
     others=st.integers(0, 9),
 )
-def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: float, dealt: int, others: int) -> None:
+def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: float, assigned: int, others: int) -> None:
     """Its part of its lanes' cores, in whole ones; other jobs, other nodes and processors do not count."""
     lanes = [
         lane(sessions, cores),
@@ -69,26 +71,26 @@ def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: floa
         lane(1, 50.0, node="m"),
         lane(1, 50.0, route=Route.CPU),
     ]
-    wanted = ceil(dealt * cores / sessions) if dealt else 0
-    assert cores_for(seat(GPU), {"j": dealt} if dealt else {}, lanes) == wanted
-    both = cores_for(seat(GPU), {"j": dealt, "k": others}, lanes)
-    assert both == ceil(dealt * cores / sessions + others * 50.0)
+    wanted = ceil(assigned * cores / sessions) if assigned else 0
+    assert cores_for(station(GPU), {"j": assigned} if assigned else {}, lanes) == wanted
+    both = cores_for(station(GPU), {"j": assigned, "k": others}, lanes)
+    assert both == ceil(assigned * cores / sessions + others * 50.0)
 
 
 def test_a_processor_needs_a_core_for_each_slot() -> None:
     """Whatever is dealt to it, its process is as large as its seat."""
-    assert cores_for(seat(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
+    assert cores_for(station(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
 
 
 @given(wanted=st.integers(0, 40), free=st.integers(-3, 40))
 def test_no_more_is_reserved_than_is_free(wanted: int, free: int) -> None:
     """A GPU takes what is free, or nothing, at once; a processor waits for all it wants where nothing is free."""
     left = {"n": free}
-    taken = reservable_cores(seat(GPU), wanted, left)
+    taken = reservable_cores(station(GPU), wanted, left)
     assert taken == min(wanted, max(0, free))
     assert left["n"] == free - taken
     left = {"n": free}
-    taken = reservable_cores(seat(CPU), wanted, left)
+    taken = reservable_cores(station(CPU), wanted, left)
     assert taken == (min(wanted, free) if free > 0 else wanted)
 
 
@@ -96,7 +98,7 @@ def test_no_more_is_reserved_than_is_free(wanted: int, free: int) -> None:
 def test_gpus_of_a_node_share_its_free_cores(wanted: list[int], free: int) -> None:
     """Several reservations in one turn never take a core twice."""
     left = {"n": free}
-    taken = [reservable_cores(seat(GPU), each, left) for each in wanted]
+    taken = [reservable_cores(station(GPU), each, left) for each in wanted]
     assert sum(taken) <= free
     assert left["n"] == free - sum(taken)
     if sum(wanted) <= free:
@@ -105,13 +107,13 @@ def test_gpus_of_a_node_share_its_free_cores(wanted: list[int], free: int) -> No
 
 def test_who_shares_cores_reserves_none() -> None:
     """A process that is to share what others have reserved takes nothing off the free cores."""
-    book = seat(CPU)
+    book = station(CPU)
     book.unreserved_next = True
     left = {"n": 6}
     assert (reservable_cores(book, 4, left), left) == (0, {"n": 6})
 
 
-def _slots(free: int, *books: SeatBook) -> int:
+def _slots(free: int, *books: StationBook) -> int:
     node = NodeBook(RayNode(node="n", name="n", cores=16, free_cores=free))
     (known,) = effective_nodes([node], {f"{place}": book for place, book in enumerate(books)})
     (processor,) = [device for device in known.devices if device.kind is CPU]
@@ -120,12 +122,15 @@ def _slots(free: int, *books: SeatBook) -> int:
 
 def test_a_gpus_cores_are_still_the_processors() -> None:
     """What a GPU's worker holds may be placed on again: with what is free it makes up the node, counted once."""
-    assert _slots(16, seat(CPU, slots=16), seat(GPU)) == 16
-    assert _slots(10, seat(CPU, slots=16), seat(GPU, SeatState.STARTING, reserved=6)) == 16
-    assert _slots(10, seat(CPU, slots=16), seat(GPU, SeatState.READY, reserved=6)) == 16
-    assert _slots(4, seat(CPU, slots=16), seat(GPU, SeatState.READY, reserved=6)) == 10
-    assert _slots(0, seat(CPU, SeatState.READY, slots=10, reserved=10), seat(GPU, SeatState.READY, reserved=6)) == 16
-    assert _slots(16, seat(CPU, slots=16), seat(GPU, SeatState.LEAVING, reserved=6)) == 16
+    assert _slots(16, station(CPU, slots=16), station(GPU)) == 16
+    assert _slots(10, station(CPU, slots=16), station(GPU, StationState.STARTING, reserved=6)) == 16
+    assert _slots(10, station(CPU, slots=16), station(GPU, StationState.READY, reserved=6)) == 16
+    assert _slots(4, station(CPU, slots=16), station(GPU, StationState.READY, reserved=6)) == 10
+    assert (
+        _slots(0, station(CPU, StationState.READY, slots=10, reserved=10), station(GPU, StationState.READY, reserved=6))
+        == 16
+    )
+    assert _slots(16, station(CPU, slots=16), station(GPU, StationState.LEAVING, reserved=6)) == 16
 
 
 @pytest.fixture(scope="module")
@@ -175,15 +180,15 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     effects = core.decide(Renewed(ClientReport("one", "driver", 1, (JobReport(wish, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
     (placed,) = core.state.placement.lanes
-    assert (reserve.seat, placed.route) == ("n/gpu#0", Route.HYBRID)
+    assert (reserve.station, placed.route) == ("n/gpu#0", Route.HYBRID)
     assert reserve.cores == min(12, ceil(placed.cores)) > 0
     (start,) = [
         effect
-        for effect in core.decide(Reserved(reserve.seat, reserve.epoch, reserve.cores), 0.0)
+        for effect in core.decide(Reserved(reserve.station, reserve.epoch, reserve.cores), 0.0)
         if isinstance(effect, Start)
     ]
     assert start.takes_gpu
-    core.decide(Started(reserve.seat, reserve.epoch, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
+    core.decide(Started(reserve.station, reserve.epoch, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
     core.decide(NodesSeen((left,)), 1.0)
     assert core.state.capacity_slots == 12

@@ -11,15 +11,15 @@ from codecfleet.cluster.placement.nodes.assumed import plain_demand
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, Renewed, Reserve, Stop, Worn
+from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.stations import SeatState
-from codecfleet.cluster.worker.heartbeat import Pulse
+from codecfleet.cluster.supervisor.state.stations import StationState
+from codecfleet.cluster.worker.heartbeat import Heartbeat
 
 from ..core_worlds import World
-from ..runner.test_shell import MakeShell, all_quiet, clock, make_shell, report, settled, two_nodes
+from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes
 
-__all__ = ["clock", "make_shell"]
+__all__ = ["clock", "make_runner"]
 
 SEAT, CORES = "g/gpu#0", 16
 NODE = RayNode(node="g", name="host-g", cores=CORES, free_cores=CORES, gpus=1)
@@ -68,8 +68,8 @@ def _routes(world: World) -> set[Route]:
 
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
-    seat = world.core.state.seats[SEAT]
-    world.tell(Measured(SEAT, seat.epoch, "j", CORES, fps, on_device))
+    station = world.core.state.stations[SEAT]
+    world.tell(Measured(SEAT, station.epoch, "j", CORES, fps, on_device))
 
 
 def test_a_hybrid_that_is_measured_slow_is_given_up() -> None:
@@ -96,11 +96,11 @@ def test_a_hybrid_that_is_measured_fast_is_kept() -> None:
 def test_a_worn_worker_finishes_and_is_replaced() -> None:
     """It gets no more work, keeps what it runs, and its seat has a fresh process as soon as it is idle: no death."""
     world = _world()
-    old = world.core.state.seats[SEAT]
+    old = world.core.state.stations[SEAT]
     worker, epoch = old.worker, old.epoch
     busy = replace(job(), held={worker: 3})
     world.say("one", busy)
-    world.tell(Worn(SEAT, epoch, "it has used its GPU for 6.0 hours"))
+    world.tell(RecycleDue(SEAT, epoch, "it has used its GPU for 6.0 hours"))
     assert worker not in world.say("one", busy).slots["j"]
     world.wait(5)
     world.say("one", busy)
@@ -110,8 +110,8 @@ def test_a_worn_worker_finishes_and_is_replaced() -> None:
     assert (SEAT, epoch) in world.stopped
     world.tell(NodesSeen((NODE,)))
     grants = world.say("one", job())
-    book = world.core.state.seats[SEAT]
-    assert (book.state, book.deaths_in_a_row, book.worn) == (SeatState.READY, 0, "")
+    book = world.core.state.stations[SEAT]
+    assert (book.state, book.deaths_in_a_row, book.recycle_due) == (StationState.READY, 0, "")
     assert book.epoch > epoch
     assert grants.slots["j"][book.worker] > 0
 
@@ -119,25 +119,25 @@ def test_a_worn_worker_finishes_and_is_replaced() -> None:
 def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
     """It says so with every pulse; only the first is news, and none about its successor."""
     world = _world()
-    book = world.core.state.seats[SEAT]
-    worn = Worn(SEAT, book.epoch, "it is old")
-    (note,) = world.core.take_in(worn, world.now_s)
+    book = world.core.state.stations[SEAT]
+    recycle_due = RecycleDue(SEAT, book.epoch, "it is old")
+    (note,) = world.core.take_in(recycle_due, world.now_s)
     assert "is replaced as soon as it is idle: it is old" in str(note)
-    assert world.core.take_in(worn, world.now_s) == []
-    assert world.core.take_in(replace(worn, epoch=book.epoch - 1), world.now_s) == []
+    assert world.core.take_in(recycle_due, world.now_s) == []
+    assert world.core.take_in(replace(recycle_due, epoch=book.epoch - 1), world.now_s) == []
 
 
-async def test_a_pulse_tells_that_a_worker_is_worn(make_shell: MakeShell, clock: object) -> None:
+async def test_a_heartbeat_tells_that_a_worker_is_worn(make_runner: MakeRunner, clock: object) -> None:
     """What a worker says of itself reaches the log, and its seat gets another process."""
-    hands = two_nodes()
-    shell = await make_shell(hands)
-    held = (await settled(shell, report(1, 50))).slots["j"]
+    backend = two_nodes()
+    runner = await make_runner(backend)
+    held = (await settled(runner, report(1, 50))).slots["j"]
     worker = min(held)
-    hands.pulses[worker] = Pulse(0, (), worn="it has opened 20000 sessions on its GPU")
+    backend.heartbeats[worker] = Heartbeat(0, (), recycle_due="it has opened 20000 sessions on its GPU")
     await clock.advance(3)  # type: ignore[attr-defined]
     await all_quiet()
-    assert any("it has opened 20000 sessions" in line for _, line in shell.status().log)
-    found = await settled(shell, report(2, 50))
+    assert any("it has opened 20000 sessions" in line for _, line in runner.status().log)
+    found = await settled(runner, report(2, 50))
     assert worker not in found.slots["j"]
 
 
@@ -147,15 +147,15 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     _measure(world, 40.0, on_device=False)
     _measure(world, 30.0, on_device=True)
     core, now_s = world.core, world.now_s
-    worker = core.state.seats[SEAT].worker
+    worker = core.state.stations[SEAT].worker
     busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),))
     effects = core.decide(Renewed(busy), now_s)
-    assert [effect.seat for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
+    assert [effect.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
     grants_for(core.state, "one", now_s)
     effects = core.decide(Renewed(replace(busy, turn=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
     effects = core.decide(Renewed(replace(busy, turn=92, jobs=(job(50),))), now_s)
-    assert [effect.seat for effect in effects if isinstance(effect, Stop)] == [SEAT]
+    assert [effect.station for effect in effects if isinstance(effect, Stop)] == [SEAT]
 
 
 def test_an_idle_gpu_worker_is_kept_where_nobody_waits_for_its_cores() -> None:
@@ -163,7 +163,7 @@ def test_an_idle_gpu_worker_is_kept_where_nobody_waits_for_its_cores() -> None:
     world = _world()
     world.say("one")
     world.wait(25)
-    assert world.core.state.seats[SEAT].state is SeatState.READY
+    assert world.core.state.stations[SEAT].state is StationState.READY
     world.say("one")
     world.wait(6)
-    assert world.core.state.seats[SEAT].state is SeatState.EMPTY
+    assert world.core.state.stations[SEAT].state is StationState.EMPTY

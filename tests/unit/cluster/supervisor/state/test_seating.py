@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from codecfleet.cluster.placement.nodes.assumed import processor_of
 from codecfleet.cluster.supervisor.state.nodes import NO_UNITS
 from codecfleet.cluster.supervisor.state.slot_share import CORES_PER_PROCESS, share_out
-from codecfleet.cluster.supervisor.state.stations import seats_of
+from codecfleet.cluster.supervisor.state.stations import stations_of
 
 
 @pytest.mark.parametrize(
@@ -16,17 +16,17 @@ from codecfleet.cluster.supervisor.state.stations import seats_of
 )
 def test_a_process_for_every_eight_cores(cores: int, slots: list[int]) -> None:
     """Slots are spread evenly over as few processes as may serve them; a node without cores has none."""
-    assert [seat.slots for seat in seats_of(processor_of("n", "host", cores), 0, NO_UNITS)] == slots
+    assert [station.slots for station in stations_of(processor_of("n", "host", cores), 0, NO_UNITS)] == slots
 
 
 @given(st.integers(1, 2000))
-def test_seats_hold_every_core(cores: int) -> None:
+def test_stations_hold_every_core(cores: int) -> None:
     """Every core has a seat, no seat is empty or too large, and seats of a node are alike."""
-    seats = seats_of(processor_of("n", "host", cores), 0, NO_UNITS)
-    assert sum(seat.slots for seat in seats) == cores
-    assert all(1 <= seat.slots <= CORES_PER_PROCESS for seat in seats)
-    assert max(seat.slots for seat in seats) - min(seat.slots for seat in seats) <= 1
-    assert len({seat.seat for seat in seats}) == len(seats)
+    stations = stations_of(processor_of("n", "host", cores), 0, NO_UNITS)
+    assert sum(station.slots for station in stations) == cores
+    assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)
+    assert max(station.slots for station in stations) - min(station.slots for station in stations) <= 1
+    assert len({station.station for station in stations}) == len(stations)
 
 
 @given(st.integers(0, 500), st.lists(st.integers(1, 50), max_size=12))

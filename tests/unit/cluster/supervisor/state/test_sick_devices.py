@@ -13,7 +13,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Probe,
     Probed,
 )
-from codecfleet.cluster.supervisor.state.stations import SeatState
+from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..watched_nodes import Watched, _at_work, watched
 
@@ -68,8 +68,8 @@ def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched) -> None:
     worker = _at_work(watched)
     watched.nvml.raise_xid(watched.raw, 68)
     watched.poll()
-    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
-    assert (book.state, book.worn) == (SeatState.READY, "its GPU raised Xid 68")
+    book = watched.world.core.state.stations[worker.rpartition(":")[0]]
+    assert (book.state, book.recycle_due) == (StationState.READY, "its GPU raised Xid 68")
     assert watched.device.state is DeviceState.OPEN
 
 
@@ -79,8 +79,8 @@ def test_of_several_xids_each_is_heeded(watched: Watched) -> None:
     for xid in (45, 68, 48):
         watched.nvml.raise_xid(watched.raw, xid)
     watched.poll()
-    book = watched.world.core.state.seats[worker.rpartition(":")[0]]
-    assert book.worn == "its GPU raised Xid 68"
+    book = watched.world.core.state.stations[worker.rpartition(":")[0]]
+    assert book.recycle_due == "its GPU raised Xid 68"
     assert watched.device.state is DeviceState.QUARANTINED
 
 

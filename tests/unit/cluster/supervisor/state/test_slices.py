@@ -17,7 +17,7 @@ from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.reconcile import effective_nodes
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.stations import SeatState, bundle_of
+from codecfleet.cluster.supervisor.state.stations import StationState, bundle_of
 from codecfleet.testing import FakeNvml
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
@@ -142,7 +142,7 @@ class RayWorld(World):
     def _slice_for(self, start: Start) -> str:
         if not start.takes_gpu:
             return ""
-        bundle = bundle_of(start.seat)
+        bundle = bundle_of(start.station)
         if bundle not in self._bundles:
             self._bundles[bundle] = self._free.pop()
         environment = dict(self._how.environment)
@@ -165,12 +165,16 @@ class RayWorld(World):
 
     def devices(self) -> dict[str, Device]:
         """Return the GPUs and slices as they can be used now."""
-        (node,) = effective_nodes(self.core.state.nodes, self.core.state.seats)
+        (node,) = effective_nodes(self.core.state.nodes, self.core.state.stations)
         return {device.device: device for device in node.devices if device.kind is not DeviceKind.CPU}
 
     def served(self) -> set[str]:
         """Return the devices that have a worker."""
-        return {book.device for book in self.core.state.seats.values() if book.state is SeatState.READY and book.device}
+        return {
+            book.device
+            for book in self.core.state.stations.values()
+            if book.state is StationState.READY and book.device
+        }
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -183,7 +187,7 @@ def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str
     assert {device.state for device in devices.values()} == {DeviceState.OPEN}
     assert world.served() == set(devices)
     assert len(slots) == len(devices)
-    assert SeatState.QUARANTINED not in {book.state for book in world.core.state.seats.values()}
+    assert StationState.QUARANTINED not in {book.state for book in world.core.state.stations.values()}
 
 
 @pytest.mark.parametrize("way", [plain, by_number, private])
@@ -211,9 +215,9 @@ def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, Simul
     (whole,) = world.devices()
     assert world.served() == {whole}
     assert len(slots) == 1
-    assert world.core.state.seats["g/gpu#0"].reason == "the GPU that Ray gave it has no slice for it"
+    assert world.core.state.stations["g/gpu#0"].reason == "the GPU that Ray gave it has no slice for it"
     world.wait(31)
-    assert world.core.state.seats["g/gpu#0"].state is SeatState.EMPTY
+    assert world.core.state.stations["g/gpu#0"].state is StationState.EMPTY
 
 
 def test_a_privileged_pod_uses_only_what_it_was_given(machines: dict[str, SimulatedNode]) -> None:
@@ -248,7 +252,7 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
 
     world.carry_out = note  # type: ignore[method-assign]
     world.run_job()
-    assert [each.seat for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
+    assert [each.station for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
     assert {(each.bundle, each.gpus, each.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
 
 
@@ -278,7 +282,7 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
 
     def refuse(effect: object) -> None:
         if isinstance(effect, Reserve):
-            refused = NotReserved(effect.seat, effect.epoch, "Ray reserved nothing within 10 s")
+            refused = NotReserved(effect.station, effect.epoch, "Ray reserved nothing within 10 s")
             world.pending += world.core.decide(refused, world.now_s)
         else:
             carry_out(effect)  # type: ignore[arg-type]
@@ -320,7 +324,9 @@ def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: di
     for node in probed:
         world.tell(Probed(node))
     world.say("one", wish(segments=(2000,) * 400))
-    served = {book.device for book in world.core.state.seats.values() if book.state is SeatState.READY and book.device}
+    served = {
+        book.device for book in world.core.state.stations.values() if book.state is StationState.READY and book.device
+    }
     assert served == set(slices)
 
 
