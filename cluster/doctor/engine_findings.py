@@ -87,7 +87,7 @@ def _decoders(device: DeviceTrials, decodes: list[Trial], about: str) -> Iterato
             Weight.LIMITED,
             "this device decodes nothing",
             decodes[0].reason,
-            f"if it should: {_DECODES_NOTHING_MEND}",
+            f"if it should: {_DECODES_NOTHING_FIX}",
             about,
         )
     else:

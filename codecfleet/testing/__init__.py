@@ -1,9 +1,9 @@
-"""Fakes that ship with codecfleet: for its own tests, and for the tests of whoever builds on it.
+"""Fakes that ship with codecfleet: for its own tests, and for the tests of code built on it.
 
 ``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
 works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeClusterBackend`` is a cluster in memory for a supervisor to act on, with workers that run in threads; ``FakeClock`` is time
-that passes when a test says so.
+``FakeClusterBackend`` is a cluster in memory for a supervisor to act on, with workers that run in threads;
+``FakeClock`` is time that passes when a test says so.
 """
 
 from .fake_clock import FakeClock

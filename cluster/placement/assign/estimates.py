@@ -64,10 +64,10 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
     rooms = [ledger.policy.sessions_per_device - site.sessions]
     if host.cores is not None and recipe.cores:
         rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + 1e-9))
-    if recipe.decoder_stations:
-        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_stations) / recipe.decoder_stations + 1e-9))
-    if recipe.encoder_stations:
-        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_stations) / recipe.encoder_stations + 1e-9))
+    if recipe.decoder_load:
+        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_load) / recipe.decoder_load + 1e-9))
+    if recipe.encoder_load:
+        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_load) / recipe.encoder_load + 1e-9))
     if recipe.encoder_sessions:
         capped = [caps.most - caps.open for caps in (site.own, site.gpu, host.system) if caps.most is not None]
         rooms += [free // recipe.encoder_sessions for free in capped]
@@ -84,10 +84,10 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
 def _slowed(site: Site, recipe: Recipe, sessions: int) -> float:
     """Return by how much so many sessions slow each other down on a device."""
     part = 1.0
-    if recipe.decoder_stations:
-        stations = site.decoder_stations + sessions * recipe.decoder_stations
+    if recipe.decoder_load:
+        stations = site.decoder_load + sessions * recipe.decoder_load
         part = min(part, read_curve(recipe.decoder_curve, stations) / stations if stations > 1 else 1.0)
-    if recipe.encoder_stations:
-        stations = site.encoder_stations + sessions * recipe.encoder_stations
+    if recipe.encoder_load:
+        stations = site.encoder_load + sessions * recipe.encoder_load
         part = min(part, read_curve(recipe.encoder_curve, stations) / stations if stations > 1 else 1.0)
     return part

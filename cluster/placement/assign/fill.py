@@ -219,11 +219,11 @@ def _step(gain_fps: float) -> int:
 def _load(site: Site, option: PlacementOption) -> float:
     """Return how loaded what this route presses on is, from 0."""
     recipe = option.recipe
-    if not recipe.encoder_stations:
+    if not recipe.encoder_load:
         return site.host.load
-    used = [site.encoder_stations / recipe.encoder_curve[-1][0]]
-    if recipe.decoder_stations:
-        used.append(site.decoder_stations / recipe.decoder_curve[-1][0])
+    used = [site.encoder_load / recipe.encoder_curve[-1][0]]
+    if recipe.decoder_load:
+        used.append(site.decoder_load / recipe.decoder_curve[-1][0])
     return max(used)
 
 

@@ -64,8 +64,8 @@ class Site:
     own: _Caps
     gpu: _Caps
     sessions: int = 0
-    decoder_stations: float = 0.0
-    encoder_stations: float = 0.0
+    decoder_load: float = 0.0
+    encoder_load: float = 0.0
     memory_used: int = 0
     by_route: dict[str, int] = field(default_factory=dict)
 
@@ -112,10 +112,10 @@ class Ledger:
     def _why_not_on_gpu(self, site: Site, recipe: Recipe) -> str:
         if site.sessions >= self.policy.sessions_per_device:
             return f"the policy allows {self.policy.sessions_per_device} sessions on a device"
-        full = _full(site.decoder_stations, recipe.decoder_stations, recipe.decoder_curve)
+        full = _full(site.decoder_load, recipe.decoder_load, recipe.decoder_curve)
         if full:
             return f"its NVDEC gets no faster with more than {full} sessions at full speed"
-        full = _full(site.encoder_stations, recipe.encoder_stations, recipe.encoder_curve)
+        full = _full(site.encoder_load, recipe.encoder_load, recipe.encoder_curve)
         if full:
             return f"its NVENC gets no faster with more than {full} sessions at full speed"
         return self._why_no_session(site, recipe) or self._why_no_memory(site, recipe)
@@ -148,8 +148,8 @@ class Ledger:
         if site.device.kind is DeviceKind.CPU:
             return
         host.device_sessions += sessions
-        site.decoder_stations += sessions * recipe.decoder_stations
-        site.encoder_stations += sessions * recipe.encoder_stations
+        site.decoder_load += sessions * recipe.decoder_load
+        site.encoder_load += sessions * recipe.encoder_load
         site.memory_used += sessions * recipe.device_bytes
         site.memory_used += self.context_bytes * ((site.sessions > 0) - had_any)
         for caps in (site.own, site.gpu, host.system):
@@ -158,19 +158,19 @@ class Ledger:
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
         """Return by how much one more session makes the device faster, in frames a second."""
         part = 1.0
-        if recipe.decoder_stations:
-            part = min(part, _gain(site.decoder_stations, recipe.decoder_stations, recipe.decoder_curve))
-        if recipe.encoder_stations:
-            part = min(part, _gain(site.encoder_stations, recipe.encoder_stations, recipe.encoder_curve))
+        if recipe.decoder_load:
+            part = min(part, _gain(site.decoder_load, recipe.decoder_load, recipe.decoder_curve))
+        if recipe.encoder_load:
+            part = min(part, _gain(site.encoder_load, recipe.encoder_load, recipe.encoder_curve))
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
         """Return how fast one session runs beside all that is on the device and its host."""
         part = 1.0
-        if recipe.decoder_stations and site.decoder_stations > 1:
-            part = min(part, read_curve(recipe.decoder_curve, site.decoder_stations) / site.decoder_stations)
-        if recipe.encoder_stations and site.encoder_stations > 1:
-            part = min(part, read_curve(recipe.encoder_curve, site.encoder_stations) / site.encoder_stations)
+        if recipe.decoder_load and site.decoder_load > 1:
+            part = min(part, read_curve(recipe.decoder_curve, site.decoder_load) / site.decoder_load)
+        if recipe.encoder_load and site.encoder_load > 1:
+            part = min(part, read_curve(recipe.encoder_curve, site.encoder_load) / site.encoder_load)
         host = site.host
         if recipe.cores and host.cores is not None and host.cores_used > _real_cores(host, self.policy):
             part = min(part, _real_cores(host, self.policy) / host.cores_used)
@@ -179,8 +179,8 @@ class Ledger:
     def share_of(self, recipe: Recipe) -> float:
         """Return the largest part of the fleet's engines of one kind that a session takes."""
         taken = (
-            (recipe.decoder_stations, Engine.NVDEC),
-            (recipe.encoder_stations, Engine.NVENC),
+            (recipe.decoder_load, Engine.NVDEC),
+            (recipe.encoder_load, Engine.NVENC),
             (recipe.cores, Engine.CPU),
         )
         return max((part / self.totals[engine] for part, engine in taken if part and self.totals[engine]), default=0.0)

@@ -30,7 +30,7 @@ Kinds = tuple[EncoderKind, ...]
 class Recipe:
     """One session of a demand on a device.
 
-    ``fps`` is its speed with the host to itself. ``decoder_stations`` and ``encoder_stations`` are what it takes of NVDEC
+    ``fps`` is its speed with the host to itself. ``decoder_load`` and ``encoder_load`` are what it takes of NVDEC
     and NVENC at that speed, in sessions that would keep one engine busy; each curve says how a device's throughput
     grows with them, as a multiple of one, and ends where it is flat. ``cores`` are reference-free: whole threads.
     """
@@ -38,8 +38,8 @@ class Recipe:
     route: Route
     kinds: Kinds
     fps: float
-    decoder_stations: float = 0.0
-    encoder_stations: float = 0.0
+    decoder_load: float = 0.0
+    encoder_load: float = 0.0
     decoder_curve: Curve = ()
     encoder_curve: Curve = ()
     cores: float = 0.0
@@ -213,8 +213,8 @@ class _Asked:
             route=_route(decoder, on_device),
             kinds=self.kinds,
             fps=fps,
-            decoder_stations=fps / decoder_curve[0][1] if decoder_curve else 0.0,
-            encoder_stations=fps * encoder_s,
+            decoder_load=fps / decoder_curve[0][1] if decoder_curve else 0.0,
+            encoder_load=fps * encoder_s,
             decoder_curve=_relative(decoder_curve),
             encoder_curve=_relative(encoder_curves[0]) if encoder_curves else (),
             cores=max(fps * core_s, self.policy.feeding_cores if uses_device else 0.0),

@@ -1,6 +1,7 @@
 """What a supervisor needs of the world: the one seam between its decisions and Ray.
 
-``ray_backend.py`` and ``private_backend.py`` are the real things; ``codecfleet.testing.FakeClusterBackend`` is a cluster in memory.
+``ray_backend.py`` and ``private_backend.py`` are the real things; ``codecfleet.testing.FakeClusterBackend`` is one in
+memory.
 """
 
 from abc import ABC, abstractmethod

@@ -46,8 +46,8 @@ class Grants:
     ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
     ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
     ``waiting`` says why a job that has nothing has nothing, ``refused`` why a job will never have anything on the
-    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more. ``unrecoverable``
-    says why nothing will ever come, "" while something may, and ``what_next`` what to do about it.
+    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more.
+    ``unrecoverable`` says why nothing will ever come, "" while something may, and ``what_next`` what to do about it.
     """
 
     slots: dict[str, dict[str, int]]

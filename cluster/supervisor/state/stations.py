@@ -111,8 +111,8 @@ class StationBook:
     ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
     other Ray work has reserved, ``unreserved`` why Ray reserved nothing at the last attempt. ``outgoing`` says that the
     present one gets no more work, and goes when it is idle:
-    it shares cores while others are free now, or it is ``recycle_due``, for the reason that this holds. ``encoding`` counts
-    its encoder sessions.
+    it shares cores while others are free now, or it is ``recycle_due``, for the reason that this holds.
+    ``encoding`` counts its encoder sessions.
     """
 
     station: Station

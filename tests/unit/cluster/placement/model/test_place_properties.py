@@ -66,8 +66,8 @@ def test_no_engine_gets_more_sessions_than_make_it_faster(world: World) -> None:
     decoders, encoders = defaultdict[str, float](float), defaultdict[str, float](float)
     flat: dict[tuple[str, str], float] = {}
     for lane, recipe, _, device in _booked(placement, demands, inventory, policy):
-        decoders[device.device] += lane.sessions * recipe.decoder_stations
-        encoders[device.device] += lane.sessions * recipe.encoder_stations
+        decoders[device.device] += lane.sessions * recipe.decoder_load
+        encoders[device.device] += lane.sessions * recipe.encoder_load
         for name, curve in (("decode", recipe.decoder_curve), ("encode", recipe.encoder_curve)):
             key = (device.device, name)
             flat[key] = max(flat.get(key, 0), curve[-1][0] if curve else 0)
