@@ -14,7 +14,6 @@ from .report.report import Report
 from .request.api_values import location
 from .request.options import build
 from .request.spec import TranscodeSpec
-from .run.job_run import JobRun
 
 __all__ = ["Fleet", "transcode"]
 
@@ -59,7 +58,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         """Open the fleet. Workers start with the first job that has something for them to do."""
         if self._pool is None:
-            from ..cluster.client.connected_pool import ConnectedPool  # noqa: PLC0415 - imports Ray, which plans do without
+            from ..cluster.client.connected_pool import ConnectedPool
 
             self._pool = ConnectedPool(self._address, slots=self._workers)
         self._open = True
@@ -100,6 +99,8 @@ class Fleet:
             if self._pool is None:
                 message = "the fleet was closed"
                 raise UsageError(message)
+            from .run.job_run import JobRun
+
             return await JobRun(name, spec, self._pool, channel).run()
 
 

@@ -2,9 +2,17 @@
 
 from pathlib import Path
 
-from fsspec.core import split_protocol
+__all__ = ["absolute", "is_local", "local_path", "split_protocol"]
 
-__all__ = ["absolute", "is_local", "local_path"]
+
+def split_protocol(url: str) -> tuple[str | None, str]:
+    """Return fsspec's name of a ``url``'s protocol, None for a plain path, and the rest."""
+    if "://" not in url and not url.startswith("data:"):
+        return None, url
+    from fsspec import core
+
+    protocol, rest = core.split_protocol(url)
+    return protocol, rest
 
 
 def is_local(url: str) -> bool:

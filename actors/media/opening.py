@@ -18,11 +18,9 @@ from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 import av
 import av.container
 import av.error
-import fsspec
-from fsspec.core import split_protocol
 
 from ...errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
-from .location import is_local, local_path
+from .location import is_local, local_path, split_protocol
 
 __all__ = ["FORMATS", "OpeningReads", "open_source", "store_options"]
 
@@ -193,6 +191,8 @@ class _RemoteFile:
 
 
 def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+    import fsspec
+
     try:
         return fsspec.open(url, "rb", **store_options(url)).open()
     except FileNotFoundError as error:
@@ -212,7 +212,7 @@ def store_options(url: str) -> dict[str, Any]:
     if split_protocol(url)[0] not in ("http", "https"):
         return {}
     try:
-        import aiohttp  # noqa: PLC0415 - comes with fsspec's web support, or not
+        import aiohttp  # comes with fsspec's web support, or not
     except ImportError:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_HTTP_SILENCE_S, sock_read=_HTTP_SILENCE_S)

@@ -3,8 +3,6 @@
 from collections.abc import Hashable
 from typing import Final
 
-from fsspec.core import url_to_fs
-
 from .location import is_local, local_path
 from .opening import store_options
 
@@ -27,6 +25,8 @@ def source_version(source: str) -> Hashable | None:
     """Return the version of a local or remote source; None where it is not there, or its store does not tell."""
     if is_local(source):
         return local_version(source)
+    from fsspec.core import url_to_fs
+
     try:
         filesystem, path = url_to_fs(source, **store_options(source))
         told = filesystem.info(path)

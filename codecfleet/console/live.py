@@ -8,9 +8,9 @@ events alone and holds no clock: what it prints is a function of what it was sho
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from ..console.output import Output, ReaderGone, json_line
 from ..jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, Warned
 from ..jobs.report.report import Report
-from .output import Output, ReaderGone, json_line
 from .text import one_line, pace_text, planned_text, proof_lines, segment_text
 
 if TYPE_CHECKING:

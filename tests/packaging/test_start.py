@@ -1,0 +1,51 @@
+"""What a start of the program or of the package imports: each command pays for what it uses, and for nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+NVIDIA = {"PyNvVideoCodec", "cuda", "pynvml"}
+NOT_AT_FIRST = {"ray", "av", "numpy", "pydantic", "fsspec", "asyncio", "importlib.metadata"} | NVIDIA
+"""What nothing needs before it is told what to do."""
+DEVICES = "codecfleet.actors.nvidia"
+CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "supervisor", "survey")}
+
+IMPORTS = {
+    "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
+    "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
+    "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
+}
+COMMANDS = {
+    "--version": NOT_AT_FIRST - {"importlib.metadata"} | {"typer", "rich", "codecfleet.actors", "codecfleet.jobs"},
+    "--help": NOT_AT_FIRST | {"codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
+    "transcode --help": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA | CLUSTER,
+    "probe {film}": {"ray", "fsspec", "rich", "codecfleet.jobs.run", DEVICES} | NVIDIA | CLUSTER,
+    "plan {film} out.mp4": {"ray", "fsspec", "rich", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
+}
+
+
+def loaded(code: str) -> set[str]:
+    """Run code in a fresh Python and return the modules that it has loaded."""
+    told = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_an_import_loads_nothing_that_it_does_not_need(code: str) -> None:
+    """A name is imported when it is first used."""
+    assert loaded(code) & IMPORTS[code] == set()
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_loads_nothing_that_it_does_not_need(line: str, tmp_path: Path) -> None:
+    """Neither for its help nor for its answer."""
+    film = tmp_path / "film.mkv"
+    make_clip(film, Clip(times=constant_times(10)))
+    arguments = line.format(film=film).split()
+    code = f"from codecfleet.cli.app import run\nassert run({arguments!r}) == 0"
+    assert loaded(code) & COMMANDS[line] == set()
