@@ -11,6 +11,10 @@ A seam is proven by pictures: the segment on its left also decodes the first fra
 the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from
 a sound entry: what a decoder makes of damage depends on the pictures it holds. Segments are joined in order, and only
 once the seams on both of their sides agree, so nothing that was joined is ever taken back.
+
+A *streaming* board hands segments over while they run. The first one that is not over is joined as soon as it begins
+with the pictures that the one before it saw there, and is over once all of it was taken (``Delivered``). Where its seam
+differs, what its run gave is dropped, and it is decoded from further back. Nothing is merged, and no failure retried.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +23,14 @@ from enum import Enum
 from typing import TypeAlias
 
 from ...actors.decode.decoding import PictureHash
-from ...errors import CodecfleetError, Retry, SegmentFailed, WorkerLost
+from ...errors import CodecfleetError, ProofFailed, Retry, SegmentFailed, WorkerLost
 
 __all__ = [
+    "Began",
     "Board",
     "BoardSegment",
+    "Delivered",
+    "Drop",
     "Effect",
     "Fail",
     "Finished",
@@ -53,6 +60,7 @@ class SegmentState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     ENCODED = "encoded"
+    FAILED = "failed"
     JOINED = "joined"
     MERGED = "merged"
 
@@ -68,9 +76,11 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # There is room for a run, and the segment is next.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
     # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
-    SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING}),
+    SegmentState.RUNNING: frozenset({SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED}),
     # Both seams agree; or one differs and the segment is decoded again, or gives up its cut.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
+    # On a streaming board: what it gave before it broke off is not what the segment before it saw there.
+    SegmentState.FAILED: frozenset({SegmentState.WAITING}),
     # Written to the output.
     SegmentState.JOINED: frozenset(),
     # Its frames belong to the segment on its left now.
@@ -84,6 +94,7 @@ class BoardSegment:
 
     ``until`` is the planned segment whose end this one ends at: its own, unless it took in its right neighbours.
     ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
+    ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
     """
 
     number: int
@@ -97,6 +108,8 @@ class BoardSegment:
     runs: int = 0
     seam_before: tuple[PictureHash, ...] = ()
     seam_after: tuple[PictureHash, ...] = ()
+    is_open: bool = False
+    is_stale: bool = False
 
     def to(self, state: SegmentState) -> "BoardSegment":
         """Return the segment in ``state``.
@@ -135,6 +148,23 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Began:
+    """A segment that streams has shown all that is compared of its beginning, decoded from this entry."""
+
+    segment: int
+    seam_before: tuple[PictureHash, ...]
+    entry_moves: int
+    at_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """All of a segment that streams was taken."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back."""
 
@@ -152,26 +182,35 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """Drop what a segment's run gave, and have it end if it still runs."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Give the job up."""
 
     error: CodecfleetError
 
 
-Event: TypeAlias = Finished | Lost
-Effect: TypeAlias = Run | Join | Fail
+Event: TypeAlias = Finished | Lost | Began | Delivered
+Effect: TypeAlias = Run | Join | Drop | Fail
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All segments of a job, in order."""
+    """All segments of a job, in order; ``streams`` hands them over while they run."""
 
     segments: tuple[BoardSegment, ...]
+    streams: bool = False
 
     @classmethod
-    def of(cls, frames: Sequence[int]) -> "Board":
+    def of(cls, frames: Sequence[int], *, streams: bool = False) -> "Board":
         """Return a fresh board for segments that promise so many frames each."""
-        return cls(tuple(BoardSegment(number=n, until=n, frames=count) for n, count in enumerate(frames)))
+        segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
+        return cls(tuple(segments), streams)
 
     @property
     def is_done(self) -> bool:
@@ -199,7 +238,7 @@ class Board:
                 )
                 raise ValueError(message)
             changed[segment.number] = segment
-        return Board(tuple(changed))
+        return Board(tuple(changed), self.streams)
 
     def right_of(self, segment: BoardSegment) -> BoardSegment | None:
         """Return the segment that begins where ``segment`` ends."""
@@ -217,12 +256,14 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start as many segments as may run, ``at_once`` in all.
 
     In order, within a window behind the oldest unfinished segment, so that little waits for the join; the longest
-    first inside it, so that no long one is left for the end.
+    first inside it, so that no long one is left for the end. A streaming board has ``at_once`` segments in memory, and
+    the earliest first.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
-    window = live[: at_once * WINDOW_PER_WORKER]
+    window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
     waiting = [segment for segment in window if segment.state is SegmentState.WAITING]
-    waiting.sort(key=lambda segment: (-segment.frames, segment.number))
+    if not board.streams:
+        waiting.sort(key=lambda segment: (-segment.frames, segment.number))
     runs = []
     for segment in waiting[: max(0, at_once - board.running)]:
         started = replace(segment.to(SegmentState.RUNNING), runs=segment.runs + 1)
@@ -234,14 +275,14 @@ def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
 def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
     """Take in one fact; return the new board and what follows from it."""
     segment = board.segments[event.segment]
+    if board.streams:
+        return _hand_over(board.put(_streamed(segment, event)))
     if isinstance(event, Lost):
         return _lost(board, segment, event.error)
-    encoded = replace(
-        segment.to(SegmentState.ENCODED),
-        seam_before=event.seam_before,
-        seam_after=event.seam_after,
-        at_start=event.at_start,
-    )
+    if not isinstance(event, Finished):
+        message = f"only a streaming board takes {event}"
+        raise TypeError(message)
+    encoded = _encoded(segment, event)
     board = board.put(encoded)
     if event.until != segment.until:
         return board.put(encoded.to(SegmentState.WAITING)), []
@@ -264,6 +305,11 @@ def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> 
     if common == 0:
         return not after and not before
     return tuple(after[:common]) == tuple(before[:common])
+
+
+def _encoded(segment: BoardSegment, event: Finished) -> BoardSegment:
+    before, after = event.seam_before, event.seam_after
+    return replace(segment.to(SegmentState.ENCODED), seam_before=before, seam_after=after, at_start=event.at_start)
 
 
 def _lost(board: Board, segment: BoardSegment, error: CodecfleetError) -> tuple[Board, list[Effect]]:
@@ -321,3 +367,38 @@ def _joinable(board: Board) -> Iterator[BoardSegment]:
         if segment.state is not SegmentState.ENCODED or (right is not None and right.state is not SegmentState.ENCODED):
             return
         yield segment
+
+
+def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
+    """Return a streaming board's segment after an event."""
+    if isinstance(event, Delivered):
+        return segment.to(SegmentState.JOINED)
+    if segment.is_stale:
+        return segment if isinstance(event, Began) else replace(segment.to(SegmentState.WAITING), is_stale=False)
+    if isinstance(event, Lost):
+        return segment.to(SegmentState.FAILED)
+    if isinstance(event, Began):
+        moves = event.entry_moves
+        return replace(segment, seam_before=event.seam_before, at_start=event.at_start, entry_moves=moves)
+    return _encoded(segment, event)
+
+
+def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
+    """Open the first segment that is not over, once it is known to begin as the one before it says."""
+    segment = next((each for each in board.segments if not each.state.is_final), None)
+    if segment is None or segment.is_open or segment.is_stale or segment.state is SegmentState.WAITING:
+        return board, []
+    has_begun = bool(segment.seam_before)
+    if segment.state is SegmentState.RUNNING and not has_begun:
+        return board, []
+    left = board.left_of(segment)
+    fails_at_once = segment.state is SegmentState.FAILED and not has_begun
+    if left is None or fails_at_once or seams_agree(left.seam_after, segment.seam_before):
+        return board.put(replace(segment, is_open=True)), [Join(segment.number)]
+    if segment.at_start:
+        message = f"segment {segment.number} does not begin with the pictures that the one before it ends with"
+        return board, [Fail(ProofFailed(message, "Please report it with the input."))]
+    again = replace(segment, entry_moves=segment.entry_moves + 1, seam_before=())
+    if segment.state is SegmentState.RUNNING:
+        return board.put(replace(again, is_stale=True)), [Drop(segment.number)]
+    return board.put(again.to(SegmentState.WAITING)), [Drop(segment.number)]

@@ -1,6 +1,7 @@
 """The one loop that carries a board out: it starts runs, feeds their results to the board, and has segments joined."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -11,7 +12,7 @@ from ...cluster.client.pool import Pool
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
 from ..source.index import TrackIndex
-from .board import Board, Event, Fail, Finished, Join, Lost, Run, decide, start_next
+from .board import Board, Drop, Event, Fail, Finished, Join, Lost, Run, decide, start_next
 
 __all__ = ["WAITING_S", "BoardLoop", "Capacity", "PoolCapacity", "finished"]
 
@@ -99,6 +100,7 @@ class BoardLoop(Generic[ResultT]):
         work: runs a segment.
         accept: takes a run's result, and returns what the board is told of it.
         join: hands a segment over; segments come in order, with the board as it is by then.
+        drop: lets go of what a segment's run gave; a streaming board's.
     """
 
     def __init__(
@@ -109,19 +111,27 @@ class BoardLoop(Generic[ResultT]):
         work: Callable[[Run], Coroutine[Any, Any, ResultT]],
         accept: Callable[[Run, ResultT], Awaitable[Event]],
         join: Callable[[Board, int], Awaitable[None]],
+        drop: Callable[[int], None] | None = None,
     ) -> None:
         self.board = board
         self._capacity = capacity
         self._work = work
         self._accept = accept
         self._join = join
+        self._drop = drop
         self._runs: dict[asyncio.Task[ResultT], Run] = {}
+        self._posted: deque[Event] = deque()
         self._changed = asyncio.Event()
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """What runs now."""
         return tuple(self._runs.values())
+
+    def post(self, event: Event) -> None:
+        """Tell the board something that is not the end of a run; in the event loop's thread."""
+        self._posted.append(event)
+        self._changed.set()
 
     async def run(self) -> None:
         """Run the board.
@@ -133,7 +143,10 @@ class BoardLoop(Generic[ResultT]):
             while not self.board.is_done:
                 self._start_next()
                 for task in await self._ended():
+                    # What a run said before it ended comes first.
+                    await self._take_posted()
                     await self._take(await self._fact(self._runs.pop(task), task))
+                await self._take_posted()
         finally:
             self._capacity.release()
             for task in self._runs:
@@ -174,6 +187,10 @@ class BoardLoop(Generic[ResultT]):
             return Lost(run.segment, error)
         return await self._accept(run, result)
 
+    async def _take_posted(self) -> None:
+        while self._posted:
+            await self._take(self._posted.popleft())
+
     async def _take(self, event: Event) -> None:
         self.board, effects = decide(self.board, event)
         for effect in effects:
@@ -182,6 +199,8 @@ class BoardLoop(Generic[ResultT]):
                     raise error
                 case Join(segment):
                     await self._join(self.board, segment)
+                case Drop(segment) if self._drop is not None:
+                    self._drop(segment)
 
 
 def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:

@@ -1,15 +1,16 @@
-"""The threads that decode a source's segments, several at once, into frames."""
+"""A source's segments, several at once, decoded by threads into frames: what the frames' board runs."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from av.video.frame import VideoFrame
 
-from ...actors.decode.decoding import DecodeRange
+from ...actors.decode.decoding import PictureHash
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
@@ -18,13 +19,19 @@ from ...actors.segment.walk import SEAM_FRAMES, SegmentWalk, decode_on_first
 from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.frames import Frame, frame_bytes
 from ...actors.surfaces.picture_notes import PictureNotes
-from ...errors import InputDamaged
-from ..plan.track_ranges import PlannedSegment
+from ...errors import Cancelled, InputDamaged, UsageError
+from ..board.board import Began, Board, Delivered, Finished, Lost, Run
+from ..board.loop import BoardLoop, Capacity
+from ..board.threads import consume_exception
 from .request import FramesReport
-from .slots import FrameSlots, FrameTask, Superseded
 from .source import FrameSource
+from .window import FrameQueue, FrameWindow, Superseded
 
-__all__ = ["FrameReader"]
+__all__ = ["FrameReader", "FramesEnd"]
+
+
+class FramesEnd(Exception):
+    """Every frame was delivered."""
 
 
 class _Unsound(Exception):
@@ -43,29 +50,50 @@ class FrameReader:
         self._source = source
         self.report = FramesReport(frames_promised=-(-source.ranges.frames // source.request.every))
         self.report.on_device, self.report.gpu_refusal = source.on_device, source.gpu_refusal
-        self._slots = FrameSlots(
-            len(source.ranges.segments),
-            at_once=source.segments_at_once,
-            slot_bytes=source.segment_bytes,
-            wake=wake,
-            report=self.report,
+        self._wake = wake
+        self._window = FrameWindow(source.segment_bytes, wake, self.report)
+        self._board = BoardLoop(
+            Board.of([segment.frames for segment in source.ranges.segments], streams=True),
+            Capacity(source.segments_at_once),
+            work=self._work,
+            accept=self._accept,
+            join=self._open,
+            drop=self._window.drop,
         )
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to decode."""
-        for number in range(self._source.segments_at_once):
-            thread = threading.Thread(target=self._work, name=f"codecfleet-frames-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame, None when it is not there yet; see ``FrameSlots.poll``."""
-        return self._slots.poll()
+        """Return the next frame, None when it is not there yet: ``wake`` is called later.
+
+        Raises:
+            FramesEnd: there is none.
+            Exception: what kept a segment from being decoded.
+        """
+        if self._task is not None and self._task.done():
+            if self._task.cancelled():
+                message = "the event loop in which these frames were first asked for has ended"
+                raise UsageError(message, "Take all frames of a stream in one event loop.")
+            self._task.result()
+            raise FramesEnd
+        found = self._window.take()
+        if isinstance(found, int):
+            self._board.post(Delivered(found))
+            return None
+        return found
 
     def stop(self) -> None:
-        """Have the threads end soon, without waiting for them. Idempotent."""
-        self._slots.stop()
+        """Have the threads end soon, without waiting for them; callable from any thread. Idempotent."""
+        self._window.stop()
+        if self._task is not None:
+            with suppress(RuntimeError):  # the loop is closed, and has cancelled it
+                self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
         """Stop, and wait until the threads are gone and everything is given back. Idempotent."""
@@ -75,55 +103,95 @@ class FrameReader:
             thread.join()
         KEPT.close_idle(0)
 
-    def _work(self) -> None:
-        while (task := self._slots.next_task()) is not None:
-            try:
-                self._decode(task)
-            except Superseded:
-                continue
-            except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out
-                self._slots.fail(task, error)
+    async def _run(self) -> None:
+        try:
+            await self._board.run()
+        finally:
+            self._window.stop()
+            self._loop.call_soon(self._wake)
 
-    def _decode(self, task: FrameTask) -> None:
+    async def _work(self, run: Run) -> Finished | Lost:
+        """Decode a segment in a thread, which ends with the process: it may be waiting for its frames to be taken."""
+        ended: asyncio.Future[Finished | Lost] = self._loop.create_future()
+        queue = self._window.queue(run.segment)
+        name = f"codecfleet-frames-{run.segment}"
+        thread = threading.Thread(target=self._work_in_thread, args=(run, queue, ended), name=name, daemon=True)
+        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+        thread.start()
+        return await ended
+
+    async def _accept(self, run: Run, result: Finished | Lost) -> Finished | Lost:
+        if isinstance(result, Finished):
+            self._window.complete(run.segment)
+        return result
+
+    async def _open(self, board: Board, segment: int) -> None:
+        del board
+        self._window.open(segment)
+
+    def _work_in_thread(self, run: Run, queue: FrameQueue, ended: "asyncio.Future[Finished | Lost]") -> None:
+        result: Finished | Lost = Lost(run.segment, Cancelled("the segment is decoded otherwise, or not at all"))
+        try:
+            result = self._decode(run, queue)
+        except Superseded:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out
+            queue.fail(error)
+        self._call_in_loop(_settle, ended, result)
+
+    def _call_in_loop(self, call: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            self._loop.call_soon_threadsafe(call, *args)
+
+    def _decode(self, run: Run, queue: FrameQueue) -> Finished:
         """Decode a segment on the first path that can."""
-        segment = self._source.ranges.segments[task.segment]
-        decode_on_first(self._source.paths_of(segment.frames), partial(self._decode_soundly, task, segment))
+        paths = self._source.paths_of(self._source.ranges.segments[run.segment].frames)
+        return decode_on_first(paths, partial(self._decode_soundly, run, queue))
 
-    def _decode_soundly(self, task: FrameTask, segment: PlannedSegment, path: DecodePath[Any], fallback: str) -> None:
+    def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
         """Decode a segment, from further back each time that damage is met in the wrong state."""
-        moves, past = task.entry_moves, None
+        moves, past = run.entry_moves, None
         while True:
-            range_ = self._source.ranges.decode(segment, moves)
-            run = _Run(
-                self._source, self._slots, task, segment=segment, range_=range_, path=path, fallback=fallback, past=past
-            )
+            began = partial(self._began, run.segment, moves)
+            attempt = _Attempt(self._source, queue, began, run.segment, moves, path=path, fallback=fallback, past=past)
             try:
-                run.decode()
+                return attempt.decode()
             except _Unsound:
-                moves, past = moves + 1, run.last_ticks
-                self._slots.move(task, moves)
-            else:
-                return
+                moves, past = moves + 1, attempt.last_ticks
+                queue.move()
+
+    def _began(self, segment: int, moves: int, before: tuple[PictureHash, ...], *, at_start: bool) -> None:
+        self._call_in_loop(self._board.post, Began(segment, before, moves, at_start))
 
 
-class _Run:
-    """One run over a segment. ``past`` is the last picture that an earlier run gave: what follows is wanted."""
+def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -> None:
+    if not ended.done():
+        ended.set_result(result)
+
+
+class _Attempt:
+    """One attempt at a segment. ``past`` is the last picture that an earlier one gave: what follows is wanted.
+
+    ``began`` is told of the first pictures.
+    """
 
     def __init__(
         self,
         source: FrameSource,
-        slots: FrameSlots,
-        task: FrameTask,
+        queue: FrameQueue,
+        began: Callable[..., None],
+        number: int,
+        moves: int,
         *,
-        segment: PlannedSegment,
-        range_: DecodeRange,
         path: DecodePath[Any],
         fallback: str,
         past: int | None,
     ) -> None:
+        segment = source.ranges.segments[number]
+        range_ = source.ranges.decode(segment, moves)
         self._source = source
-        self._slots = slots
-        self._task = task
+        self._queue = queue
+        self._began = began
         self._segment = segment
         self._range = range_
         self._path = path
@@ -143,27 +211,34 @@ class _Run:
             in_thread=False,
         )
 
-    def decode(self) -> None:
-        """Decode the range into the slot.
+    def decode(self) -> Finished:
+        """Decode the range into the queue, and return what the board is told.
 
         Raises:
             _Unsound: from further back, please.
             Superseded: the segment is not wanted any more.
             CodecfleetError: it cannot be decoded in this way.
         """
-        self._slots.begin(self._task, whole=self._path.whole)
+        self._queue.begin(whole=self._path.whole)
+        self._tell_beginning(())
         with ExitStack() as stack:
             if self._chain is not None:
                 stack.enter_context(closing(self._chain))
             for _, (frame, size_bytes) in stack.enter_context(closing(self._walk.results())):
-                self._slots.put(self._task, frame, size_bytes)
+                self._queue.put(frame, size_bytes)
         self._check_damage()
-        self._slots.finish(self._task, self._walk.tally(), at_start=self._range.entry is None)
+        tally, number = self._walk.tally(), self._segment.segment
+        self._tell_beginning(tally.seam_before)
+        self._queue.finish(tally)
+        return Finished(number, number, tally.seam_before, tally.seam_after, at_start=self._range.entry is None)
+
+    def _tell_beginning(self, before: tuple[PictureHash, ...]) -> None:
+        self._began(before, at_start=self._range.entry is None)
 
     def _framed(self, ticks: int, picture: Any) -> Iterator[tuple[int, tuple[Frame, int]]]:  # noqa: ANN401 - of either memory
         """Yield what a picture of the segment becomes, if it is wanted, and its bytes."""
         if len(self._walk.taken) == SEAM_FRAMES:
-            self._slots.see_beginning(self._task, tuple(self._walk.before))
+            self._tell_beginning(tuple(self._walk.before))
         number = self._number(ticks)
         if self._past is not None and ticks <= self._past:
             return

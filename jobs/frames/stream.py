@@ -13,9 +13,8 @@ from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ..board.threads import in_thread
 from ..request.api_values import location
-from .reader import FrameReader
+from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
-from .slots import FramesEnd
 from .source import FrameSource, open_frame_source
 
 __all__ = ["FrameStream", "frames"]

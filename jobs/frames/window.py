@@ -1,0 +1,189 @@
+"""Frames that are decoded ahead: put by a thread for each segment, taken by one consumer, never too many."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...actors.segment.walk import SegmentTally
+from ...actors.surfaces.frames import Frame
+from .request import FramesReport
+
+__all__ = ["FrameQueue", "FrameWindow", "Superseded"]
+
+
+class Superseded(Exception):
+    """A thread's segment is to be decoded otherwise, or not at all."""
+
+
+@dataclass(slots=True, eq=False)
+class FrameQueue:
+    """The frames of one run over a segment. Frames that are ``is_hidden`` go out only once all of them are there."""
+
+    _window: "FrameWindow"
+    frames: deque[tuple[Frame, int]] = field(default_factory=deque)
+    held_bytes: int = 0
+    is_hidden: bool = False
+    is_complete: bool = False
+    is_dropped: bool = False
+    error: BaseException | None = None
+
+    def begin(self, *, whole: bool) -> None:
+        """Begin with the segment's frames, or once more: what is hidden is forgotten.
+
+        Raises:
+            Superseded: they are not wanted any more.
+        """
+        with self._window.changed:
+            self.check()
+            if self.is_hidden:
+                self.clear()
+            self.is_hidden = whole
+
+    def put(self, frame: Frame, size_bytes: int) -> None:
+        """Add a frame, once there is room for it.
+
+        Raises:
+            Superseded: it is not wanted any more.
+        """
+        window = self._window
+        with window.changed:
+            self.check()
+            while self.frames and not self.is_hidden and self.held_bytes + size_bytes > window.segment_bytes:
+                window.changed.wait()
+                self.check()
+            self.frames.append((frame, size_bytes))
+            self.hold(size_bytes)
+            if not self.is_hidden:
+                window.tell()
+
+    def finish(self, tally: SegmentTally) -> None:
+        """Note that all frames are there, and what their segment met.
+
+        Raises:
+            Superseded: they are not wanted any more.
+        """
+        with self._window.changed:
+            self.check()
+            self.is_hidden = False
+            report = self._window.report
+            report.decoded_by[tally.decoded_by] = report.decoded_by.get(tally.decoded_by, 0) + 1
+            report.fallbacks += [tally.fallback] if tally.fallback else []
+            report.failed_packets += tally.failed_packets
+            report.corrupt_frames += tally.corrupt_frames
+            self._window.tell()
+
+    def fail(self, error: BaseException) -> None:
+        """Note why there are no more; it is raised once the frames before are taken."""
+        with self._window.changed:
+            self.error = error
+            self._window.tell()
+
+    def move(self) -> None:
+        """Note that the segment is decoded from further back."""
+        with self._window.changed:
+            self._window.report.entry_moves += 1
+
+    def check(self) -> None:
+        """Raise ``Superseded`` if the frames are no longer wanted; the caller holds the lock, here and below."""
+        if self.is_dropped:
+            raise Superseded
+
+    def clear(self) -> None:
+        """Let all frames go."""
+        self.frames.clear()
+        self.hold(-self.held_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """Count bytes that came, or went."""
+        self.held_bytes += size_bytes
+        report = self._window.report
+        report.held_bytes += size_bytes
+        report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)
+        self._window.changed.notify_all()
+
+
+class FrameWindow:
+    """What is decoded ahead of one source: the queues of the segments in flight.
+
+    Args:
+        segment_bytes: how much of each segment may be ahead; one frame always may.
+        wake: called from any thread when taking again may help, after it did not.
+        report: what happened, kept up to date.
+    """
+
+    def __init__(self, segment_bytes: int, wake: Callable[[], None], report: FramesReport) -> None:
+        self.segment_bytes = segment_bytes
+        self.report = report
+        self.changed = threading.Condition()
+        self._wake = wake
+        self._queues: dict[int, FrameQueue] = {}
+        self._open = 0
+        self._is_stopped = False
+        self._is_starved = False
+
+    def queue(self, segment: int) -> FrameQueue:
+        """Return the queue of a new run over a segment."""
+        with self.changed:
+            queue = self._queues[segment] = FrameQueue(self, is_dropped=self._is_stopped)
+            return queue
+
+    def open(self, segment: int) -> None:
+        """Let the frames of a segment be taken, after all of those before."""
+        with self.changed:
+            self._open = segment
+            self.tell()
+
+    def complete(self, segment: int) -> None:
+        """Let a segment be over once its frames are taken."""
+        with self.changed:
+            if segment in self._queues:
+                self._queues[segment].is_complete = True
+                self.tell()
+
+    def drop(self, segment: int) -> None:
+        """Let go of what a run gave, and have its thread end."""
+        with self.changed:
+            self._drop(self._queues.pop(segment))
+            self.report.entry_moves += 1
+
+    def take(self) -> Frame | int | None:
+        """Return the next frame; the number of a segment of which it was the last; None when it is not there yet.
+
+        Raises:
+            Exception: what kept the segment from being decoded.
+        """
+        with self.changed:
+            queue = self._queues.get(self._open)
+            found: Frame | int | None = None
+            if queue is not None and queue.frames and not queue.is_hidden:
+                found, size_bytes = queue.frames.popleft()
+                queue.hold(-size_bytes)
+                self.report.frames += 1
+            elif queue is not None and queue.error is not None:
+                raise queue.error
+            elif queue is not None and queue.is_complete:
+                del self._queues[self._open]
+                self.report.segments += 1
+                found = self._open
+            self._is_starved = not isinstance(found, Frame)
+            return found
+
+    def stop(self) -> None:
+        """Have all threads end, and let go of everything."""
+        with self.changed:
+            self._is_stopped = True
+            for queue in self._queues.values():
+                self._drop(queue)
+            self.tell()
+
+    def tell(self) -> None:
+        """Wake the threads, and the consumer if it found nothing; the caller holds the lock."""
+        self.changed.notify_all()
+        if self._is_starved:
+            self._is_starved = False
+            self._wake()
+
+    def _drop(self, queue: FrameQueue) -> None:
+        queue.is_dropped = True
+        queue.clear()
