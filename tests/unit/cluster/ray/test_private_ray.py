@@ -9,6 +9,7 @@ import sys
 import time
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -129,3 +130,47 @@ def test_listening_addresses_are_read(address: str) -> None:
         listener.listen()
         assert listening_addresses(me) == before | {ip_address(address)}
     assert listening_addresses(me) == before
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1", "10.0.0.7", "::"])
+def test_an_unknown_ray_must_keep_to_loopback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None
+) -> None:
+    """A Ray that was started by public calls is refused where a process of it listens beyond this machine."""
+    asked: dict[str, object] = {}
+
+    def init(**options: object) -> None:
+        asked.update(options, RAY_TMPDIR=os.environ["RAY_TMPDIR"])
+
+    ray = ModuleType("ray")
+    vars(ray).update(init=init, __version__="2.61.0")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    found = frozenset() if address is None else frozenset({ip_address(address)})
+    monkeypatch.setattr(private_ray, "listening_addresses", lambda _: found)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    if address in (None, "127.0.0.1"):
+        private_ray._start_publicly({"address": "local"}, tmp_path, imported_before=False)
+    else:
+        with pytest.raises(FleetUnavailable, match=f"Ray 2.61.0 listens on {address}, not on loopback") as caught:
+            private_ray._start_publicly({"address": "local"}, tmp_path, imported_before=False)
+        assert "2.60" in caught.value.next_step
+    assert asked == {"address": "local", "RAY_TMPDIR": str(tmp_path)}
+    assert "RAY_TMPDIR" not in os.environ
+
+
+def test_a_private_ray_is_alive_while_each_of_its_processes_is(tmp_path: Path) -> None:
+    """A process that this one started, and that has ended, is noticed, waited for or not."""
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with (tmp_path / "log").open("wb") as log:
+        first, second = (subprocess.Popen(sleeper, stdout=log) for _ in range(2))
+    with first, second:
+        children = private_ray._children([first.pid, second.pid, os.getpid(), os.getppid()])
+        assert children == {first.pid, second.pid}
+        running = private_ray.PrivateRay(tmp_path, 0, first, 0, children)
+        assert running.is_alive()
+        second.kill()
+        os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the table
+        assert not running.is_alive()
+        second.wait()
+        assert not running.is_alive()
+        first.kill()
