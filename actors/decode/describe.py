@@ -65,7 +65,7 @@ class StreamExtras:
     stereo3d: bytes | None = None
     field_order: FieldOrder = FieldOrder.UNKNOWN
     frame_kinds: frozenset[str] = frozenset()
-    device_objection: str = ""
+    device_unsupported_reason: str = ""
     """Why no GPU may decode it, whatever GPU that is; "" where one may."""
 
     @property
@@ -186,7 +186,7 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
         stereo3d=of_stream.get("stereo_3d") or of_frame.get("STEREO3D"),
         field_order=video_parameters(stream).field_order,
         frame_kinds=frozenset(of_frame),
-        device_objection=unsupported_reason(track_facts(stream)),
+        device_unsupported_reason=unsupported_reason(track_facts(stream)),
     )
 
 

@@ -21,7 +21,7 @@ from ..surfaces.formats import surface_format
 from .nvenc_capabilities import EncoderCapabilities
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
 
-__all__ = ["NvencRequest", "nvenc_kind", "nvenc_objection", "nvenc_request", "settle_nvenc"]
+__all__ = ["NvencRequest", "nvenc_kind", "nvenc_request", "nvenc_unsupported_reason", "settle_nvenc"]
 
 _PEAK_SHARE, _BUFFER_S = 2, 4
 """Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
@@ -106,7 +106,7 @@ def nvenc_request(
     return NvencRequest(codec=codec, rate=rate, preset=preset, options=read, single_session=single_session)
 
 
-def nvenc_objection(codec: Codec, picture: VideoFormat) -> str:
+def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
     """Return why no NVENC encodes such pictures; "" where one may."""
     profile = NVENC_PROFILES.get(codec)
     if profile is None:
@@ -131,7 +131,7 @@ def settle_nvenc(
     """
     codec = request.codec
     surface = surface_format(picture.pix_fmt)
-    objection = nvenc_objection(codec, picture)
+    objection = nvenc_unsupported_reason(codec, picture)
     if objection or surface is None:
         raise Unsupported(objection, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
     profile = NVENC_PROFILES[codec]

@@ -160,7 +160,7 @@ def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
 
 def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
     if request.place == "auto":
-        return request.decoder != "software" and not request.converts and not extras.device_objection
+        return request.decoder != "software" and not request.converts and not extras.device_unsupported_reason
     return request.place == "device"
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ...actors.media.values import VideoFormat
 from ...actors.segment.describe_encoder import DescribeEncoder, EncoderOffer
 from ...actors.segment.filtering import FilterSettings
-from ...actors.settle.nvenc import nvenc_objection
+from ...actors.settle.nvenc import nvenc_unsupported_reason
 from ...actors.settle.request import NvencRequest, settle
 from ...actors.surfaces.conversion import device_conversion
 from ...actors.surfaces.formats import surface_format
@@ -51,7 +51,7 @@ async def settle_encoder_kind(
         FleetUnavailable: nobody can say what there is.
     """
     require_device = plan.spec.encoder == "nvenc"
-    if require_device and (objection := nvenc_objection(plan.encoder.codec, plan.encoder.format)):
+    if require_device and (objection := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
         message = f"NVENC cannot encode this: {objection}"
         raise Unsupported(message, _STEP)
     demand, request = demand_of(plan, job), plan.nvenc

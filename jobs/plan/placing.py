@@ -9,7 +9,7 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.segment.decode_path import METADATA_IN_SOFTWARE
-from ...actors.settle.nvenc import nvenc_objection
+from ...actors.settle.nvenc import nvenc_unsupported_reason
 from ...actors.settle.software import codes_interlaced
 from ...cluster.client.pool import Pool
 from ...cluster.grouping import counted, equal_groups, number_ranges, short_names
@@ -36,7 +36,7 @@ __all__ = [
     "PlacedPlan",
     "check_device",
     "demand_of",
-    "device_objection",
+    "device_unsupported_reason",
     "media_case",
     "place_plan",
     "settled_demand",
@@ -72,7 +72,9 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         height=source.height,
         renditions=(rendition,),
         encoder=_encoder_choice(plan),
-        software_decode="the job asks for processors alone" if plan.spec.device == "cpu" else device_objection(plan),
+        software_decode="the job asks for processors alone"
+        if plan.spec.device == "cpu"
+        else device_unsupported_reason(plan),
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.spec.deinterlace != "off",
@@ -96,7 +98,7 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
     """Return which encoders a job leaves open."""
     if plan.spec.encoder == "nvenc":
         return EncoderChoice.NVENC
-    objection = nvenc_objection(plan.encoder.codec, plan.encoder.format)
+    objection = nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)
     return EncoderChoice.SOFTWARE if plan.nvenc is None or objection or _nvenc_loss(plan) else EncoderChoice.AUTO
 
 
@@ -109,7 +111,7 @@ def _nvenc_loss(plan: Plan) -> str:
     return "closed captions" if plan.extras.captions else ""
 
 
-def device_objection(plan: Plan) -> str:
+def device_unsupported_reason(plan: Plan) -> str:
     """Return why no GPU may decode a plan's input; "" where one may."""
     if plan.encoder.dolby_vision:
         return METADATA_IN_SOFTWARE
@@ -117,7 +119,7 @@ def device_objection(plan: Plan) -> str:
         return "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
     if plan.extras.captions:
         return "closed captions come with software's pictures alone"
-    return plan.extras.device_objection
+    return plan.extras.device_unsupported_reason
 
 
 async def check_device(demand: Demand, pool: Pool) -> None:

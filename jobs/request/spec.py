@@ -7,7 +7,6 @@ from .options import Option
 from .spec_parts import (
     RULES,
     Carried,
-    EncodeOptions,
     Overwrite,
     Part,
     Picture,
@@ -15,6 +14,7 @@ from .spec_parts import (
     Segmenting,
     Source,
     SourceRange,
+    VideoOptions,
 )
 
 __all__ = ["TranscodeSpec"]
@@ -51,7 +51,7 @@ class _Rules(Part):
 
 
 # The fields of a later base come first.
-class TranscodeSpec(_Rules, RunOptions, Segmenting, Carried, SourceRange, Picture, EncodeOptions, _Files):
+class TranscodeSpec(_Rules, RunOptions, Segmenting, Carried, SourceRange, Picture, VideoOptions, _Files):
     """One input to one output. docs/config.md lists the fields, with their defaults."""
 
     def resolved(self) -> Self:

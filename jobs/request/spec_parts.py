@@ -13,7 +13,6 @@ __all__ = [
     "RUN",
     "AudioTracks",
     "Carried",
-    "EncodeOptions",
     "Overwrite",
     "Part",
     "Picture",
@@ -21,6 +20,7 @@ __all__ = [
     "Segmenting",
     "Source",
     "SourceRange",
+    "VideoOptions",
 ]
 
 VIDEO: Final = "Video"
@@ -52,7 +52,7 @@ AudioTracks = Annotated[
 Overwrite = Annotated[bool, Option("--overwrite", "Replace the output if it exists.", RULES, default="refuse")]
 
 
-class EncodeOptions(Part):
+class VideoOptions(Part):
     """What the video is encoded with. A codec of None follows the container, a quality of None the codec."""
 
     codec: Annotated[

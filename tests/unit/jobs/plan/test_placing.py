@@ -14,7 +14,14 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH
 from codecfleet.errors import Unsupported
-from codecfleet.jobs.plan.placing import PlacedPlan, check_device, demand_of, device_objection, media_case, place_plan
+from codecfleet.jobs.plan.placing import (
+    PlacedPlan,
+    check_device,
+    demand_of,
+    device_unsupported_reason,
+    media_case,
+    place_plan,
+)
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
@@ -122,12 +129,12 @@ def test_the_device_that_is_asked_for_is_in_the_demand(
 def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
     """Interlaced pictures, captions, Dolby Vision and what fits no GPU stay in software, each for its reason."""
     plan = _plan(tmp_path)
-    assert device_objection(plan) == ""
+    assert device_unsupported_reason(plan) == ""
     interlaced = replace(plan, source_format=replace(plan.source_format, interlaced=True))
     captioned = replace(plan, extras=replace(plan.extras, frame_kinds=frozenset({"A53_CC"})))
     dolby = replace(plan, encoder=replace(plan.encoder, dolby_vision=True))
-    unfit = replace(plan, extras=replace(plan.extras, device_objection="NVDEC decodes no ffv1"))
-    reasons = [device_objection(each) for each in (interlaced, captioned, dolby, unfit)]
+    unfit = replace(plan, extras=replace(plan.extras, device_unsupported_reason="NVDEC decodes no ffv1"))
+    reasons = [device_unsupported_reason(each) for each in (interlaced, captioned, dolby, unfit)]
     for reason, word in zip(reasons, ("interlaced", "captions", "Dolby Vision", "NVDEC decodes no ffv1"), strict=True):
         assert word in reason
     assert demand_of(unfit).software_decode == "NVDEC decodes no ffv1"
@@ -135,7 +142,7 @@ def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
 
 def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> None:
     """A real track that may hold fields has an objection before anything is placed."""
-    assert "interlaced" in device_objection(_plan(tmp_path, "interlaced=1"))
+    assert "interlaced" in device_unsupported_reason(_plan(tmp_path, "interlaced=1"))
 
 
 async def test_a_gpu_that_cannot_be_had_is_refused() -> None:
