@@ -141,7 +141,7 @@ def test_the_walk_finds_what_has_no_caller(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     walk = Walk(read_modules(tmp_path, ["jobs"]))
-    walk.run(["cli.app:main"])
+    walk.run(["cli:main"])
     unreached = {found.key.removeprefix("jobs.run:") for found in walk.unreached()}
     assert unreached == {
         *("Base.never", "Base.also_never", "Runner.unread", "Shape", "Wrong", "dead", "also_dead", "UNUSED"),
