@@ -3,7 +3,7 @@
 from typing import Annotated, Final
 
 from ..jobs.request.options import Option
-from ..jobs.request.spec_parts import AudioTracks, Source, SourceRange
+from ..jobs.request.parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
 from .params import JsonFlag, SourceArgument, with_options
 from .question import Question

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from ..jobs.request.infer_spec import InferSpec
-from ..jobs.request.spec_parts import RUN
+from ..jobs.infer.spec import InferSpec
+from ..jobs.request.parts import RUN
 from .params import JsonFlag, named, with_options
 from .question import Question
 from .services import Answer, Commands, Services

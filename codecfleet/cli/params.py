@@ -12,9 +12,9 @@ import typer
 from pydantic import BaseModel
 
 from ..jobs.request.options import FLAG, Option, build, flag_of, options_of
+from ..jobs.request.parts import RUN, Source
 from ..jobs.request.spec import TranscodeSpec
 from ..jobs.request.spec_file import SpecFile
-from ..jobs.request.spec_parts import RUN, Source
 from ..jobs.request.values import parse_path
 
 __all__ = ["JsonFlag", "SourceArgument", "flag", "named", "with_options", "with_spec_options"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..errors import UsageError
-from ..jobs.request.spec_parts import RUN
+from ..jobs.request.parts import RUN
 from .params import named
 
 if TYPE_CHECKING:

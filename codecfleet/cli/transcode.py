@@ -4,8 +4,8 @@ from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 from ..errors import UsageError
+from ..jobs.request.parts import RULES, RUN
 from ..jobs.request.spec import TranscodeSpec
-from ..jobs.request.spec_parts import RULES, RUN
 from .params import JsonFlag, flag, named, with_spec_options
 from .plan import FleetOption, PlanAddressOption, PolicyOption, plan_on
 from .question import Question

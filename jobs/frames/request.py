@@ -79,8 +79,8 @@ class FrameRequest:
             check_whole(name, getattr(self, name), least=least)
         for name in ("source", "pix_fmt"):
             check_text(name, getattr(self, name))
-        if (self.start_s or 0) < 0 or self.segment_s <= 0:
-            message = f"times must not be negative: start_s {self.start_s}, segment_s {self.segment_s}"
+        if (self.start_s or 0) < 0:
+            message = f"start_s must not be negative: {self.start_s}"
             raise UsageError(message, "Times count from the first picture.")
         if self.end_s is not None and self.end_s <= (self.start_s or 0):
             message = f"the end must come after the start: {self.start_s or 0} .. {self.end_s} s"

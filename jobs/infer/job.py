@@ -20,10 +20,10 @@ from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
-from ..request.infer_spec import InferSpec
 from ..source.source import SourceStamp
 from .gather import GatheredTensor, TensorGather
 from .plan import InferPlan, NetworksOf, plan_inference
+from .spec import InferSpec
 
 __all__ = ["InferReport", "count_dlas", "infer"]
 

@@ -10,9 +10,9 @@ from ...cluster.placement.model import Demand
 from ...cluster.placement.nodes import plain_demand
 from ..board.board import Run
 from ..plan.track_ranges import PlannedSegment, TrackRanges
-from ..request.infer_spec import InferSpec
 from ..source.index import TrackIndex
 from ..source.source import read_source
+from .spec import InferSpec
 
 __all__ = ["InferPlan", "NetworksOf", "plan_inference"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...actors.decode.decoding import AccessPoint
 from ..source.index import MISSING, TrackIndex
 
-__all__ = ["Cut", "CutReason", "choose_cuts", "target_length_s"]
+__all__ = ["Cut", "CutReason", "choose_cuts", "usual_segment_s"]
 
 LONG_S = Fraction(10)
 """The usual length of a segment: 5 s costs 0.4 % in bytes on film, 10 s about nothing."""
@@ -47,28 +47,28 @@ class Cut:
     reason: CutReason
 
 
-def target_length_s(duration_s: Fraction, asked_s: Fraction | None) -> Fraction:
-    """Return the length to aim for: what was asked, else about 10 s, less for short sources but at least 4 s."""
-    if asked_s is not None:
-        return asked_s
+def usual_segment_s(duration_s: Fraction) -> Fraction:
+    """Return the length to aim for where none is asked for: about 10 s, less for short sources but at least 4 s."""
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 
 def choose_cuts(
-    index: TrackIndex, asked_s: Fraction | None = None, start: int | None = None, end: int | None = None
+    index: TrackIndex, segment_s: Fraction | None = None, start: int | None = None, end: int | None = None
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
 
-    A source with no usable access point gives no cuts: it is one segment.
+    ``segment_s`` is the length to aim for; None is the usual one. A source with no usable access point gives no cuts:
+    it is one segment.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
-    length_s = target_length_s((last - first) * index.time_base, asked_s)
-    shortest_s = length_s / 2 if asked_s is not None else max(length_s / 2, SHORT_S)
-    # A tick at least: a length that rounds to nothing would never get past its first cut.
-    target, shortest = (max(1, round(s / index.time_base)) for s in (length_s, shortest_s))
+    shortest_s = SHORT_S if segment_s is None else Fraction(0)
+    segment_s = usual_segment_s((last - first) * index.time_base) if segment_s is None else segment_s
+    # Half of a segment must be a tick at least, or cutting would never get past its first cut.
+    segment_s = max(segment_s, 2 * index.time_base)
+    segment_ticks, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
     candidates = _candidates(index, first + shortest, last - shortest)
-    return tuple(_walk(candidates, first, last, target, shortest))
+    return tuple(_walk(candidates, first, last, segment_ticks, shortest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
     return [gap == regular for gap in gaps]
 
 
-def _walk(candidates: Sequence[_Candidate], first: int, last: int, target: int, shortest: int) -> list[Cut]:
+def _walk(candidates: Sequence[_Candidate], first: int, last: int, segment_ticks: int, shortest: int) -> list[Cut]:
     """Go from cut to cut, to the best candidate within reach, else the next there is, until the rest is one segment."""
     times = [candidate.ticks for candidate in candidates]
-    reach = target + target // 2
+    reach = segment_ticks + segment_ticks // 2
     cuts: list[Cut] = []
     previous = first
     while last - previous > reach and (low := bisect_left(times, previous + shortest)) < len(candidates):
         window = candidates[low : bisect_right(times, previous + reach)]
-        chosen, reason = _pick(window, previous + target) if window else (candidates[low], CutReason.ONLY)
+        chosen, reason = _pick(window, previous + segment_ticks) if window else (candidates[low], CutReason.ONLY)
         cuts.append(Cut(chosen.ticks, chosen.entry, reason))
         previous = chosen.ticks
     return cuts

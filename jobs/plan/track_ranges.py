@@ -52,9 +52,7 @@ class TrackRanges:
             UsageError: nothing is presented in that part.
         """
         start, end = _interval(index, start_s, end_s)
-        # Half of a segment must be a tick at least, or cutting would not get on.
-        asked_s = None if segment_s is None else max(segment_s, 2 * index.time_base)
-        cuts = choose_cuts(index, asked_s, start, end)
+        cuts = choose_cuts(index, segment_s, start, end)
         begins = [(start, _first_packet(index, start), CutReason.START.value)]
         begins += [(cut.ticks, cut.entry.packet, cut.reason.value) for cut in cuts]
         ends = [*(cut.ticks for cut in cuts), end]

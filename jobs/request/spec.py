@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from ...actors.media.location import absolute
 from .options import Option
-from .spec_parts import (
+from .parts import (
     RULES,
     Carried,
     Overwrite,

@@ -270,7 +270,7 @@ from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
 from codecfleet.actors.dla.engine import tensors as t
 from codecfleet.jobs.infer.job import infer
-from codecfleet.jobs.request.infer_spec import InferSpec
+from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import LocalPool
 from tests.driver_sim.loadable import DataType as Kind
 

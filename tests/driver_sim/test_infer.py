@@ -184,7 +184,7 @@ from codecfleet.cluster.placement.model.inventory import dlas_of
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.jobs.infer.job import infer
-from codecfleet.jobs.request.infer_spec import InferSpec
+from codecfleet.jobs.infer.spec import InferSpec
 
 source, loadable, output = sys.argv[1:]
 options = {"mean": (10.0, 20.0, 30.0), "scale": (0.25,)}

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, sys, threading
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
-from codecfleet import cli
+from codecfleet.cli import app as cli
 from codecfleet.cli.services import Answer, Services
 from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
 fleet = FakeFleet({script}, {options})

@@ -33,7 +33,7 @@ from codecfleet.errors import (
     WorkerLost,
 )
 from codecfleet.jobs.infer.job import InferReport, infer
-from codecfleet.jobs.request.infer_spec import InferSpec
+from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor

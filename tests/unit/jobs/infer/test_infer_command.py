@@ -7,7 +7,7 @@ import pytest
 from codecfleet.cli.app import parse, run
 from codecfleet.cli.infer import AskInfer
 from codecfleet.cli.question import Question
-from codecfleet.jobs.request.infer_spec import InferSpec
+from codecfleet.jobs.infer.spec import InferSpec
 
 BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]
 

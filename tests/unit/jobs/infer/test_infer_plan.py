@@ -10,7 +10,7 @@ from codecfleet.actors.dla.inference.network import warm_networks
 from codecfleet.errors import InputNotFound, NoVideoTrack, UsageError
 from codecfleet.jobs.board.board import Run
 from codecfleet.jobs.infer.plan import InferPlan, plan_inference
-from codecfleet.jobs.request.infer_spec import InferSpec
+from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing.clips import Clip, make_clip
 
 TIMES = tuple(range(0, 80 * 40, 40))

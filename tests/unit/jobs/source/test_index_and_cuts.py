@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.bitstream.access_points import RandomAccess
 from codecfleet.actors.media.timeline import REORDER_FRAMES, TimeShift
-from codecfleet.jobs.plan.cuts import CutReason, choose_cuts, target_length_s
+from codecfleet.jobs.plan.cuts import CutReason, choose_cuts, usual_segment_s
 from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex, find_resets
 
 TICK = Fraction(1, 1000)
@@ -57,8 +57,8 @@ def test_long_sources_get_segments_of_about_ten_seconds() -> None:
 
 def test_short_sources_are_shared_but_not_below_four_seconds() -> None:
     """10 s are cut into segments of 4 s at least."""
-    assert target_length_s(Fraction(10), None) == 4
-    assert target_length_s(Fraction(24), None) == 6
+    assert usual_segment_s(Fraction(10)) == 4
+    assert usual_segment_s(Fraction(24)) == 6
     assert cuts_s(constant(10, list(range(10)))) == [4]
 
 
@@ -145,7 +145,7 @@ def test_a_track_without_times_is_counted_and_not_cut() -> None:
     st.integers(1, 30),
     st.sampled_from([24, 25, 30, 50]),
 )
-def test_cuts_partition_the_track(gops_frames: list[int], asked_s: int, fps: int) -> None:
+def test_cuts_partition_the_track(gops_frames: list[int], segment_s: int, fps: int) -> None:
     """Whatever the GOPs, the segments between cuts hold every frame exactly once, and none is tiny."""
     keys, frames = set(), 0
     for gop in gops_frames:
@@ -153,15 +153,15 @@ def test_cuts_partition_the_track(gops_frames: list[int], asked_s: int, fps: int
         frames += gop
     step = 1000 // fps
     index = index_of([n * step for n in range(frames)], keys, fps=fps)
-    cuts = choose_cuts(index, Fraction(asked_s))
+    cuts = choose_cuts(index, Fraction(segment_s))
     edges = [None, *(cut.ticks for cut in cuts), None]
     counts = [index.frames_between(a, b) for a, b in pairwise(edges)]
     assert sum(counts) == frames
     times = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks]
     if cuts:
-        assert all((b - a) * TICK >= Fraction(asked_s, 2) for a, b in pairwise(times))
+        assert all((b - a) * TICK >= Fraction(segment_s, 2) for a, b in pairwise(times))
     assert all(cut.entry.packet in keys for cut in cuts)
-    assert choose_cuts(index, Fraction(asked_s)) == cuts
+    assert choose_cuts(index, Fraction(segment_s)) == cuts
 
 
 @given(st.integers(2, 200), st.integers(1, 199), st.integers(0, 4))

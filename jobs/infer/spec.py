@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator
 
 from ...actors.media.location import absolute
-from .options import COUNTS, NUMBERS, Option
-from .spec_parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange
+from ..request.options import COUNTS, NUMBERS, Option
+from ..request.parts import RULES, RUN, Overwrite, Part, Segmenting, Source, SourceRange
 
 __all__ = ["InferSpec"]
 
