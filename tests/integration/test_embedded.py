@@ -80,7 +80,7 @@ def run(
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     """Run a script to its end; return the facts of its last line, and how it ended."""
     done = subprocess.run(
-        [*prefix, *script(body, first)], env=dict(places), capture_output=True, text=True, timeout=60, check=False
+        [*prefix, *script(body, first)], env=dict(places), capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done
