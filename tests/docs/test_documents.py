@@ -125,7 +125,7 @@ def _commands(block: Block) -> list[list[str]]:
 
 def _targets() -> set[str]:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
@@ -149,4 +149,4 @@ def test_inline_commands_exist() -> None:
     text = _BLOCK.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
     assert set(re.findall(r"`(--[a-z][a-z-]*)", text)) <= options
     assert set(re.findall(r"`codecfleet ([a-z]+)", text)) <= set(commands)
-    assert set(re.findall(r"`make ([a-z]+)", text)) <= _targets()
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= _targets()

@@ -30,7 +30,7 @@ __all__ = [
     "unpack",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Counts up with every change of what a report holds; a report of another version is refused, not guessed at."""
 
 

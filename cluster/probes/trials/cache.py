@@ -19,7 +19,7 @@ from ..report.engines import Trial
 
 __all__ = ["CacheKey", "cache_folder", "is_lasting", "load_trials", "save_trials"]
 
-CACHE_SCHEMA: Final = 1
+CACHE_SCHEMA: Final = 2
 FILE_BYTES_MAX: Final = 1_000_000
 
 _TRIALS: Final = TypeAdapter(tuple[Trial, ...])

@@ -237,10 +237,10 @@ from codecfleet.actors.nvidia.cuda.buffer_pool import BufferPool
 from codecfleet.actors.nvidia.cuda.memory_budget import MemoryBudget
 
 memory = BufferPool(lambda size_bytes: 1, lambda address: print("freed"), 0, MemoryBudget(None))
-memory.lend(4)
-kept = memory.lend(4)
-builtins.kept_longest = memory.lend(4)
-circle = [memory.lend(4)]
+memory.acquire(4)
+kept = memory.acquire(4)
+builtins.kept_longest = memory.acquire(4)
+circle = [memory.acquire(4)]
 circle.append(circle)
 print("ending")
 """
