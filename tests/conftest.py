@@ -1,13 +1,18 @@
 """What every test starts from: a clean environment, the footage where it lies; and one line on what was skipped."""
 
+import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from codecfleet.cluster.ray.embedded import Connection, connect
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -22,11 +27,28 @@ settings.register_profile("full", deadline=None, derandomize=_CI)
 settings.load_profile("fast")
 
 
+RAY_FOLDERS = ("contract", "docs", "integration/test_ray_pool.py")
+"""Whose tests take a share in one private Ray."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out."""
+    """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out; and what one process runs."""
     for item in items:
         if "shared_media" in getattr(item, "fixturenames", ()):
             item.add_marker("media")
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Return a name for the tests that share something dear: all of a private Ray's, or those of one module."""
+    below = str(item.path.relative_to(REPOSITORY / "tests"))
+    if below.startswith("docs") or (item.get_closest_marker("ray") and below.startswith(RAY_FOLDERS)):
+        return "private Ray"
+    if below.startswith("packaging"):
+        return "packaging"
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return below if any(found[-1].scope == "module" for found in fixtures) else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -57,6 +79,23 @@ def skipped_line(reasons: Iterable[str]) -> str:
 def repository() -> Path:
     """The checkout's root."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the private Ray is started: its workers read relative paths from there."""
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="session")
+def private_ray(working_folder: Path) -> Iterator[Connection]:
+    """One private Ray for all tests of this process: every fleet takes a share in it. No event loop outlives it."""
+    with contextlib.chdir(working_folder), ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(asyncio.run, connect("local")).result()
+    try:
+        yield opened
+    finally:
+        asyncio.run(opened.close())
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,13 @@
 """Every implementation of ``Pool``, ready to be held against the contract."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
 
 from codecfleet.cluster.client.connected_pool import leased_pool
 from codecfleet.cluster.client.pool import Pool
-from codecfleet.cluster.ray.embedded import Connection, connect
 from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
@@ -19,15 +16,6 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.testing import FakeClusterBackend, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
-
-
-@pytest.fixture(scope="session")
-def connection() -> Iterator[Connection]:
-    """One embedded Ray for all tests of the session, opened and closed on event loops that do not outlive either."""
-    with ThreadPoolExecutor(1) as thread:
-        opened = thread.submit(asyncio.run, connect("local")).result()
-    yield opened
-    asyncio.run(opened.close())
 
 
 def on_fake_workers(slots: int) -> Pool:
@@ -47,8 +35,7 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
 
         async def make(slots: int) -> Pool:
             if request.param == "ray":
-                connection = request.getfixturevalue("connection")
-                pool: Pool = leased_pool(connection, slots)
+                pool: Pool = leased_pool(request.getfixturevalue("private_ray"), slots)
             elif request.param == "leased":
                 pool = on_fake_workers(slots)
             else:

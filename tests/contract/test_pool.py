@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,8 @@ from codecfleet.testing import works
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
-BUSY_S = 10
+ENDLESS_S = 3600
+"""Longer than any test may take: what is not stopped fails by the time limit."""
 """What takes far less than a second may take this long where the machine does much else besides."""
 
 
@@ -129,14 +129,12 @@ async def test_cancelled_while_queued_never_runs(make_pool: MakePool, tmp_path: 
 
 
 async def test_cancelled_while_running_frees_its_slot(make_pool: MakePool) -> None:
-    """Cancelling the awaiting task stops the work; its slot serves the next well within a second."""
+    """Cancelling the awaiting task stops the work; its slot serves the next."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
     await until_it_runs(pool, "a")
-    began = time.monotonic()
     running.cancel()
     assert await pool.submit(works.Count(job="j", label="b")) == 1
-    assert time.monotonic() - began < BUSY_S
     assert running.cancelled()
 
 
@@ -144,21 +142,20 @@ async def test_cancelled_as_soon_as_submitted(make_pool: MakePool) -> None:
     """A cancellation that chases its submission wins, whatever overtakes what on the way."""
     pool = await make_pool(1)
     for i in range(20):
-        chased = asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60)))
+        chased = asyncio.create_task(pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)))
         for _ in range(i % 5):
             await asyncio.sleep(0)
         chased.cancel()
         with pytest.raises(asyncio.CancelledError):
             await chased
-    async with asyncio.timeout(5):
-        assert await pool.submit(works.Count(job="j", label="last")) == 1
+    assert await pool.submit(works.Count(job="j", label="last")) == 1
 
 
 async def test_tells_progress_by_label(make_pool: MakePool) -> None:
     """Progress counts the frames of the job's running work, and of no other job's."""
     pool = await make_pool(2)
-    ours = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
-    theirs = asyncio.create_task(pool.submit(works.Dwell(job="other", label="b", seconds=60)))
+    ours = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
+    theirs = asyncio.create_task(pool.submit(works.Dwell(job="other", label="b", seconds=ENDLESS_S)))
     await until_it_runs(pool, "a")
     assert set(await pool.progress("j")) == {"a"}
     assert await pool.progress("nobody") == {}
@@ -175,14 +172,12 @@ async def test_serves_many_at_once(make_pool: MakePool) -> None:
 
 
 async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
-    """Closing ends running and queued work with Cancelled, within about a second."""
+    """Closing ends running and queued work with Cancelled."""
     pool = await make_pool(1)
-    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))
+    running = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S)))
     queued = asyncio.create_task(pool.submit(works.Count(job="j", label="b")))
     await until_it_runs(pool, "a")
-    began = time.monotonic()
     await pool.aclose()
-    assert time.monotonic() - began < BUSY_S
     for task in (running, queued):
         with pytest.raises(Cancelled):
             await task

@@ -1,7 +1,6 @@
 """What the documents' code is run with: a small film under the names they use, and one Ray for all of it."""
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import Iterator
 from fractions import Fraction
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.ray.embedded import connect
 from codecfleet.testing import LocalPool
 
 
@@ -30,12 +28,6 @@ async def _transcode(spec: TranscodeSpec) -> None:
         await (await fleet.transcode(spec))
 
 
-@pytest.fixture(scope="session")
-def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all: workers read relative paths from where their Ray was started."""
-    return tmp_path_factory.mktemp("work")
-
-
 @pytest.fixture
 def films(small_film: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder: ``film.mkv``, and three films in ``inbox``."""
@@ -47,12 +39,3 @@ def films(small_film: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatc
     yield working_folder
     for path in working_folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@pytest.fixture(scope="session")
-def shared_ray(working_folder: Path) -> Iterator[None]:
-    """An embedded Ray that stays up between tests: every fleet of this process takes a share in it."""
-    with contextlib.chdir(working_folder):
-        connection = asyncio.run(connect())
-    yield
-    asyncio.run(connection.close())

@@ -32,7 +32,7 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.usefixtures("private_ray")
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
 def test_an_example_does_what_it_says(name: str, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example ends well and leaves the files it was asked for."""
@@ -43,7 +43,7 @@ def test_an_example_does_what_it_says(name: str, films: Path, monkeypatch: pytes
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.usefixtures("private_ray")
 def test_a_film_that_fails_stops_no_other(
     films: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

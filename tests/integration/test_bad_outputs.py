@@ -9,9 +9,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from .attacks import ERROR, LIMIT_S, Attack, attack, clip, put
+from .attacks import ERROR, LIMIT_S, Attack, attack, clip, matroska, put, tiny
 
-__all__ = ["attack", "clip"]
+__all__ = ["attack", "clip", "matroska", "tiny"]
 
 
 pytestmark = pytest.mark.timeout(60)

