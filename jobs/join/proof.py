@@ -14,8 +14,8 @@ from ...errors import InputError, ProofFailed
 from ..board.board import Run, seams_agree
 from ..carry.containers import Container
 from ..report.report import Proof
-from .gather import JoinedTrack
 from .spool import SpooledSegment
+from .video_track import JoinedTrack
 
 __all__ = ["check_manifest", "file_sha256", "prove", "shown_frames"]
 

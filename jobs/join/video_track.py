@@ -1,9 +1,14 @@
-"""The one encoded video track of an output file: how its stream is described, and its packets."""
+"""The one encoded video track of an output file: how its stream is described, its packets and times, and the muxing."""
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import av
+import av.error
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -11,20 +16,175 @@ from ...actors.encode.settings import Codec, EncoderSettings
 from ...actors.media.av_stream import FieldOrder, set_extradata, set_video_parameters
 from ...errors import StorageFailed, WorkError
 from ..carry.containers import Container
-from .output_times import PacketTimes
+from .output_times import OutputTimes, PacketTimes
 from .spool import storage_error
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.stream import Stream
 
-__all__ = ["add_video_track", "repeats_parameter_sets", "video_packet", "write_error"]
+__all__ = ["JoinedTrack", "TrackFile", "add_video_track"]
 
 _HVC1: Final = int.from_bytes(b"hvc1", "little")
 """HEVC with its parameter sets in the header alone; Apple's players take no other tag."""
 
 
-def repeats_parameter_sets(container: Container, codec: Codec) -> bool:
+@dataclass(slots=True)
+class JoinedTrack:
+    """What was written: the presentation time of every picture, in output ticks, in decoding order."""
+
+    origin_s: Fraction = Fraction(0)
+    tick: Fraction = Fraction(1)
+    pts: list[int] = field(default_factory=list)
+    payload_bytes: int = 0
+
+
+class TrackFile:
+    """An output file around one encoded video track. ``write`` takes its packets; then ``close``, or ``abandon``.
+
+    Args:
+        path: the file.
+        container: what it is.
+        settings: of the encoder; times are given in its time base.
+        options: the muxer's, by the tick that it is asked for.
+        extradata: the track's parameter sets.
+        reorder_frames: by how many pictures it is reordered.
+        last_duration_ticks: of the last picture.
+        add_streams: adds the track, and whatever else is in the file.
+
+    Raises:
+        StorageFailed: it cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        container: Container,
+        settings: EncoderSettings,
+        *,
+        time_base: Fraction,
+        options: Callable[[Fraction], dict[str, str]],
+        extradata: bytes,
+        reorder_frames: int,
+        last_duration_ticks: Fraction,
+        add_streams: "Callable[[OutputContainer, Fraction], VideoStream]",
+    ) -> None:
+        self._path = path
+        self._container = container
+        self._prefix = extradata if _repeats_parameter_sets(container, settings.codec) else b""
+        self._time_base = time_base
+        self._reorder_frames = reorder_frames
+        self._last_duration_ticks = last_duration_ticks
+        self._times: OutputTimes | None = None
+        self._output: OutputContainer | None = None
+        tick = container.video_tick(time_base)
+        try:
+            self._output = av.open(str(path), "w", format=container.muxer, container_options=options(tick))
+            self._stream = add_streams(self._output, tick)
+            self._output.start_encoding()
+        except (av.error.FFmpegError, OSError, ValueError) as error:
+            self.abandon()
+            raise self._failed(error) from error
+        # The muxer may have settled on another tick than the one it was asked for.
+        self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
+
+    def begin(self, origin_s: Fraction) -> None:
+        """Settle what is time 0 of the file, before the first packet."""
+        self.joined.origin_s = origin_s
+        self._times = OutputTimes(
+            source_time_base=self._time_base,
+            output_tick=self.joined.tick,
+            origin_s=origin_s,
+            reorder_frames=self._reorder_frames,
+            last_duration_ticks=self._last_duration_ticks,
+        )
+
+    def write(
+        self,
+        pts_ticks: Iterable[int],
+        packets: Iterable[tuple[bytes, bool]],
+        following_ticks: int | None,
+        *,
+        before: Callable[[Fraction], None] = lambda _: None,
+    ) -> None:
+        """Write packets (data, is a keyframe) that nothing after them is shown among.
+
+        Args:
+            pts_ticks: when each is shown.
+            packets: the packets, in decoding order.
+            following_ticks: when the first picture after them is shown, None at the end.
+            before: called before each packet with its decoding time, in seconds after the file's time 0.
+
+        Raises:
+            ProofFailed: a time does not fit into the container, or among the others.
+            StorageFailed: the file cannot be written.
+        """
+        if self._times is None:
+            message = "time 0 of the output is not settled"
+            raise WorkError(message, "Please report it.")
+        times = self._times.segment(list(pts_ticks), following_ticks)
+        for (data, is_keyframe), moment in zip(packets, times, strict=True):
+            before(moment.dts * self.joined.tick)
+            self.mux(self._packet(self._prefix + data if is_keyframe else data, moment, is_keyframe=is_keyframe))
+            self.joined.pts.append(moment.pts)
+            self.joined.payload_bytes += len(data)
+
+    def mux(self, packet: "Packet[Stream]") -> None:
+        """Write a packet of any stream.
+
+        Raises:
+            StorageFailed: it cannot be written.
+        """
+        if self._output is None:
+            message = "the output is not open"
+            raise WorkError(message, "Please report it.")
+        try:
+            self._output.mux(packet)
+        except (av.error.FFmpegError, OSError) as error:
+            # Never mux again after a failure: FFmpeg would write the header again each time, and crash in the end.
+            self.abandon()
+            raise self._failed(error) from error
+
+    def close(self) -> JoinedTrack:
+        """Close the file.
+
+        Raises:
+            StorageFailed: its end cannot be written.
+        """
+        output, self._output = self._output, None
+        try:
+            if output is not None:
+                output.close()
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._failed(error) from error
+        return self.joined
+
+    def abandon(self) -> None:
+        """Give up: close what is open. The caller deletes the file."""
+        output, self._output = self._output, None
+        if output is not None:
+            # A half-written header only makes closing fail.
+            with suppress(av.error.FFmpegError, OSError, ValueError):
+                output.close()
+
+    def _packet(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> "Packet[Stream]":
+        packet: Packet[Stream] = Packet(len(data))
+        packet.stream = self._stream
+        packet.update(data)
+        packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
+        packet.time_base = self.joined.tick
+        packet.is_keyframe = is_keyframe
+        return packet
+
+    def _failed(self, error: Exception) -> WorkError:
+        """Return what a muxer's error means: the storage's fault where it says so, else the container's."""
+        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+            return storage_error(error, self._path)
+        message = f"{self._container.name} could not be written: {error}"
+        return StorageFailed(message, "Try another container, and please report it with the input.")
+
+
+def _repeats_parameter_sets(container: Container, codec: Codec) -> bool:
     """Tell whether every access point must bring its own parameter sets: only two containers keep them in their header.
 
     AV1 and VP9 encoders repeat theirs by themselves.
@@ -69,24 +229,3 @@ def add_video_track(
     if extradata:
         set_extradata(stream, extradata)
     return stream
-
-
-def video_packet(
-    stream: VideoStream, data: bytes, moment: PacketTimes, tick: Fraction, *, is_keyframe: bool
-) -> "Packet[Stream]":
-    """Return a packet of the track, with its times in ``tick``."""
-    packet: Packet[Stream] = Packet(len(data))
-    packet.stream = stream
-    packet.update(data)
-    packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
-    packet.time_base = tick
-    packet.is_keyframe = is_keyframe
-    return packet
-
-
-def write_error(error: Exception, container: Container, path: Path) -> WorkError:
-    """Return what a muxer's error means: the storage's fault where it says so, else the container's."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return storage_error(error, path)
-    message = f"{container.name} could not be written: {error}"
-    return StorageFailed(message, "Try another container, and please report it with the input.")

@@ -18,10 +18,11 @@ from ...errors import CodecfleetError, InputDamaged, Retry
 from ..board.board import ATTEMPTS, Board, Finished, Run
 from ..board.loop import BoardLoop, PoolCapacity, finished
 from ..board.threads import in_thread, shielded
-from ..join.gather import Gather, JoinedTrack
+from ..join.gather import Gather
 from ..join.proof import check_manifest
 from ..join.rate_guard import RateGuard
 from ..join.spool import Spool, SpooledSegment
+from ..join.video_track import JoinedTrack
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
 from ..report.events import Progress, SegmentFinished, SegmentStarted
