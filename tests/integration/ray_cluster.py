@@ -176,6 +176,10 @@ class _Keeper:
         self._kill(self._nodes.pop(order["kill"]))
         return {}
 
+    def close(self) -> None:
+        """End every node."""
+        self._cluster.shutdown()
+
     def _kill(self, node: Any) -> None:  # noqa: ANN401 - Ray's
         raylet = node.all_processes["raylet"][0].process
         children = psutil.Process(raylet.pid).children(recursive=True)
@@ -192,6 +196,7 @@ def _keep() -> None:
     keeper = _Keeper()
     for line in sys.stdin:
         print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
+    keeper.close()  # reached only where the tests have ended without closing: close() kills this process
 
 
 if __name__ == "__main__":

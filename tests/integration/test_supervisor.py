@@ -43,7 +43,7 @@ def until(cluster: RayCluster, holds: Callable[[dict[str, Any]], bool]) -> dict[
         found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
         if found is not None and holds(found):
             return dict(found)
-        time.sleep(0.2)
+        time.sleep(1)  # each look starts a program
     pytest.fail(f"not within {PATIENCE_S} s; last seen: {answered.stdout} {answered.stderr}")
 
 

@@ -4,13 +4,12 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,12 +149,12 @@ def _wait_for_jobs(address: str, head: subprocess.Popen[bytes], environment: dic
 def _end(head: subprocess.Popen[bytes], folder: Path) -> None:
     """End the head and all that came from it, then remove its folder."""
     family = [process for process in psutil.process_iter(["environ"]) if _belongs(process, folder)]
-    head.send_signal(signal.SIGTERM)
-    psutil.wait_procs(family, timeout=STOP_S)
+    head.kill()  # first, so that it starts nothing again
     for process in family:
-        if process.is_running():
+        with suppress(psutil.NoSuchProcess):
             process.kill()
     head.wait()
+    psutil.wait_procs(family, timeout=STOP_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 
