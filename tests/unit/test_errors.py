@@ -83,7 +83,7 @@ def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
     """Yield (place, class, call) of every place in the product that makes one of our errors."""
     names = {kind.__name__ for kind in CLASSES}
     for folder in ("actors", "cluster", "jobs", "codecfleet"):
-        for path in sorted((repository / folder).glob("*.py")):
+        for path in sorted((repository / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
                     yield f"{path.relative_to(repository)}:{node.lineno}", node.func.id, node
