@@ -14,16 +14,16 @@ CLASSES = sorted(
     (item for item in vars(errors).values() if inspect.isclass(item) and issubclass(item, CodecfleetError)),
     key=lambda item: item.__name__,
 )
-TOLD_WHAT_TO_DO = {
+FINAL = {
     item.__name__
     for item in CLASSES
     if issubclass(item, InputError | RequestError | WorkError) and item.retry is Retry.NEVER
 }
-"""Errors that a user may be shown as the last word; those that are tried again before count when they are wrapped."""
+"""Errors that can end a command; those that are retried end it only when they are wrapped."""
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-@pytest.mark.parametrize("arguments", [("it broke",), ("it broke: 'ü' \n", "Mend it.")])
+@pytest.mark.parametrize("arguments", [("it broke",), ("it broke: 'ü' \n", "Fix it.")])
 def test_every_error_survives_pickling(kind: type[CodecfleetError], arguments: tuple[str, ...]) -> None:
     """Type, arguments, both texts and notes are the same on the other side of a process boundary."""
     error = kind(*arguments)
@@ -42,7 +42,7 @@ def test_every_error_survives_pickling(kind: type[CodecfleetError], arguments: t
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_error_reads_as_one_text(kind: type[CodecfleetError]) -> None:
     """``str`` gives what went wrong and then what to do; without the second, just the first."""
-    assert str(kind("it broke", "Mend it.")) == "it broke. Mend it."
+    assert str(kind("it broke", "Fix it.")) == "it broke. Fix it."
     assert str(kind("it broke")) == "it broke"
 
 
@@ -51,7 +51,7 @@ def test_an_error_reads_as_one_text(kind: type[CodecfleetError]) -> None:
     [("UsageError", 2), ("InputError", 3), ("RequestError", 4), ("WorkError", 5), ("Cancelled", 130)],
 )
 def test_exit_codes_go_by_family(family: str, code: int) -> None:
-    """Whose act broke it decides the exit code; no subclass has one of its own."""
+    """Every class of a family has the family's exit code."""
     members = [kind for kind in CLASSES if issubclass(kind, getattr(errors, family))]
     assert members
     assert {kind.exit_code for kind in members} == {code}
@@ -64,7 +64,7 @@ def test_everything_public_is_in_the_tree() -> None:
 
 
 def test_only_what_may_succeed_is_tried_again() -> None:
-    """Neither a bad input nor a bad request gets better by repeating it."""
+    """Bad inputs and bad requests are never retried."""
     may = {kind for kind in CLASSES if kind.retry is not Retry.NEVER}
     assert may == {
         kind for kind in CLASSES if issubclass(kind, errors.WorkerLost | errors.EncoderFailed | errors.DeviceError)
@@ -90,18 +90,18 @@ def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def test_errors_are_made_of_positional_arguments(repository: Path) -> None:
-    """Keyword arguments would not survive pickling, so nobody uses them."""
+    """Keyword arguments would not survive pickling."""
     assert [place for place, _, call in raised(repository) if call.keywords] == []
 
 
 def test_errors_say_what_to_do_next(repository: Path) -> None:
-    """Whoever is shown an error as the last word is told what to do, wherever in the product it comes from.
+    """Every error that can end a command says what to do next, wherever in the product it comes from.
 
-    Not so where the message is the whole story: a wrong use of the API, a cancellation, and what is tried again.
+    Exceptions: wrong use of the API, a cancellation, and what is retried.
     """
     silent = [
         f"{place} {name}"
         for place, name, call in raised(repository)
-        if name in TOLD_WHAT_TO_DO and len(call.args) < 2 and not any(isinstance(a, ast.Starred) for a in call.args)
+        if name in FINAL and len(call.args) < 2 and not any(isinstance(a, ast.Starred) for a in call.args)
     ]
     assert silent == []

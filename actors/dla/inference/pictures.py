@@ -123,7 +123,7 @@ class PictureScaler:
             raise Unsupported(message, "Transcode the source first: codecfleet transcode.") from error
         if not isinstance(scaled, VideoFrame):
             message = f"the conversion gave a {type(scaled).__name__}"
-            raise Unsupported(message)
+            raise Unsupported(message, "Transcode the source first: codecfleet transcode.")
         return np.asarray(scaled.to_ndarray(), dtype=np.uint8).reshape(self._height, self._width, -1)
 
     def _build(self, frame: VideoFrame) -> av.filter.Graph:
