@@ -106,7 +106,7 @@ class DecodeFleet:
         Raises:
             CommandFailed: no GPU decodes the film here, or none came.
         """
-        self._pool.forget(self._job)
+        self._pool.clear_demand(self._job)
         self._job = f"bench-{sessions}"
         demand = replace(
             self._film.demand,

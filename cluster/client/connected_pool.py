@@ -92,10 +92,10 @@ class ConnectedPool(Pool):
         """Say what a job wants from now on."""
         self._started().set_demand(demand)
 
-    def forget(self, job: str) -> None:
+    def clear_demand(self, job: str) -> None:
         """Say that a job wants nothing any more."""
         if self._pool is not None:
-            self._pool.forget(job)
+            self._pool.clear_demand(job)
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result."""

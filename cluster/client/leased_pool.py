@@ -59,10 +59,10 @@ WARM_UP = "warm-up"
 
 
 class LeasedPool(Pool):
-    """Runs work on workers that the supervisor behind ``link`` leases.
+    """Runs work on workers that the supervisor behind ``supervisor`` leases.
 
     Args:
-        link: the way to the supervisor; the pool opens and closes it.
+        supervisor: the way to the supervisor; the pool opens and closes it.
         workers_max: pieces of work of one job at a time; None means what the supervisor gives.
         eager: get workers at once and keep them, rather than when the first job wants them.
         notes: lines for every job's report.
@@ -70,7 +70,7 @@ class LeasedPool(Pool):
 
     def __init__(
         self,
-        link: SupervisorClient,
+        supervisor: SupervisorClient,
         workers_max: int | None = None,
         *,
         eager: bool = False,
@@ -79,24 +79,24 @@ class LeasedPool(Pool):
         if workers_max is not None and workers_max < 1:
             message = f"a pool needs at least one slot: {workers_max}"
             raise UsageError(message)
-        self._supervisor = link
+        self._supervisor = supervisor
         self._workers_max = workers_max
         self._eager = eager
         self._notes = notes
         self._client = secrets.token_hex(8)
         self._leases = Leases()
         self._tasks = itertools.count()
-        self._turns = itertools.count(1)
-        self._orders: dict[int, PendingWork] = {}
+        self._sequence = itertools.count(1)
+        self._pending: dict[int, PendingWork] = {}
         self._demands: dict[str, Demand] = {}
         self._handles: dict[str, Any] = {}
         self._proven: set[str] = set()
-        self._blobs = BlobCache(link.send)
+        self._blobs = BlobCache(supervisor.send)
         self._running: set[asyncio.Task[None]] = set()
-        self._told = asyncio.Event()
-        self._lease_renewal = LeaseRenewal(link, self._report, self._hear)
+        self._granted = asyncio.Event()
+        self._lease_renewal = LeaseRenewal(supervisor, self._report, self._accept_grants)
         self._opening: asyncio.Task[None] | None = None
-        self._talking: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -125,8 +125,8 @@ class LeasedPool(Pool):
             if self._leases.slots_for(job) == 0:
                 self._refuse_if_unrecoverable()
                 self._refuse_if_impossible(job)
-            self._told.clear()
-            await self._told.wait()
+            self._granted.clear()
+            await self._granted.wait()
 
     def waits_for(self, job: str) -> str:
         """Say why ``job`` has no slots."""
@@ -154,7 +154,7 @@ class LeasedPool(Pool):
             self._demands[demand.job] = demand
             self._lease_renewal.report_soon()
 
-    def forget(self, job: str) -> None:
+    def clear_demand(self, job: str) -> None:
         """Say that a job wants nothing any more."""
         self._demands.pop(job, None)
         self._leases.forget([job])
@@ -179,19 +179,19 @@ class LeasedPool(Pool):
         except Exception as error:
             message = f"the supervisor cannot be reached: {first_line(error)}"
             raise FleetUnavailable(message, "Check the cluster with `ray status`, then try again.") from error
-        self._talking = asyncio.create_task(self._lease_renewal.go_on())
+        self._renewing = asyncio.create_task(self._lease_renewal.run())
         if self._eager:
             self.set_demand(plain_demand(WARM_UP, self._workers_max or SLOTS_MAX))
             await self.more_slots(WARM_UP, 0)
             del self._demands[WARM_UP]
         else:
-            await self._heard()
+            await self._await_grants()
         self._refuse_if_unrecoverable()
 
-    async def _heard(self) -> None:
-        self._told.clear()
+    async def _await_grants(self) -> None:
+        self._granted.clear()
         self._lease_renewal.report_soon()
-        await self._told.wait()
+        await self._granted.wait()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result.
@@ -206,19 +206,19 @@ class LeasedPool(Pool):
             CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
         """
         self._refuse_if_closed()
-        order = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
+        pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
         task = next(self._tasks)
-        self._orders[task] = order
+        self._pending[task] = pending
         try:
             self._refuse_if_unrecoverable()
             self._carry_out(self._leases.submitted(task, work.job, work.label))
             self._lease_renewal.report_soon()
-            return cast("ResultT", await order.result)
+            return cast("ResultT", await pending.result)
         except BaseException:
             self._carry_out(self._leases.withdrawn(task))
             raise
         finally:
-            del self._orders[task]
+            del self._pending[task]
 
     async def progress(self, job: str) -> Mapping[str, int]:
         """Frames done by the running work of ``job``, by label; a process that does not answer in 1 s says nothing."""
@@ -239,9 +239,9 @@ class LeasedPool(Pool):
         jobs = tuple(JobReport(demand, self._leases.held(name)) for name, demand in demands.items())
         where = f"{socket.gethostname()} process {os.getpid()}"
         proven = tuple(worker for worker in self._proven if worker in self._handles)
-        return ClientReport(self._client, where, next(self._turns), jobs, proven, self._lease_renewal.grants.number)
+        return ClientReport(self._client, where, next(self._sequence), jobs, proven, self._lease_renewal.grants.number)
 
-    def _hear(self) -> None:
+    def _accept_grants(self) -> None:
         grants = self._lease_renewal.grants
         for worker in grants.dead:
             self._forget_worker(worker)
@@ -251,15 +251,15 @@ class LeasedPool(Pool):
             for task in self._leases.waiting():
                 self._fail(task, FleetUnavailable(grants.unrecoverable, grants.what_next))
         for task in self._leases.waiting():
-            if reason := self._broken(self._orders[task].work.job):
+            if reason := self._broken(self._pending[task].work.job):
                 self._fail(task, FleetUnavailable(reason, _BROKEN))
-        self._told.set()
+        self._granted.set()
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case RunTask(task, worker):
-                    run = asyncio.create_task(self._run(task, worker, self._orders[task]))
+                    run = asyncio.create_task(self._run(task, worker, self._pending[task]))
                     self._running.add(run)
                     run.add_done_callback(self._running.discard)
                 case StopTask(task, worker):
@@ -268,8 +268,8 @@ class LeasedPool(Pool):
                     self._fail(task, lost_worker(worker, reason))
 
     def _fail(self, task: int, error: CodecfleetError) -> None:
-        if task in self._orders:
-            self._orders[task].settle(Outcome(error=error))
+        if task in self._pending:
+            self._pending[task].settle(Outcome(error=error))
 
     def _stop(self, task: int, worker: str) -> None:
         handle = self._handles.get(worker)
@@ -280,20 +280,20 @@ class LeasedPool(Pool):
         # Unique among all clients of a worker.
         return f"{self._client}:{task}"
 
-    async def _run(self, task: int, worker: str, order: PendingWork) -> None:
+    async def _run(self, task: int, worker: str, pending: PendingWork) -> None:
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._supervisor.handle(worker)
         except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
             self._lose(worker, first_line(error))
             return
-        if order.result.done():  # withdrawn meanwhile: nobody could have told the worker
+        if pending.result.done():  # withdrawn meanwhile: nobody could have told the worker
             self._end_run(task)
             return
         try:
-            run = self._handles[worker].run.remote(self._run_name(task), order.packed, *order.blobs)
+            run = self._handles[worker].run.remote(self._run_name(task), pending.packed, *pending.blobs)
             outcome: Outcome[Any] = await _settled(run)
-            order.settle(outcome)
+            pending.settle(outcome)
             if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
                 # It ends itself, and answers nobody any more: whatever else it runs is lost.
                 self._forget_worker(worker)
@@ -307,7 +307,7 @@ class LeasedPool(Pool):
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
                 return
-            order.settle(Outcome(error=order.failed(failure, first_line(error))))
+            pending.settle(Outcome(error=pending.failed(failure, first_line(error))))
         self._proven.add(worker)
         self._end_run(task)
 
@@ -334,12 +334,12 @@ class LeasedPool(Pool):
     async def _close(self) -> None:
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
-        for task in list(self._orders):
+        for task in list(self._pending):
             self._fail(task, Cancelled("the pool was closed"))
             self._carry_out(self._leases.withdrawn(task))
         if self._running:
             await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
-        rest = [task for task in (self._opening, self._talking, *self._running) if task is not None]
+        rest = [task for task in (self._opening, self._renewing, *self._running) if task is not None]
         for task_left in rest:
             task_left.cancel()
         await asyncio.gather(*rest, return_exceptions=True)

@@ -59,7 +59,7 @@ class Pool(ABC):
     def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
         """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
 
-    def forget(self, job: str) -> None:  # noqa: B027 - as above
+    def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
         """Say that a job wants nothing any more."""
 
     @abstractmethod

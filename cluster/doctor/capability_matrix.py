@@ -9,10 +9,10 @@ from ..probes.node.report import NodeReport
 from ..probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from ..probes.trials.cases import SAMPLES
 
-__all__ = ["Cell", "MatrixRow", "Way", "all_trials", "capability_matrix", "ways"]
+__all__ = ["Cell", "CodecSupport", "MatrixRow", "all_trials", "capability_matrix", "ways"]
 
 
-class Way(Enum):
+class CodecSupport(Enum):
     """Who does a case."""
 
     HARDWARE = "hardware"  #: an engine of a device; where the processor can do it too, that is not said
@@ -25,7 +25,7 @@ class Way(Enum):
 class Cell:
     """Who does one case, and how that is known (the surest of those who can do it)."""
 
-    way: Way
+    way: CodecSupport
     how: How | None = None
 
 
@@ -54,7 +54,7 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
     cells: dict[CodecCase, Cell] = {}
     for trial in sorted(trials, key=_worth):
         if trial.case not in cells:
-            way = _way(trial) if trial.works else Way.NONE
+            way = _way(trial) if trial.works else CodecSupport.NONE
             cells[trial.case] = Cell(way, trial.how)
     return cells
 
@@ -63,8 +63,8 @@ def _worth(trial: Trial) -> tuple[bool, bool, int]:
     return (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])
 
 
-def _way(trial: Trial) -> Way:
-    return Way.SOFTWARE if trial.engine is Engine.CPU else Way.HARDWARE
+def _way(trial: Trial) -> CodecSupport:
+    return CodecSupport.SOFTWARE if trial.engine is Engine.CPU else CodecSupport.HARDWARE
 
 
 def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
@@ -72,9 +72,9 @@ def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     rows = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
-    untried = Cell(Way.UNTRIED)
+    untried = Cell(CodecSupport.UNTRIED)
     # What nobody offers to encode was never tried, and cannot be done.
-    absent = Cell(Way.NONE)
+    absent = Cell(CodecSupport.NONE)
     return tuple(
         MatrixRow(
             codec,

@@ -12,7 +12,7 @@ from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
 from ..probes.report.engines import Direction, Engine, EngineCount, How, MediaCodec, Trial
 from ..text_lines import gigabytes, wrapped
-from .capability_matrix import Cell, MatrixRow, Way, all_trials, capability_matrix
+from .capability_matrix import Cell, CodecSupport, MatrixRow, all_trials, capability_matrix
 from .findings import findings, verdicts
 from .shared_findings import finding_lines, shared_findings
 from .tegra_lines import tegra_lines
@@ -32,7 +32,12 @@ __all__ = [
 _STATE_WIDTH: Final = 8
 _CELL_WIDTH: Final = 10
 _DEPTHS: Final = (8, 10, 12)
-_WORDS: Final = {Way.HARDWARE: "hardware", Way.SOFTWARE: "software", Way.NONE: "no", Way.UNTRIED: "?"}
+_WORDS: Final = {
+    CodecSupport.HARDWARE: "hardware",
+    CodecSupport.SOFTWARE: "software",
+    CodecSupport.NONE: "no",
+    CodecSupport.UNTRIED: "?",
+}
 _ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
 
@@ -257,7 +262,7 @@ def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:
 
 
 def _does(cell: Cell) -> bool:
-    return cell.way in (Way.HARDWARE, Way.SOFTWARE)
+    return cell.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE)
 
 
 def _cell(cell: Cell | None) -> str:

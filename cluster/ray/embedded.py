@@ -221,7 +221,7 @@ def _settle_address(address: str | None) -> str | None:
 
 
 def _join(address: str) -> None:
-    _knock(address)
+    _check_reachable(address)
     with environment({knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()}):
         import ray  # noqa: PLC0415 - it reads its environment when it is imported
 
@@ -240,7 +240,7 @@ _JOIN_HELP = (
 )
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """See whether anybody listens: Ray itself tries for a minute."""
     import socket  # noqa: PLC0415 - only joining needs it
 

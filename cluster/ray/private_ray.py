@@ -87,9 +87,9 @@ class PrivateRay:
             ray.shutdown(wait_for_processes=True)
         logging.getLogger("ray").setLevel(self.former_log_level)
         ray_internals.reread_environment()
-        self.bury()
+        self.remove_files()
 
-    def bury(self) -> None:
+    def remove_files(self) -> None:
         """Remove its files, and make sure that nobody lives who still writes them."""
         os.close(self.lock)
         end_processes_in(self.directory)
@@ -116,7 +116,7 @@ def start_private_ray() -> PrivateRay:
 
         with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
             ray.shutdown()
-        started.bury()
+        started.remove_files()
         if isinstance(error, FleetUnavailable):
             raise
         message = f"the embedded Ray did not start: {first_line(error)}"

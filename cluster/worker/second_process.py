@@ -171,10 +171,10 @@ class SecondProcess:
         self._lock = threading.Lock()
         self._state = _State.ABSENT
         self._awaited: dict[str, Future[Outcome[Any]]] = {}
-        self._letters: queue.SimpleQueue[RunWork | Cancel | CancelAll | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[RunWork | Cancel | CancelAll | None] = queue.SimpleQueue()
         self._child: Child | None = None
-        self._heard = 0
-        self._last_heard = (-1, 0.0)
+        self._messages = 0
+        self._last_message = (-1, 0.0)
         self.said = SecondState()
 
     @property
@@ -218,9 +218,9 @@ class SecondProcess:
         limit_s = {_State.STARTING: STARTING_S, _State.READY: QUIET_S}.get(self._state)
         if limit_s is None:
             return
-        if self._last_heard[0] != self._heard:
-            self._last_heard = self._heard, now_s
-        elif now_s - self._last_heard[1] >= limit_s:
+        if self._last_message[0] != self._messages:
+            self._last_message = self._messages, now_s
+        elif now_s - self._last_message[1] >= limit_s:
             self._conclude(f"it has said nothing for {limit_s:.0f} s")
             if self._child is not None:
                 self._child.kill()
@@ -228,7 +228,7 @@ class SecondProcess:
     def _send(self, message: RunWork | Cancel | CancelAll) -> None:
         if self._state is _State.READY:
             # By a thread of its own: whoever calls answers for a whole worker, and the other one may not be listening.
-            self._letters.put(message)
+            self._outbox.put(message)
 
     def _live(self) -> None:
         # In one thread from beginning to end: the kernel kills the process when the thread that started it ends.
@@ -248,7 +248,7 @@ class SecondProcess:
 
     def _write(self, child: Child) -> None:
         try:
-            while (message := self._letters.get()) is not None:
+            while (message := self._outbox.get()) is not None:
                 child.connection.send(message)
         except Exception:  # noqa: BLE001 - who cannot be told what to do is of no use; who listens learns of its end
             child.kill()
@@ -262,14 +262,14 @@ class SecondProcess:
         """It is over, or never will be; tell it once."""
         with self._lock:
             before, self._state = self._state, _State.GONE
-        self._letters.put(None)
+        self._outbox.put(None)
         if before is _State.READY:
             self._lost(why)
         elif before is _State.STARTING:
             self._refused(why)
 
     def _take(self, message: object) -> None:
-        self._heard += 1
+        self._messages += 1
         match message:
             case Ready():
                 with self._lock:

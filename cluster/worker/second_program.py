@@ -50,7 +50,7 @@ def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[f
         answers.send(Cannot(error.message))
         return
     answers.send(Ready())
-    threading.Thread(target=answers.report_for_ever, args=(pause,), name="codecfleet-report", daemon=True).start()
+    threading.Thread(target=answers.report_repeatedly, args=(pause,), name="codecfleet-report", daemon=True).start()
     while True:
         try:
             message = connection.recv()
@@ -99,7 +99,7 @@ class _Answers:
             packed_outcome = packed(failed(WorkError(message, "Return less.")))
             self._tell(lambda state: RunEnded(run, packed_outcome, state))
 
-    def report_for_ever(self, pause: Callable[[float], object]) -> None:
+    def report_repeatedly(self, pause: Callable[[float], object]) -> None:
         """Say what is done, again and again: also that nothing is, since who says nothing is taken for dead."""
         while True:
             pause(SAY_S)

@@ -149,11 +149,11 @@ def _status(address: str | None) -> Answer:
 
 
 def _status_answer(status: "Status | FleetUnavailable | None") -> Answer:
-    from ..cluster.supervisor.status import NOBODY, STATUS_SCHEMA, status_lines
+    from ..cluster.supervisor.status import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
 
     document: dict[str, Any] = {"schema": STATUS_SCHEMA, "supervisor": None}
     if status is None:
-        return Answer([NOBODY], document)
+        return Answer([NO_SUPERVISOR], document)
     if isinstance(status, FleetUnavailable):
         return Answer([str(status)], document | {"trouble": status.message})
     return Answer(list(status_lines(status)), document | {"supervisor": status.to_json()})

@@ -88,7 +88,7 @@ class PoolCapacity(Capacity):
 
     def release(self) -> None:
         """Have the pool forget the job."""
-        self._pool.forget(self._demand.job)
+        self._pool.clear_demand(self._demand.job)
 
 
 class BoardLoop(Generic[ResultT]):

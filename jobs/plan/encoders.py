@@ -72,7 +72,7 @@ async def settle_encoder_kind(
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
     finally:
-        pool.forget(job)
+        pool.clear_demand(job)
     if require_device:
         message = f"no NVENC can be had: {preview.never or 'no device of this fleet has one for this track'}"
         raise Unsupported(message, _STEP)

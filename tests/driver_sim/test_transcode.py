@@ -151,7 +151,7 @@ def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_pa
     assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
 
 
-def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, in_software: str, tmp_path: Path) -> None:
+def test_software_restarts_what_nvenc_cannot_finish(clip: Path, in_software: str, tmp_path: Path) -> None:
     """An NVENC that breaks off costs time and no job: one kind writes the whole track, and the report says why."""
     broken = Fault(function="NvEncEncodePicture", action=Action.STATUS, value=8)
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", [broken])
@@ -164,26 +164,29 @@ def test_software_begins_anew_what_nvenc_cannot_finish(clip: Path, in_software: 
 
 @pytest.mark.slow
 def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
-    """It does not come back: what insists on it ends soon, with the reason; software begins anew what does not."""
+    """A job that requires the GPU ends soon with the reason; any other job restarts in software."""
     lost = [Fault(function="cuvidDecodePicture", action=Action.LOSE, call=20)]
     for options in ("--codec h264 --encoder nvenc", HYBRID):
-        done, _ = transcode(clip, tmp_path / "insists.mp4", options, lost)
+        done, _ = transcode(clip, tmp_path / "required.mp4", options, lost)
         assert done.returncode == 5
         (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
-        assert "every GPU's worker process died 5 times in a row: it did not start: " in line
-        assert "Ray gave GPU 0, and nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
+        died = "every GPU's worker process died 5 times in a row: it did not start: " in line
+        # The health poll may see Xid 79 first, and drain the node before the fifth death.
+        assert died or ("no GPU came for it within" in line and "Xid 79" in line), line
+        assert not died or "Ray gave GPU 0, and nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
         assert "Run codecfleet doctor" in line
-        assert not (tmp_path / "insists.mp4").exists()
+        assert not (tmp_path / "required.mp4").exists()
         (tmp_path / "simulation" / "state").unlink()  # another machine
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)
     assert done.returncode == 0, done.stderr
     assert report["encoder_kind"].startswith("libx264")
     (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
-    assert reason.startswith("software encodes the track from its start: every GPU's worker process died")
+    causes = ("every GPU's worker process died", "no GPU came for it within")
+    assert reason.startswith(tuple(f"software encodes the track from its start: {cause}" for cause in causes))
 
 
 def test_an_nvenc_that_cannot_be_had_is_refused(clip: Path, tmp_path: Path) -> None:
-    """Who insists on NVENC hears in one line why there is none for the codec."""
+    """A job that requires NVENC gets one line that says why the codec has none."""
     done, _ = transcode(clip, tmp_path / "out.webm", "--codec vp9 --encoder nvenc")
     assert done.returncode == 4
     assert "NVENC cannot encode this: NVENC has no vp9 encoder" in done.stderr

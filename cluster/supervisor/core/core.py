@@ -48,10 +48,10 @@ from ..state.events import (
 from ..state.settings import SupervisorSettings
 from ..state.state import Planner, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, node_of, station_of, unseen_station
-from .closing import reconcile
+from .effective import effective_nodes
 from .encoding import see_encoding
 from .health import forget_xids, probe_passed, see_health, unsee_health
-from .reconcile import effective_nodes
+from .reconcile import reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +165,7 @@ class Core:
         book.report(self._planner.seen(event.node))
         probe_passed(book)
         effects: list[Effect] = [Note(f"node {self.state.nodes.title(book.ray.node)} was probed: {book.summary}")]
-        return effects + self._pardon(event.node.node, now_s)
+        return effects + self._release_quarantined(event.node.node, now_s)
 
     def _probe_failed(self, event: ProbeFailed, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(event.node)
@@ -176,9 +176,11 @@ class Core:
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
         # Its processor is used as it is, so a seat on it may try again too.
-        return effects + self._pardon(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
+        return effects + self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
 
-    def _pardon(self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)) -> list[Effect]:
+    def _release_quarantined(
+        self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
+    ) -> list[Effect]:
         """Give the quarantined devices of a node that was probed again another try."""
         effects: list[Effect] = []
         for book in self.state.stations.values():
@@ -256,7 +258,7 @@ class Core:
             return [Stop(event.station, event.epoch)]
         is_empty = book.station.takes_gpu and not event.facts.device
         book.to(StationState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
-        book.sit_down(event.facts)
+        book.occupy(event.facts)
         if is_empty:
             # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another one.
             return [Note(f"{self.state.named(book)} gets no work: {book.reason}")]
@@ -299,7 +301,7 @@ class Core:
                 continue
             book.epoch = worker.epoch
             book.to(StationState.READY, now_s, "adopted")
-            book.sit_down(worker.facts)
+            book.occupy(worker.facts)
             book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
             effects.append(Note(f"{self.state.named(book)} was adopted: process {worker.facts.pid}"))
         if event.workers:
@@ -346,14 +348,14 @@ class Core:
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
         self.state.ticked_s = now_s
-        effects = self._forget_the_silent(now_s)
+        effects = self._expire_clients(now_s)
         for book in self.state.stations.values():
             self._wake(book, now_s)
             if book.state is StationState.QUARANTINED and now_s >= book.rest_until_s:
-                effects += self._ask_for_pardon(book, now_s)
+                effects += self._probe_quarantined(book, now_s)
         return effects
 
-    def _forget_the_silent(self, now_s: float) -> list[Effect]:
+    def _expire_clients(self, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
         expiry_s = self.state.settings.client_expiry_s
         for book in self.state.clients.expired(now_s, expiry_s):
@@ -369,7 +371,7 @@ class Core:
             book.to(StationState.EMPTY, now_s)
             self.state.is_settled = False
 
-    def _ask_for_pardon(self, station: StationBook, now_s: float) -> list[Effect]:
+    def _probe_quarantined(self, station: StationBook, now_s: float) -> list[Effect]:
         book = self.state.nodes.get(station.station.node)
         if book is None or book.is_probing(now_s):
             return []

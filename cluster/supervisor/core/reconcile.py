@@ -1,134 +1,153 @@
-"""What could be used right now: the inventory as it is, cut down to what Ray would really give us."""
+"""Closes the gap between what is wanted and what is there: places, reserves, gives back."""
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...placement.model.inventory import Device, DeviceState, Dla, Node
-from ...probes.report.device_report import DeviceKind
+from ...placement.model.caps import with_caps
+from ...placement.model.demand import Demand
+from ...placement.model.inventory import DeviceState, Inventory
+from ...placement.model.placement import Placement, Refusal
 from ...probes.report.engines import Engine
-from ..state.nodes import NodeBook, Place, places_of
+from ..state.events import Effect, Note, Reserve, Stop
+from ..state.nodes import places_of
+from ..state.state import Planner, SupervisorState
 from ..state.stations import StationBook, StationState
+from ..state.stranded import find_unservable, note_stranded
+from .assigning import assign_slots, cores_for
+from .effective import effective_nodes, reservable_cores
 
-__all__ = ["effective_nodes", "reservable_cores"]
+__all__ = ["reconcile"]
 
-NO_SEAT = "Ray gives other GPUs of its node to workers"
+EXACT_BITS = 4
+"""Up to 15 segments left are counted, more of them in steps of an eighth or less."""
 
 
-def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBook]) -> Iterator[Node]:
-    """Yield each node with the slots that its processor really has for us, and its quarantined devices marked.
+def reconcile(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
+    """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
+    if state.end:
+        return []
+    effects: list[Effect] = []
+    if not state.is_settled:
+        state.is_settled = True
+        _set_out_stations(state)
+        effects += _place(state, planner)
+    note_stranded(state, now_s)
+    if state.is_recovering(now_s):
+        return effects
+    return [*effects, *_reserve_missing(state, planner.gpu_share, now_s), *_give_back_unused(state, now_s)]
 
-    A processor's slots are those of the workers that are there, and for empty seats the cores that nobody else has
-    reserved. Where no worker of ours is anywhere, all cores count: then one that shares them is better than none.
+
+def _set_out_stations(state: SupervisorState) -> None:
+    for node in state.nodes:
+        for station in node.stations:
+            book = state.stations.setdefault(station.station, StationBook(station))
+            if book.state is StationState.EMPTY:
+                book.station = station
+            # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
+            is_relieved = book.borrows and node.ray.free_cores >= min(station.slots, node.ray.cores)
+            book.outgoing = is_relieved or bool(book.recycle_due)
+
+
+def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
+    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
+    jobs = state.clients.jobs()
+    demands = tuple(job.demand for job in jobs)
+    wish = (tuple(replace(demand, segments=_about(demand.segments)) for demand in demands), inventory)
+    effects: list[Effect] = []
+    if wish != state.placed_for:
+        state.placed_for = wish
+        state.placement, effects = _place_or_refuse(planner, demands, inventory)
+        state.unservable = find_unservable(state, lambda demand: _place_or_refuse(planner, (demand,), inventory)[0])
+    kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
+    places = {node.ray.node: places_of(node) for node in state.nodes}
+    by_key = {job.key: job for job in jobs}
+    state.targets = assign_slots(state.placement.lanes, state.stations.values(), kinds, by_key, places)
+    state.capacity_slots = sum(
+        device.engines.get(Engine.CPU, 0)
+        for node in inventory.nodes
+        if node.state is DeviceState.OPEN
+        for device in node.devices
+    )
+    return effects
+
+
+def _place_or_refuse(
+    planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
+) -> tuple[Placement, list[Effect]]:
+    """Place every demand; one that makes the planner fail is refused, and costs nobody else anything."""
+    try:
+        return planner.place(demands, inventory), []
+    except Exception:  # noqa: BLE001 - a defect of ours, which must stay with the job that it shows in
+        sound, refused = [], []
+        for demand in demands:
+            try:
+                planner.place((demand,), inventory)
+                sound.append(demand)
+            except Exception as error:  # noqa: BLE001 - as above
+                refused.append(Refusal(demand.job, f"it cannot be placed: {type(error).__name__}: {error}"))
+        placement = planner.place(sound, inventory)
+        lines: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
+        return Placement(placement.lanes, (*placement.refusals, *refused)), lines
+
+
+def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what matters of the segments that a job has left: a few more or less of many change no placement.
+
+    So a job with thousands of them does not have a whole cluster placed anew with each that ends.
     """
-    stations_by_node: dict[str, list[StationBook]] = {}
-    for book in stations.values():
-        stations_by_node.setdefault(book.station.node, []).append(book)
-    have_any = any(book.could_transcode for book in stations.values())
-    for node in nodes:
-        here = stations_by_node.get(node.ray.node, [])
-        free = node.ray.free_cores if have_any else node.ray.cores
-        known = node.node
-        yield replace(
-            known,
-            devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
-            dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
-        )
+    count = len(segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return (count // step * step, step)
 
 
-def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
-    """Yield a node's devices, those of them marked that no worker of ours can get.
-
-    Which GPU a worker gets is Ray's choice, and known once it has taken one: what a worker says outranks what Ray was
-    thought to have been shown. A seat that has not had any device yet may stand for one that no seat has; what is left
-    then has no seat, because Ray gives others, or because workers in such seats do not even start.
-    """
-    stations = [book for book in stations if book.station.takes_gpu]
-    taken = {book.device for book in stations if book.device}
-    places = places_of(node)
-    held = _units_held(stations, places)
-    free = [
-        book
-        for book in stations
-        if not book.device and book.facts is None and book.state is not StationState.QUARANTINED
-    ]
-    broken = next((book.reason for book in stations if not book.device and book.state is StationState.QUARANTINED), "")
-    for device in devices:
-        place = places.get(device.device)
-        if device.device in taken and device.state_reason == node.units.hidden.get(device.device):
-            yield replace(device, state=DeviceState.OPEN, state_reason="")
-        elif device.state is not DeviceState.OPEN or place is None or device.device in taken or not stations:
-            yield device
-        elif (station := _station_for(place, free, held)) is not None:
-            free.remove(station)
-            yield device
-        elif broken:
-            yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
-        else:
-            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_SEAT)
+def _reserve_missing(state: SupervisorState, gpu_share: float, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    free = {node.ray.node: node.ray.free_cores for node in state.nodes}
+    for name in sorted(state.targets):
+        book = state.stations[name]
+        if book.state is not StationState.EMPTY:
+            continue
+        cores = reservable_cores(book, cores_for(book, state.targets[name], state.placement.lanes), free)
+        state.epoch += 1
+        book.epoch = state.epoch
+        book.reserved_cores = 0
+        book.to(StationState.RESERVING, now_s)
+        gpus = gpu_share if book.station.takes_gpu else 0.0
+        station = book.station
+        effects.append(Reserve(name, book.epoch, station.node, cores, gpus, station.bundle, station.sharers))
+    return effects
 
 
-def _units_held(stations: list[StationBook], places: Mapping[str, Place]) -> dict[str, str]:
-    """Return which of Ray's GPUs each bundle has, as far as its workers have told: {bundle: unit}."""
-    return {book.station.bundle: places[book.device].unit for book in stations if book.device in places}
+def _give_back_unused(state: SupervisorState, now_s: float) -> list[Effect]:
+    effects: list[Effect] = []
+    jobs = state.clients.jobs()
+    for name, book in state.stations.items():
+        if book.state is not StationState.READY:
+            continue
+        if name in state.targets or any(job.occupies(book.worker) for job in jobs):
+            book.unused_since_s = None
+            continue
+        if book.unused_since_s is None:
+            book.unused_since_s = now_s
+        patience_s = _patience_s(state, book)
+        if patience_s is not None and now_s - book.unused_since_s >= patience_s:
+            book.to(StationState.LEAVING, now_s, "unused")
+            effects.append(Stop(name, book.epoch))
+    return effects
 
 
-def _station_for(place: Place, free: list[StationBook], held: Mapping[str, str]) -> StationBook | None:
-    is_held = place.unit in held.values()
-    for book in free:
-        unit = held.get(book.station.bundle)
-        if book.station.part == place.part and (unit == place.unit or (unit is None and not is_held)):
-            return book
-    return None
+def _patience_s(state: SupervisorState, book: StationBook) -> float | None:
+    node = state.nodes.get(book.station.node)
+    if book.outgoing or (node is not None and node.state is DeviceState.DRAINING) or _holds_wanted_cores(state, book):
+        return 0.0
+    return state.settings.idle_release_s
 
 
-def _effective_dla(dla: Dla, stations: list[StationBook]) -> Dla:
-    for book in stations:
-        if book.station.station == dla.device and book.state is StationState.QUARANTINED:
-            return replace(dla, state=DeviceState.QUARANTINED, state_reason=book.reason)
-    return dla
+def _holds_wanted_cores(state: SupervisorState, book: StationBook) -> bool:
+    """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
+    if not (book.station.takes_gpu and book.reserved_cores):
+        return False
+    waiting = (other for name in state.targets if (other := state.stations[name]).state in _WAITING)
+    return any(other.station.is_processor and other.station.node == book.station.node for other in waiting)
 
 
-def _effective(device: Device, stations: list[StationBook], free_cores: int) -> Device:
-    if device.kind is DeviceKind.CPU:
-        slots = _slots([book for book in stations if book.station.is_processor], free_cores)
-        slots += sum(book.reserved_cores for book in stations if book.station.takes_gpu and book.state in _HOLDING)
-        return replace(device, engines={**device.engines, Engine.CPU: slots})
-    for book in stations:
-        if book.device == device.device and book.state is StationState.QUARANTINED:
-            return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
-    return device
-
-
-_HOLDING = frozenset({StationState.STARTING, StationState.READY})
-"""A GPU's worker in these holds the cores that encode what it decodes: they are the processor's, and not free."""
-
-
-def _slots(stations: list[StationBook], free_cores: int) -> int:
-    slots = 0
-    for book in stations:
-        if book.state is StationState.READY:
-            slots += book.ready_slots
-        elif book.state is StationState.STARTING:
-            slots += book.reserved_cores or book.station.slots
-        elif book.state is StationState.RESERVING or book.unreserved_next:
-            slots += book.station.slots
-        elif book.state in (StationState.EMPTY, StationState.RESTING):
-            taken = min(book.station.slots, max(0, free_cores))
-            free_cores -= taken
-            slots += taken
-    return slots
-
-
-def reservable_cores(book: StationBook, wanted: int, free_cores: dict[str, int]) -> int:
-    """Return how many cores a seat should reserve: those wanted, or what is free if that is less; takes them off.
-
-    0 is no reservation of cores: the worker shares them with others. A processor's seat waits for cores where none is
-    free; a GPU's takes its GPU at once, since what encodes beside it now will be placed anew. So does a DLA's: what
-    decodes for a network is little beside the network.
-    """
-    if book.unreserved_next:
-        return 0
-    free = free_cores.get(book.station.node, 0)
-    cores = min(wanted, max(0, free)) if free > 0 or not book.station.is_processor else wanted
-    free_cores[book.station.node] = free - cores
-    return cores
+_WAITING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})

@@ -62,7 +62,7 @@ __all__ = ["SupervisorRunner"]
 TICK_S = 0.25
 LOOK_S = 1.0
 """How often the node table is read; that costs 0.4 ms."""
-PULSE_S = 2.0
+HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
 SWIFT_S = 0.005
 RESTS_PER_WORK = 5
@@ -111,7 +111,7 @@ class SupervisorRunner:
         self._rest_until_s = 0.0
         self._recovering = False
         self._waiting: dict[str, asyncio.Event] = {}
-        self._told: dict[str, Grants] = {}
+        self._sent: dict[str, Grants] = {}
         # Later than those of any supervisor before this one, whose epochs began earlier.
         self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
         self._heartbeats: dict[str, tuple[float, Heartbeat]] = {}
@@ -130,9 +130,9 @@ class SupervisorRunner:
             self.feed(Asked(order, node, is_recalled=True))
         for book in list(self._core.state.stations.values()):
             if book.state is StationState.READY:
-                self._spawn(self._see_die(book.station.station, book.epoch))
-        self._spawn(self._tick_for_ever())
-        self._spawn(self._look_for_ever())
+                self._spawn(self._await_death(book.station.station, book.epoch))
+        self._spawn(self._run_ticks())
+        self._spawn(self._run_looks())
         self._spawn(self._polling.run())
 
     async def close(self, reason: str) -> None:
@@ -191,18 +191,18 @@ class SupervisorRunner:
             book = self._core.state.clients.get(report.client)
             grants = grants_for(self._core.state, report.client, self._clock())
             left_s = until_s - self._clock()
-            is_stale = book is None or book.turn > report.turn
-            if is_stale or left_s <= 0 or grants != self._told.get(report.client):
-                return self._tell(report.client, grants)
+            is_stale = book is None or book.sequence > report.sequence
+            if is_stale or left_s <= 0 or grants != self._sent.get(report.client):
+                return self._number(report.client, grants)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first(news, report), left_s)
 
-    def _tell(self, client: str, grants: Grants) -> Grants:
+    def _number(self, client: str, grants: Grants) -> Grants:
         book = self._core.state.clients.get(client)
         numbered = replace(grants, number=next(self._numbers))
         if book is not None:
-            book.told = numbered.number
-            self._told[client] = grants
+            book.sent_number = numbered.number
+            self._sent[client] = grants
         return numbered
 
     def _wake_older(self, report: ClientReport) -> None:
@@ -240,7 +240,7 @@ class SupervisorRunner:
     def depart(self, client: str) -> None:
         """Hear a client's goodbye."""
         self.feed(Departed(client))
-        self._told.pop(client, None)
+        self._sent.pop(client, None)
         overtaken = self._waiting.pop(client, None)
         if overtaken is not None:
             overtaken.set()
@@ -282,7 +282,7 @@ class SupervisorRunner:
             case Reserve():
                 self._spawn(self._reserve(effect))
             case Start():
-                self._spawn(self._live(effect))
+                self._spawn(self._run_worker(effect))
             case Stop():
                 self._spawn(self._stop(effect), "stop")
             case Abandon(station, epoch, client):
@@ -321,25 +321,25 @@ class SupervisorRunner:
         else:
             self.feed(Reserved(effect.station, effect.epoch, cores))
 
-    async def _live(self, effect: Start) -> None:
+    async def _run_worker(self, effect: Start) -> None:
         """Live a worker's life: see it start, then wait for its death."""
         try:
             facts = await asyncio.wait_for(self._backend.start(effect), self._settings.start_limit_s)
         except TimeoutError:
-            self._tell_death(
+            self._report_death(
                 effect.station, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s"
             )
             return
         except Exception as error:  # noqa: BLE001 - whatever Ray raises means that it did not come up
-            self._tell_death(effect.station, effect.epoch, first_line(error))
+            self._report_death(effect.station, effect.epoch, first_line(error))
             return
         self.feed(Started(effect.station, effect.epoch, facts))
-        await self._see_die(effect.station, effect.epoch)
+        await self._await_death(effect.station, effect.epoch)
 
-    async def _see_die(self, station: str, epoch: int) -> None:
-        self._tell_death(station, epoch, await self._backend.death_of(station, epoch))
+    async def _await_death(self, station: str, epoch: int) -> None:
+        self._report_death(station, epoch, await self._backend.death_of(station, epoch))
 
-    def _tell_death(self, station: str, epoch: int, reason: str) -> None:
+    def _report_death(self, station: str, epoch: int, reason: str) -> None:
         gone = self._backend.world_is_gone()
         self.feed(Ended(gone) if gone else Died(station, epoch, reason))
 
@@ -356,7 +356,7 @@ class SupervisorRunner:
         with suppress(Exception):  # a worker that is gone runs nothing
             await self._backend.abandon(station, epoch, client)
 
-    async def _tick_for_ever(self) -> None:
+    async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()
         while True:
             await self._sleep(TICK_S)
@@ -364,12 +364,12 @@ class SupervisorRunner:
             if not self._core.state.is_idle:
                 self._idle_since_s = self._clock()
             if self._clock() >= heartbeat_at_s:
-                heartbeat_at_s = self._clock() + PULSE_S
+                heartbeat_at_s = self._clock() + HEARTBEAT_S
                 for book in list(self._core.state.stations.values()):
                     if book.state is StationState.READY:
                         self._spawn(self._check_heartbeat(book.station.station, book.epoch, book.worker))
 
-    async def _look_for_ever(self) -> None:
+    async def _run_looks(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
             with suppress(Exception):  # the node table is out of reach for a moment; what was seen last still holds
@@ -390,7 +390,7 @@ class SupervisorRunner:
         except TimeoutError:
             # If much more time has passed than was to be waited, it was this process that stood still.
             if self._clock() - asked_s < limit_s * 1.5:
-                self._tell_death(station, epoch, f"it has not answered for {limit_s:g} s")
+                self._report_death(station, epoch, f"it has not answered for {limit_s:g} s")
             return
         except Exception:  # noqa: BLE001 - a death is told by ``death_of``
             return

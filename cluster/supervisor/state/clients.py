@@ -44,9 +44,9 @@ class ClientBook:
 
     client: str
     where: str
-    turn: int
+    sequence: int
     seen_s: float
-    told: int = 0
+    sent_number: int = 0
     jobs: dict[str, JobBook] = field(default_factory=dict)
 
 
@@ -82,13 +82,13 @@ class Clients:
         if book is None:
             book = self._clients[report.client] = ClientBook(report.client, report.where, 0, now_s)
         book.seen_s = now_s
-        if report.turn <= book.turn:
+        if report.sequence <= book.sequence:
             return False
-        book.turn = report.turn
+        book.sequence = report.sequence
         before = {name: (job.demand, job.held) for name, job in book.jobs.items()}
-        has_heard = report.heard >= book.told
+        is_acknowledged = report.acknowledged >= book.sent_number
         book.jobs = {
-            said.demand.job: _job(report.client, said, book.jobs.get(said.demand.job), has_heard=has_heard)
+            said.demand.job: _job(report.client, said, book.jobs.get(said.demand.job), is_acknowledged=is_acknowledged)
             for said in report.jobs
         }
         return before != {name: (job.demand, job.held) for name, job in book.jobs.items()}
@@ -112,10 +112,10 @@ class Clients:
         return [book for book in self if now_s - book.seen_s > expiry_s]
 
 
-def _job(client: str, said: JobReport, before: JobBook | None, *, has_heard: bool) -> JobBook:
+def _job(client: str, said: JobReport, before: JobBook | None, *, is_acknowledged: bool) -> JobBook:
     key = f"{client}/{said.demand.job}"
     book = JobBook(key, replace(said.demand, job=key), dict(said.held))
     if before is not None:
         book.promised = before.promised
-        book.revoked = {} if has_heard else before.revoked
+        book.revoked = {} if is_acknowledged else before.revoked
     return book

@@ -17,7 +17,7 @@ from ...probes.report.engines import Engine
 from ...probes.report.placeable import why_unplaceable
 from ...probes.vgpu.licence import fps_limit
 
-__all__ = ["Condition", "OwnLoad", "Settled", "ToldBy", "next_condition", "settle", "unseen", "with_condition"]
+__all__ = ["Condition", "LoadBasis", "OwnLoad", "Settled", "next_condition", "settle", "unseen", "with_condition"]
 
 FULL_PERCENT: Final = 100
 NOTICED: Final = 0.1
@@ -33,7 +33,7 @@ OWN_MARGIN: Final = 1.25
 pass for others'."""
 
 
-class ToldBy(Enum):
+class LoadBasis(Enum):
     """How what others use is told from what is ours."""
 
     NO_WORK_OF_OURS = "no work of ours is on it"
@@ -76,7 +76,7 @@ class Condition:
 
     seen: DeviceHealth
     seen_s: float
-    told_by: ToldBy
+    basis: LoadBasis
     others: Mapping[Engine, Settled]
     memory_others: Settled
     memory_others_bytes: int | None = None
@@ -113,13 +113,13 @@ def next_condition(
         xids: all that keep it from work by now.
         now_s: when it was polled.
     """
-    told_by = _told_by(seen, own)
+    basis = _basis(seen, own)
     memory_others = _memory_others(before, seen, own)
     found = Condition(
         seen=seen,
         seen_s=now_s,
-        told_by=told_by,
-        others={engine: _engine_others(before, seen, own, engine, told_by) for engine in _ENGINES},
+        basis=basis,
+        others={engine: _engine_others(before, seen, own, engine, basis) for engine in _ENGINES},
         memory_others=Settled() if before is None else before.memory_others,
         memory_others_bytes=None,
         encoder_sessions_others=_sessions_others(seen, own),
@@ -145,30 +145,30 @@ def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
     return seen.decoder_percent if engine is Engine.NVDEC else seen.encoder_percent
 
 
-def _told_by(seen: DeviceHealth, own: OwnLoad) -> ToldBy:
+def _basis(seen: DeviceHealth, own: OwnLoad) -> LoadBasis:
     if not own.is_working:
-        return ToldBy.NO_WORK_OF_OURS
+        return LoadBasis.NO_WORK_OF_OURS
     by_process = not isinstance(seen.ours, Unavailable) and not isinstance(seen.ours.decoder_percent, Unavailable)
-    return ToldBy.PROCESS if by_process else ToldBy.SPEED
+    return LoadBasis.PROCESS if by_process else LoadBasis.SPEED
 
 
 def _engine_others(
-    before: Condition | None, seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy
+    before: Condition | None, seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 ) -> Settled:
     was = Settled() if before is None else before.others.get(engine, Settled())
     percent = use_of(seen, engine)
     if isinstance(percent, Unavailable):  # one answer that is missing is no proof that the load has gone
         return settle(was, 0.0, 1)
-    part = percent / FULL_PERCENT - _own_part(seen, own, engine, told_by)
+    part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
     # In steps, so that many GPUs under about the same load are alike to placement.
-    return settle(was, round(part * STEPS) / STEPS, 1 if told_by is ToldBy.NO_WORK_OF_OURS else POLLS_TO_BELIEVE)
+    return settle(was, round(part * STEPS) / STEPS, 1 if basis is LoadBasis.NO_WORK_OF_OURS else POLLS_TO_BELIEVE)
 
 
-def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, told_by: ToldBy) -> float:
-    if told_by is ToldBy.NO_WORK_OF_OURS:
+def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis) -> float:
+    if basis is LoadBasis.NO_WORK_OF_OURS:
         return 0.0
     by_speed = own.parts.get(engine, 0.0) * OWN_MARGIN
-    if told_by is ToldBy.PROCESS and not isinstance(seen.ours, Unavailable):
+    if basis is LoadBasis.PROCESS and not isinstance(seen.ours, Unavailable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
         return by_speed if isinstance(ours, Unavailable) else ours / FULL_PERCENT
     return by_speed

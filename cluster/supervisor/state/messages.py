@@ -33,10 +33,10 @@ class ClientReport:
 
     client: str
     where: str
-    turn: int
+    sequence: int
     jobs: tuple[JobReport, ...]
     proven: tuple[str, ...] = ()
-    heard: int = 0
+    acknowledged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class StationBook:
             self.recycle_due = ""
             self.encoding = 0
 
-    def sit_down(self, facts: WorkerFacts) -> None:
+    def occupy(self, facts: WorkerFacts) -> None:
         """Note who sits here now."""
         self.facts, self.device = facts, on_node(self.station.node, facts.device)
 

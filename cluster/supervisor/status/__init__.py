@@ -1,6 +1,6 @@
 """What a supervisor tells about its cluster."""
 
-from .lines import NOBODY, STATUS_SCHEMA, status_lines
+from .lines import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
 from .status import Status
 
-__all__ = ["NOBODY", "STATUS_SCHEMA", "Status", "status_lines"]
+__all__ = ["NO_SUPERVISOR", "STATUS_SCHEMA", "Status", "status_lines"]

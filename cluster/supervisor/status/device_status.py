@@ -64,7 +64,7 @@ def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> De
         state=device.state.value,
         reason=device.state_reason,
         seen_s=None if condition is None else round(now_s - condition.seen_s, 1),
-        told_by="" if condition is None else condition.told_by.value,
+        told_by="" if condition is None else condition.basis.value,
         use={} if condition is None else {engine.value: _use(said, condition, engine) for engine in _ENGINES},
         memory={} if condition is None else _memory(said, condition),
         encoder_sessions={} if condition is None else _sessions(said, condition),

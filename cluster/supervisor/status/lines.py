@@ -6,14 +6,14 @@ from textwrap import wrap
 
 from .status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 
-__all__ = ["NOBODY", "STATUS_SCHEMA", "status_lines"]
+__all__ = ["NO_SUPERVISOR", "STATUS_SCHEMA", "status_lines"]
 
 STATUS_SCHEMA = 1
 """The version of the document that programs read."""
 WIDTH = 110
 GIB = 1 << 30
 
-NOBODY = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
+NO_SUPERVISOR = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
 LOG_LINES = 10
 
 

@@ -47,7 +47,7 @@ class Scripted(SupervisorClient):
     """Answers the reports one after another as it is told, and those after the last with its last answer."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.turns: list[int] = []
+        self.sequences: list[int] = []
         self.opened = 0
         self.under_way = self.most_under_way = 0
         self._answers = answers
@@ -58,8 +58,8 @@ class Scripted(SupervisorClient):
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
         """Answer after as long as a supervisor without news takes."""
-        answer = self._answers[min(len(self.turns), len(self._answers) - 1)]
-        self.turns.append(report.turn)
+        answer = self._answers[min(len(self.sequences), len(self._answers) - 1)]
+        self.sequences.append(report.sequence)
         self.under_way += 1
         self.most_under_way = max(self.under_way, self.most_under_way)
         try:
@@ -91,21 +91,23 @@ class Scripted(SupervisorClient):
 
 
 def heard(
-    link: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseRenewal], None]] | None = None
+    supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseRenewal], None]] | None = None
 ) -> list[Grants]:
     """Return every grant that a conversation of so many seconds hands on."""
     found: list[Grants] = []
 
     async def talk() -> None:
-        turns = iter(range(1, 1_000_000))
-        talk = LeaseRenewal(link, lambda: ClientReport("c", "here", next(turns), ()), lambda: found.append(talk.grants))
+        sequences = iter(range(1, 1_000_000))
+        talk = LeaseRenewal(
+            supervisor, lambda: ClientReport("c", "here", next(sequences), ()), lambda: found.append(talk.grants)
+        )
         loop = asyncio.get_running_loop()
         for when_s, act in (at or {}).items():
             loop.call_at(when_s, act, talk)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(talk.go_on(), for_s)
+            await asyncio.wait_for(talk.run(), for_s)
         await asyncio.sleep(0)
-        assert link.under_way == 0, "a call was left behind"
+        assert supervisor.under_way == 0, "a call was left behind"
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         runner.run(talk())
@@ -120,17 +122,19 @@ def test_only_what_is_newer_is_handed_on() -> None:
 
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
     """It is reported at once, beside one call at the most."""
-    link = Scripted(None)
-    heard(link, 1, at={0.2: LeaseRenewal.report_soon, 0.4: LeaseRenewal.report_soon, 0.6: LeaseRenewal.report_soon})
-    assert (link.turns, link.most_under_way) == ([1, 2], CALLS_AT_ONCE)
+    supervisor = Scripted(None)
+    heard(
+        supervisor, 1, at={0.2: LeaseRenewal.report_soon, 0.4: LeaseRenewal.report_soon, 0.6: LeaseRenewal.report_soon}
+    )
+    assert (supervisor.sequences, supervisor.most_under_way) == ([1, 2], CALLS_AT_ONCE)
 
 
 def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
     """While it is out of reach nothing is handed on, and it is looked for after every failure."""
     back = Grants({"j": {"w": 1}}, 5)
-    link = Scripted(*[AWAY] * 20, back)
-    assert heard(link, LOST_PATIENCE_S) == [back]
-    assert link.opened == 20
+    supervisor = Scripted(*[AWAY] * 20, back)
+    assert heard(supervisor, LOST_PATIENCE_S) == [back]
+    assert supervisor.opened == 20
 
 
 def test_patience_ends() -> None:

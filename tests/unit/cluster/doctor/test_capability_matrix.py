@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.doctor.capability_matrix import Cell, MatrixRow, Way, capability_matrix, ways
+from codecfleet.cluster.doctor.capability_matrix import Cell, CodecSupport, MatrixRow, capability_matrix, ways
 from codecfleet.cluster.doctor.report_lines import matrix_lines
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.probes.trials.cases import SAMPLES
@@ -26,17 +26,17 @@ def row(trials: list[Trial]) -> MatrixRow:
 
 def test_hardware_goes_before_software() -> None:
     """Where both can, the engine is named; where it fails, the processor is."""
-    assert row([trial(Engine.CPU), trial(Engine.NVDEC)]).decode == Cell(Way.HARDWARE, How.TRIED)
-    assert row([trial(Engine.CPU), trial(Engine.NVDEC, works=False)]).decode == Cell(Way.SOFTWARE, How.TRIED)
-    assert row([trial(Engine.NVDEC, works=False)]).decode.way is Way.NONE
+    assert row([trial(Engine.CPU), trial(Engine.NVDEC)]).decode == Cell(CodecSupport.HARDWARE, How.TRIED)
+    assert row([trial(Engine.CPU), trial(Engine.NVDEC, works=False)]).decode == Cell(CodecSupport.SOFTWARE, How.TRIED)
+    assert row([trial(Engine.NVDEC, works=False)]).decode.way is CodecSupport.NONE
 
 
 def test_what_was_not_tried_is_marked() -> None:
     """A decoder that nobody tried is a question mark; an encoder that nobody offers is a no."""
     empty = row([])
-    assert (empty.decode.way, empty.encode.way) == (Way.UNTRIED, Way.NONE)
+    assert (empty.decode.way, empty.encode.way) == (CodecSupport.UNTRIED, CodecSupport.NONE)
     asked = row([trial(Engine.NVDEC, how=How.ASKED)])
-    assert asked.decode == Cell(Way.HARDWARE, How.ASKED)
+    assert asked.decode == Cell(CodecSupport.HARDWARE, How.ASKED)
     assert any("hardware*" in line for line in matrix_lines([asked]))
     assert not any("hardware*" in line for line in matrix_lines([row([trial(Engine.NVDEC)])]))
 

@@ -49,7 +49,7 @@ class World:
         self.now_s = 100.0
         self.core = make_core(settings, policy_from({}), 1, self.now_s)
         self.nodes = {each.node: each for each in nodes}
-        self.turn = 0
+        self.sequence = 0
         self.gpus: dict[str, str] = {}
         self.stopped: list[tuple[str, int]] = []
         self.probes: list[Probe] = []
@@ -103,8 +103,8 @@ class World:
 
     def report(self, client: str, *jobs: JobReport) -> None:
         """Have a client report."""
-        self.turn += 1
-        self.tell(Renewed(ClientReport(client, f"driver {client}", self.turn, jobs)))
+        self.sequence += 1
+        self.tell(Renewed(ClientReport(client, f"driver {client}", self.sequence, jobs)))
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:

@@ -112,9 +112,9 @@ def test_frames_never_become_fewer() -> None:
     gpu.goes_on.set()
     assert ended.result(PATIENCE_S).result == 7
     assert process.said.frames_done == 7
-    before = process._heard
+    before = process._messages
     second.ticks.release()
-    _until(lambda: process._heard > before)
+    _until(lambda: process._messages > before)
     assert process.said.frames_done == 7
 
 

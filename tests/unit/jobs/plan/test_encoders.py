@@ -54,7 +54,7 @@ class Asked(LocalPool):
         self.expected[demand.job] = demand
         self.has_begun = True
 
-    def forget(self, job: str) -> None:
+    def clear_demand(self, job: str) -> None:
         """Note it."""
         self.expected.pop(job, None)
 

@@ -51,9 +51,9 @@ def two_nodes() -> FakeClusterBackend:
     return FakeClusterBackend(tuple(RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2) for name in "ab"))
 
 
-def report(turn: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
+def report(sequence: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
     """Return what a client with one job says."""
-    return ClientReport(client, f"driver {client}", turn, (JobReport(plain_demand("j", pieces), held or {}),))
+    return ClientReport(client, f"driver {client}", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
 
 
 async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:

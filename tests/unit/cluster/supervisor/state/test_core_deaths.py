@@ -226,9 +226,9 @@ class Deaths(RuleBasedStateMachine):
             for book in old.stations.values()
             if book.facts is not None and book.station.node in self.alive
         )
-        now_s, turn = self.world.now_s, self.world.turn
+        now_s, sequence = self.world.now_s, self.world.sequence
         self.world = World(settings=SETTINGS)
-        self.world.now_s, self.world.turn = now_s, turn
+        self.world.now_s, self.world.sequence = now_s, sequence
         self.world.core = make_core(SETTINGS, policy_from({}), old.epoch + 1000, now_s)
         self.world.tell(NodesSeen(tuple(self.alive.values())))
         self.world.tell(Found(survivors))

@@ -17,7 +17,7 @@ from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.assigning import cores_for
-from codecfleet.cluster.supervisor.core.reconcile import effective_nodes, reservable_cores
+from codecfleet.cluster.supervisor.core.effective import effective_nodes, reservable_cores
 from codecfleet.cluster.supervisor.runner.wiring import make_core
 from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
@@ -53,7 +53,7 @@ def station(
     name = "gpu" if kind is GPU else "cpu"
     book = StationBook(Station(station=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
     if state is StationState.READY:
-        book.sit_down(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
+        book.occupy(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
     return book
 
 

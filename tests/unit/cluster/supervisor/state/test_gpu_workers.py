@@ -152,9 +152,9 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     effects = core.decide(Renewed(busy), now_s)
     assert [effect.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
     grants_for(core.state, "one", now_s)
-    effects = core.decide(Renewed(replace(busy, turn=91)), now_s)
+    effects = core.decide(Renewed(replace(busy, sequence=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
-    effects = core.decide(Renewed(replace(busy, turn=92, jobs=(job(50),))), now_s)
+    effects = core.decide(Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
     assert [effect.station for effect in effects if isinstance(effect, Stop)] == [SEAT]
 
 

@@ -14,7 +14,7 @@ from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
-from codecfleet.cluster.supervisor.core.reconcile import effective_nodes
+from codecfleet.cluster.supervisor.core.effective import effective_nodes
 from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
 from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState, bundle_of
