@@ -22,7 +22,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.nodes.assumed import processor_of
 from codecfleet.cluster.placement.nodes.build import documented_devices
 from codecfleet.cluster.placement.rates.rates import start_rates
-from codecfleet.cluster.probes.gpus.child import probe_nvml_in_child
+from codecfleet.cluster.probes.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.jobs.plan.placing import demand_of
 

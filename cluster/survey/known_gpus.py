@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from ..placement.model.inventory import Device, cordoned
 from ..placement.nodes.build import documented_devices
-from ..probes.gpus.child import probe_nvml_in_child
 from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
+from ..probes.nvml.calls import can_load_nvml
+from ..probes.nvml_child import probe_nvml_in_child
 from ..probes.report.absence import Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 
@@ -30,6 +31,8 @@ NO_GPUS = KnownGpus((), None)
 
 def known_gpus(node: str) -> KnownGpus:
     """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
+    if not can_load_nvml():
+        return NO_GPUS
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
     if isinstance(nvml, Unavailable):
         return NO_GPUS

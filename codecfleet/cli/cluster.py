@@ -3,6 +3,7 @@
 Like the others they only turn a command line into a question; ``Services.reports`` finds the machines.
 """
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 from ..errors import UsageError
@@ -38,7 +39,7 @@ def _doctor(
 def _nodes(
     *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
 ) -> Question:
-    machines = _machines(address, fleet)
+    machines = replace(_machines(address, fleet), software=False)
     return Question(ask=lambda services, _progress: _inventory(services, machines, every=every), as_json=as_json)
 
 

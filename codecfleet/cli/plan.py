@@ -69,11 +69,11 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
         UsageError: the fleet or the policy file makes no sense.
         FleetUnavailable: the cluster does not answer.
     """
-    from ..cluster.placement.nodes import inventory_of_fleet
-    from ..cluster.simulated.fleet_file import load_fleet
-
     policy = _policy(on.policy)
     if on.fleet is not None:
+        from ..cluster.placement.nodes import inventory_of_fleet
+        from ..cluster.simulated.fleet_file import load_fleet
+
         fleet = load_fleet(on.fleet)
         where = f"the simulated fleet {fleet.name} (figures: {fleet.source})"
         return _placed(plan, inventory_of_fleet(fleet), policy, where)
@@ -100,9 +100,13 @@ def _this_machine() -> "Inventory":
     from ..cluster import machine
     from ..cluster.placement.model import Inventory
     from ..cluster.placement.nodes import inventory_of_processor
-    from ..cluster.survey.known_gpus import known_gpus
+    from ..cluster.probes.nvml import can_load_nvml
 
     found = inventory_of_processor("this machine", machine.cores(), machine.memory_bytes())
+    if not can_load_nvml():
+        return found
+    from ..cluster.survey.known_gpus import known_gpus
+
     (node,) = found.nodes
     return Inventory((replace(node, devices=(*known_gpus(node.node).devices, *node.devices)),))
 

@@ -66,11 +66,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Which machines are asked about: a cluster's, a simulated fleet's, or this one. ``fresh`` tries codecs anew."""
+    """Which machines are asked about: a cluster's, a simulated fleet's, or this one.
+
+    ``fresh`` tries every codec again; without ``software`` this machine's software codecs need not be tried.
+    """
 
     address: str | None = None
     fleet: str | None = None
     fresh: bool = False
+    software: bool = True
 
 
 def _open_fleet(address: str | None, workers: int | None) -> AbstractAsyncContextManager[FleetLike]:
@@ -137,7 +141,7 @@ def _reports(machines: Machines) -> "Sequence[NodeReport | SilentNode]":
         return [simulated_report(node, fleet.name) for node in fleet.nodes]
     from ..cluster.probes.node import probe_node
 
-    return [probe_node(fresh=machines.fresh)]
+    return [probe_node(fresh=machines.fresh, software=machines.software)]
 
 
 def _status(address: str | None) -> Answer:

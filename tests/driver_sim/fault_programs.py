@@ -40,9 +40,9 @@ from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.nvidia.nvenc.session import NvencSession
 from codecfleet.actors.settle.request import nvenc_request, settle
 from codecfleet.actors.watchdog import process_watch
-from codecfleet.cluster.probes.gpus.child import probe_nvml_in_child
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.events import watch_events
+from codecfleet.cluster.probes.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.worker.ray_worker import RayWorker
 from codecfleet.errors import CodecfleetError

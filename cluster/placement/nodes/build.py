@@ -3,20 +3,23 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from ...probes.gpus.devices import NvmlReport
 from ...probes.gpus.hardware import Hardware, load_hardware
-from ...probes.node.report import NodeReport
 from ...probes.report.absence import Absence, Maybe, Unavailable, known
 from ...probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
 from ...probes.report.engines import Engine, EngineCount, Trial
 from ...probes.report.gpu_identity import ShownGpus, named, on_node
 from ...probes.report.placeable import broken_by_xid, why_unplaceable
-from ...probes.tegra.module import TegraReport
 from ...probes.vgpu.licence import fps_limit, licence_of
 from ...simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice
 from ..model.inventory import Device, DeviceState, Inventory, Node, dlas_of
 from .guest_share import SHARE_UNKNOWN, guest_share
+
+if TYPE_CHECKING:
+    from ...probes.gpus.devices import NvmlReport
+    from ...probes.node.report import NodeReport
+    from ...probes.tegra.module import TegraReport
 
 __all__ = ["documented_devices", "inventory_of_fleet", "inventory_of_processor", "node_of_report", "shown_by"]
 
@@ -34,7 +37,7 @@ def inventory_of_processor(node: str, cores: int, memory_bytes: int) -> Inventor
 
 
 def node_of_report(
-    report: NodeReport, *, node: str = "", hardware: Hardware | None = None, cuda_visible: str | None = None
+    report: "NodeReport", *, node: str = "", hardware: Hardware | None = None, cuda_visible: str | None = None
 ) -> Node:
     """Return one probed machine; a simulated machine's report gives what a real one's would.
 
@@ -80,14 +83,14 @@ def node_of_report(
     )
 
 
-def shown_by(report: NodeReport, cuda_visible: str | None = None) -> ShownGpus:
+def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus:
     """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
     devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
     container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
     return ShownGpus(tuple(map(named, devices)), cuda_visible, container)
 
 
-def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
+def _with_shared_memory(device: Device, tegra: "Maybe[TegraReport]") -> Device:
     """Return a Tegra's GPU with what it could allocate of the memory that it shares (CUDA for Tegra 2.2)."""
     if device.kind is not DeviceKind.IGPU or isinstance(tegra, Unavailable):
         return device
@@ -95,7 +98,7 @@ def _with_shared_memory(device: Device, tegra: Maybe[TegraReport]) -> Device:
     return device if isinstance(memory, Unavailable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
 
 
-def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
+def _licence_limits(report: "NodeReport", node: str) -> dict[str, float | None]:
     """Return what vGPUs are limited to for their licences, in frames a second, by device."""
     taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
     devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
@@ -106,14 +109,14 @@ def _licence_limits(report: NodeReport, node: str) -> dict[str, float | None]:
     }
 
 
-def _converts(report: NodeReport) -> bool:
+def _converts(report: "NodeReport") -> bool:
     """Tell whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
     if isinstance(report.cuda, Unavailable) or not isinstance(report.cuda.nvrtc, Unavailable):
         return True
     return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
 
 
-def _why_untried(report: NodeReport) -> str:
+def _why_untried(report: "NodeReport") -> str:
     """Return why no codec could be tried on any GPU; "" where they could."""
     package = report.pynvvideocodec
     if report.simulated:
@@ -122,14 +125,14 @@ def _why_untried(report: NodeReport) -> str:
     return found.reason if isinstance(found, Unavailable) else ""
 
 
-def _dla_count(report: NodeReport) -> int:
+def _dla_count(report: "NodeReport") -> int:
     """Return how many DLAs cuDLA counted; a machine that is no Tegra was not asked."""
     if isinstance(report.tegra, Unavailable) or isinstance(report.tegra.dla, Unavailable):
         return 0
     return len(report.tegra.dla.devices)
 
 
-def documented_devices(nvml: NvmlReport, node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
+def documented_devices(nvml: "NvmlReport", node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with what the tables say of them, before anybody has tried anything.
 
     One whose name the tables do not have can do nothing yet.

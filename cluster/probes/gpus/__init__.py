@@ -1,7 +1,6 @@
 """All GPUs of a machine: probed once, and polled for health."""
 
-from .child import read_nvml
 from .hardware import MIB, MigProfileFacts, VgpuTypeEntry, load_hardware
 from .live_health import DeviceHealth
 
-__all__ = ["MIB", "DeviceHealth", "MigProfileFacts", "VgpuTypeEntry", "load_hardware", "read_nvml"]
+__all__ = ["MIB", "DeviceHealth", "MigProfileFacts", "VgpuTypeEntry", "load_hardware"]

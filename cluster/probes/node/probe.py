@@ -20,8 +20,7 @@ from ..child.child import STUCK_S
 from ..cuda.driver import probe_cuda
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
 from ..cuda.report import CudaReport
-from ..gpus.child import NvmlAnswers, probe_nvml_in_child
-from ..gpus.devices import NvmlReport
+from ..nvml_child import NvmlAnswers, probe_nvml_in_child
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..tegra.module import CudaSaid, TegraReport, probe_tegra
 from ..trials.cache import cache_folder
@@ -56,9 +55,16 @@ class _Probes:
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
-        """Run a probe in a thread that nobody waits for in the end: one that hangs must not keep the process."""
+        """Run a probe in a daemon thread: one that hangs must not keep the process."""
         future: Future[T] = Future()
-        threading.Thread(target=_answer, args=(future, probe), daemon=True).start()
+
+        def answer() -> None:
+            try:
+                future.set_result(probe())
+            except BaseException as error:  # noqa: BLE001 - result() raises it
+                future.set_exception(error)
+
+        threading.Thread(target=answer, daemon=True).start()
         return future
 
     def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:
@@ -74,48 +80,43 @@ class _Probes:
         return absence
 
 
-def probe_node(*, fresh: bool = False, limit_s: float = 120.0) -> NodeReport:
+def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 120.0) -> NodeReport:
     """Return all that can be found out about this machine within ``limit_s``; never raises.
 
     Args:
-        fresh: try every codec anew, whatever earlier trials found.
+        fresh: try every codec again, whatever earlier trials found.
+        software: try the software codecs in any case; else only where a device is tried with their bitstreams.
         limit_s: for everything. Probes that are cut off say so in ``probe_problems``.
     """
     began_s = time.monotonic()
-    return _probe(_Probes(began_s + limit_s), fresh=fresh, began_s=began_s, limit_s=limit_s)
-
-
-def _answer(future: "Future[T]", probe: Callable[[], T]) -> None:
-    try:
-        future.set_result(probe())
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-        future.set_exception(error)
-
-
-def _probe(probes: _Probes, *, fresh: bool, began_s: float, limit_s: float) -> NodeReport:
+    probes = _Probes(began_s + limit_s)
     nvml = probes.start(lambda: probe_nvml_in_child(_NVML_LIMIT_S))
     cuda = probes.start(lambda: probe_cuda(_CUDA_LIMIT_S, every_device=True))
     package = probes.start(lambda: probe_pynvvideocodec(_PACKAGE_LIMIT_S))
-    software = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
+    streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S)) if software else None
     container = probes.start(lambda: probe_container(os.environ, Path("/")))
     answers = probes.result("NVML", nvml, _NVML_LIMIT_S + _AFTER_LIMIT_S)
     found = answers if isinstance(answers, NvmlAnswers) else NvmlAnswers(answers, {}, {})
     cuda_report = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     tegra = probes.start(lambda: tegra_of(cuda_report))
-    tried = probes.result("software codecs", software, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
-    codecs = tried if isinstance(tried, SoftwareTrials) else SoftwareTrials((), {}, ())
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
+    to_try = subjects(found.nvml, cuda_report) if can_try(imported) else ()
+    if streams is None and to_try:
+        streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
+    codecs = SoftwareTrials((), {}, ())
+    if streams is not None:
+        tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
+        codecs = known(tried, codecs)
     host = host_report()
     plan = TrialPlan(
-        driver=_driver(found.nvml),
+        driver="" if isinstance(found.nvml, Unavailable) else known(found.nvml.driver_version, ""),
         packages=tuple(f"{name} {host.packages[name]}" for name in _TRIED_WITH),
         folder=cache_folder(),
         fresh=fresh,
         ends_s=began_s + limit_s - 1,
     )
-    to_try = subjects(found.nvml, cuda_report) if can_try(imported) else ()
     devices, troubles = try_devices(to_try, codecs.streams, plan)
     probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
     probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
@@ -163,12 +164,6 @@ def _pair(version_text: Maybe[str]) -> Maybe[tuple[int, int]]:
         return version_text
     major, _, minor = version_text.partition(".")
     return int(major), int(minor or 0)
-
-
-def _driver(nvml: Maybe[NvmlReport]) -> str:
-    if isinstance(nvml, Unavailable) or isinstance(nvml.driver_version, Unavailable):
-        return ""
-    return nvml.driver_version
 
 
 def host_report() -> HostReport:

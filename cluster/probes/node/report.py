@@ -1,6 +1,7 @@
 """All that probing found out about one machine, as one frozen value that travels as msgpack or JSON."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import msgpack
@@ -107,12 +108,17 @@ class SilentNode:
 
 _ABSENT_KEYS: Final = {"absence", "reason"}
 _ABSENCES: Final = [absence.value for absence in Absence]
-_REPORT: Final[TypeAdapter[NodeReport]] = TypeAdapter(NodeReport)
+
+
+@cache
+def _adapter() -> TypeAdapter[NodeReport]:
+    # Made when first used: it costs more than everything else that a start imports from here.
+    return TypeAdapter(NodeReport)
 
 
 def to_json(report: NodeReport) -> dict[str, Any]:
     """Return the report as a JSON document: enums by value, tuples as lists."""
-    document: dict[str, Any] = _REPORT.dump_python(report, mode="json")
+    document: dict[str, Any] = _adapter().dump_python(report, mode="json")
     return document
 
 
@@ -127,7 +133,7 @@ def from_json(document: Any) -> NodeReport:  # noqa: ANN401 - whatever somebody'
         message = f"this is no node report of schema {SCHEMA_VERSION}, but of {schema}"
         raise InputUnreadable(message, "Let the same version of codecfleet write and read it.")
     try:
-        return _REPORT.validate_python(_with_absences(document))
+        return _adapter().validate_python(_with_absences(document))
     except RecursionError:
         message = "this node report is nested deeper than any report is"
         raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None

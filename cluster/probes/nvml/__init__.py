@@ -1,5 +1,6 @@
 """What NVML says of a GPU."""
 
+from .calls import can_load_nvml
 from .gpm import METRICS
 
-__all__ = ["METRICS"]
+__all__ = ["METRICS", "can_load_nvml"]

@@ -8,6 +8,7 @@ The library is always an argument: the ``pynvml`` module (package nvidia-ml-py),
 Return codes: NVML API Reference Manual, "nvmlReturn_t".
 """
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "absence_of",
     "ask_named",
     "ask_with_code",
+    "can_load_nvml",
     "code_name",
     "read_text",
 ]
@@ -104,6 +106,15 @@ class NvmlLike(Protocol):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the binding publishes no types
         """Return a function, structure or constant."""
+
+
+def can_load_nvml() -> bool:
+    """Tell whether libnvidia-ml is where pynvml looks for it: without it no child needs to ask; nothing is called."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
 
 
 class CodeAnswered(Exception):

@@ -8,6 +8,7 @@ import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,10 @@ __all__ = ["CacheKey", "cache_folder", "is_lasting", "load_trials", "save_trials
 CACHE_SCHEMA: Final = 2
 FILE_BYTES_MAX: Final = 1_000_000
 
-_TRIALS: Final = TypeAdapter(tuple[Trial, ...])
+
+@cache
+def _adapter() -> TypeAdapter[tuple[Trial, ...]]:
+    return TypeAdapter(tuple[Trial, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
             kept = msgpack.unpackb(file.read(FILE_BYTES_MAX), strict_map_key=False)
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
-        return _TRIALS.validate_python(kept.get("trials"))
+        return _adapter().validate_python(kept.get("trials"))
     # msgpack raises these and ValueError for what is cut short or no msgpack at all.
     except (OSError, ValueError, ValidationError, msgpack.UnpackException, RecursionError):
         return None
@@ -77,7 +81,7 @@ def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -
     """Keep ``trials``, whole or not at all; a folder that cannot be written to keeps nothing."""
     if folder is None:
         return
-    packed = msgpack.packb({"key": key.as_list(), "trials": _TRIALS.dump_python(trials, mode="json")})
+    packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / key.file_name, packed)

@@ -6,17 +6,18 @@ What travels back is the report as plain values, one map per part, so that a par
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..child.child import ChildEnd, ChildOutcome, run_in_child
-from ..child.trials import RunChild
-from ..nvml.calls import NvmlLike, ask_named
-from ..report.absence import Absence, Maybe, Unavailable
-from ..vgpu.guest import VgpuGuestReport, probe_vgpu_guest
-from ..vgpu.host import VgpuHostReport, probe_vgpu_host
-from .devices import NvmlReport, probe_nvml
+from .child.child import ChildEnd, ChildOutcome, run_in_child
+from .child.trials import RunChild
+from .gpus.devices import NvmlReport, probe_nvml
+from .nvml.calls import NvmlLike, ask_named
+from .report.absence import Absence, Maybe, Unavailable
+from .vgpu.guest import VgpuGuestReport, probe_vgpu_guest
+from .vgpu.host import VgpuHostReport, probe_vgpu_host
 
 __all__ = ["NvmlAnswers", "ask_nvml", "probe_nvml_in_child", "read_nvml"]
 
@@ -35,34 +36,34 @@ class NvmlAnswers:
     problems: tuple[str, ...] = ()
 
 
-_NVML: Final = TypeAdapter(NvmlReport)
-_HOST: Final[TypeAdapter[dict[str, VgpuHostReport]]] = TypeAdapter(dict[str, VgpuHostReport])
-_GUEST: Final[TypeAdapter[dict[str, VgpuGuestReport]]] = TypeAdapter(dict[str, VgpuGuestReport])
-
-
 def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> NvmlAnswers:
     """Ask NVML within ``limit_s``; never raises and never hangs."""
     return _rebuilt(run(_PROBE, {}, limit_s))
 
 
+@cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    return {
+        "nvml": TypeAdapter(NvmlReport),
+        "vgpu_hosts": TypeAdapter(dict[str, VgpuHostReport]),
+        "vgpu_guests": TypeAdapter(dict[str, VgpuGuestReport]),
+    }
+
+
 def _rebuilt(outcome: ChildOutcome) -> NvmlAnswers:
-    parts: dict[str, Any] = {}
-    for value in outcome.values:
-        if isinstance(value, dict):
-            parts |= value
-    problems = () if outcome.returned else (outcome.detail,)
+    parts = {key: part for value in outcome.values if isinstance(value, dict) for key, part in value.items()}
     kind = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
-    absent = Unavailable(kind, outcome.detail or "NVML said nothing")
+    absent: dict[str, Any] = {
+        "nvml": Unavailable(kind, outcome.detail or "NVML said nothing"),
+        "vgpu_hosts": {},
+        "vgpu_guests": {},
+    }
     try:
-        return NvmlAnswers(
-            nvml=_NVML.validate_python(parts["nvml"]) if "nvml" in parts else absent,
-            vgpu_hosts=_HOST.validate_python(parts.get("vgpu_hosts", {})),
-            vgpu_guests=_GUEST.validate_python(parts.get("vgpu_guests", {})),
-            problems=problems,
-        )
+        said = {key: _adapters()[key].validate_python(part) for key, part in parts.items() if key in absent}
     except ValidationError as error:
         reason = f"what NVML answered is not of the shape it should be: {error.errors()[0]['msg']}"
         return NvmlAnswers(Unavailable(Absence.FAILED, reason), {}, {}, (reason,))
+    return NvmlAnswers(**absent | said, problems=() if outcome.returned else (outcome.detail,))
 
 
 def ask_nvml() -> Iterator[dict[str, Any]]:
@@ -70,10 +71,14 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
     import pynvml  # noqa: PLC0415 - in the child
 
     report = probe_nvml(pynvml)
-    yield {"nvml": _NVML.dump_python(report, mode="json")}
+    yield _dumped("nvml", report)
     hosts, guests = _read_vgpus(pynvml, report)
-    yield {"vgpu_hosts": _HOST.dump_python(hosts, mode="json")}
-    yield {"vgpu_guests": _GUEST.dump_python(guests, mode="json")}
+    yield _dumped("vgpu_hosts", hosts)
+    yield _dumped("vgpu_guests", guests)
+
+
+def _dumped(part: str, found: object) -> dict[str, Any]:
+    return {part: _adapters()[part].dump_python(found, mode="json")}
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
