@@ -11,9 +11,9 @@ from ..errors import UsageError
 from .job import Job
 from .report.channel import EventChannel
 from .report.report import Report
-from .request.api_values import location
 from .request.options import build
 from .request.spec import TranscodeSpec
+from .request.values import location
 
 __all__ = ["Fleet", "transcode"]
 

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Final
 
+from pydantic import Field
+
 from ..jobs.request.options import Option
 from ..jobs.request.parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
@@ -16,15 +18,12 @@ class VerifyRequest(SourceRange):
     """What ``verify`` is to compare: an output with the part of the input that was asked for."""
 
     source: Source
-    output: Annotated[str, Option("OUTPUT", "The file that was made from it.")]
+    output: Annotated[str, Field(description="The file that was made from it."), Option("OUTPUT")]
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Option(
-            "--report",
-            "The report that transcode wrote: what it declared as lost is then no difference.",
-            metavar="FILE.json",
-        ),
+        Field(description="The report that transcode wrote: what it declared as lost is then no difference."),
+        Option("--report", metavar="FILE.json"),
     ] = None
 
 

@@ -39,7 +39,7 @@ def _checked_name(param: typer.CallbackParam, value: str | None) -> str | None:
     return None if value is None else parse_path(param.opts[0], value)
 
 
-SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(Source)[1].help)]
+SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(Source)[1].description)]
 JsonFlag = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
 _SpecFile = Annotated[
     str | None,

@@ -25,10 +25,7 @@ _HELD = {
     "matroska": _SPOKEN | _flags(_D.forced, _D.original),
     "webm": _flags(_D.forced),
 }
-_HELD_OF_SUBTITLES = {
-    "matroska": _flags(_D.descriptions),
-    "webm": _flags(_D.captions, _D.descriptions),
-}
+_HELD_OF_SUBTITLES = {"matroska": _flags(_D.descriptions), "webm": _flags(_D.captions, _D.descriptions)}
 """By FFmpeg's muxers, besides the default; each was written and read back."""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...actors.decode.describe import nominal_frame_rate
 from ...errors import UsageError
-from ..request.api_values import TERM_MAX, is_ffmpeg_ratio
+from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 __all__ = ["FrameClock", "measured_rate"]

@@ -18,9 +18,10 @@ from ..carry.containers import container_for
 from ..frames.stream import FrameStream
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
-from ..request.api_values import exact, location
+from ..request.options import build
+from ..request.values import location
 from .encoder import FrameEncoder
-from .request import EncodeOptions, EncodeReport, EncodeRequest, codec_named
+from .request import EncodeOptions, EncodeReport, EncodeRequest
 
 __all__ = ["encode"]
 
@@ -70,9 +71,8 @@ async def encode(
         DeviceError: the GPU failed, or NVENC is required and cannot do it.
         WorkError: encoding or writing failed.
     """
-    request = EncodeRequest(
-        output=location("output", output), codec=codec_named(codec), fps=exact("fps", fps), **options
-    )
+    fields = {"output": location("output", output), "codec": codec, "fps": fps, **options}
+    request = build(EncodeRequest, fields, str, "docs/frames.md lists the options.")
     return await _encode(frames, request, own_gpu if gpu is None else lambda: gpu)
 
 

@@ -1,17 +1,19 @@
-"""What ``encode`` is asked for, checked; and what came of it."""
+"""The request and the report of ``encode``."""
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, Self, TypeAlias, TypedDict
 
-from ...actors.encode.settings import Codec, RateChange, RateControl, check_rate
+from pydantic import AfterValidator, Field, model_validator
+
+from ...actors.encode.settings import RateChange, RateControl, check_rate
 from ...actors.media.location import absolute
 from ...actors.media.values import Colour, SeiMessage
 from ...errors import UsageError
-from ..request.api_values import check_ratio, check_size, check_text, check_whole, exact
+from ..request.parts import CodecAndRate, EncoderTuning, PixelSize
+from ..request.values import is_ffmpeg_ratio
 
-__all__ = ["EncodeFrame", "EncodeOptions", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix", "codec_named"]
+__all__ = ["EncodeFrame", "EncodeOptions", "EncodeReport", "EncodeRequest", "EncoderChoice", "Matrix"]
 
 EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
 Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
@@ -22,17 +24,17 @@ _COLOURS = {"bt709": Colour(1, 1, 1, 1), "bt601": Colour(1, 6, 6, 6), "bt2020": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodeFrame:
-    """One frame for ``encode``, and what is asked of the encoder with it.
+    """One frame for ``encode``, with requests to the encoder.
 
     Args:
-        picture: whatever ``encode`` takes for a picture.
+        picture: anything ``encode`` accepts as a picture.
         time_s: when it is shown, in seconds; None is the picture's own time, if it has one.
-        keyframe: make it one that nothing before it is needed for: an IDR picture.
-        sei_messages: written beside it; NVENC alone does.
-        rates: what steers the bitrate from this frame on; NVENC alone changes it while it encodes.
+        keyframe: make it an IDR picture.
+        sei_messages: written with it; NVENC only.
+        rates: new rates from this frame on; NVENC only.
 
     Raises:
-        UsageError: ``time_s`` is no number, or what should be messages or rates is none.
+        UsageError: ``time_s`` is not a number, ``sei_messages`` are not messages, or ``rates`` is not a change.
     """
 
     picture: object
@@ -43,7 +45,11 @@ class EncodeFrame:
     rates: RateChange | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "time_s", exact("time_s", self.time_s))
+        try:
+            object.__setattr__(self, "time_s", None if self.time_s is None else Fraction(self.time_s))
+        except (TypeError, ValueError, ArithmeticError):
+            message = f"time_s is not a number: {self.time_s!r}"
+            raise UsageError(message, "Give a Fraction, such as Fraction(1001, 30000).") from None
         object.__setattr__(self, "sei_messages", tuple(self.sei_messages))
         wrong: list[object] = [each for each in self.sei_messages if not isinstance(each, SeiMessage)]
         wrong += [self.rates] if not isinstance(self.rates, RateChange | None) else []
@@ -69,63 +75,55 @@ class EncodeOptions(TypedDict, total=False):
     overwrite: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeRequest:
+def _checked_ratio(value: Fraction) -> Fraction:
+    if not is_ffmpeg_ratio(value):
+        message = f"{value} needs numbers of more than 31 bits: 29.97 frames a second are Fraction(30000, 1001)"
+        raise ValueError(message)
+    return value
+
+
+Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
+
+
+class EncodeRequest(EncoderTuning, CodecAndRate):
     """Frames into a file.
 
     ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
     format of their own are read, and ``size`` the (width, height) of raw bytes; ``pix_fmt`` is what is encoded,
-    ``matrix`` what RGB is turned into YUV by.
+    ``matrix`` converts RGB to YUV.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: the bitrate is too low.
     """
 
     output: str
-    codec: Codec | None = None
-    quality: int | None = None
-    bitrate_bps: int | None = None
-    preset: int = 4
     encoder: EncoderChoice = "auto"
-    fps: Fraction | None = None
-    time_base: Fraction | None = None
+    fps: Ratio | None = None
+    time_base: Ratio | None = None
     input_pix_fmt: str | None = None
-    size: tuple[int, int] | None = None
+    size: PixelSize | None = None
     pix_fmt: str | None = None
     matrix: Matrix = "bt709"
-    sample_aspect_ratio: Fraction | None = None
-    encoder_options: tuple[tuple[str, str], ...] = ()
+    sample_aspect_ratio: Ratio | None = None
     overwrite: bool = False
 
-    def __post_init__(self) -> None:
-        for name, known in (("encoder", ("auto", "software", "nvenc")), ("matrix", tuple(_COLOURS))):
-            if (value := getattr(self, name)) not in known:
-                message = f"{name} {value!r} is none of {', '.join(known)}"
-                raise UsageError(message, f"Leave it out for {known[0]}.")
-        for name in ("fps", "time_base", "sample_aspect_ratio"):
-            ratio = exact(name, getattr(self, name))
-            check_ratio(name, ratio)
-            object.__setattr__(self, name, ratio)
-        for name in ("quality", "bitrate_bps", "preset"):
-            check_whole(name, getattr(self, name))
-        for name in ("output", "input_pix_fmt", "pix_fmt"):
-            check_text(name, getattr(self, name))
-        check_size("size", self.size)
-        _check_options(self.encoder_options)
+    @model_validator(mode="after")
+    def _check_clock(self) -> Self:
         if self.fps is not None and self.time_base is not None:
-            message = "fps and time_base exclude each other: a constant rate counts its frames"
-            raise UsageError(message, "Give one of them.")
+            message = "`fps` and `time_base` exclude each other: a constant rate counts its frames"
+            raise ValueError(message)
         if self.rate is not None:
             check_rate(self.rate)
+        return self
 
     @property
     def absolute_output(self) -> str:
-        """The output by a name that holds in any folder."""
+        """The output, by a name that holds in any folder."""
         return absolute(self.output)
 
     @property
     def rate(self) -> RateControl | None:
-        """What steers the bitrate; None is the codec's default quality."""
+        """The rate control; None is the codec's default quality."""
         if self.quality is None and self.bitrate_bps is None:
             return None
         return RateControl(quality=self.quality, bitrate_bps=self.bitrate_bps)
@@ -136,37 +134,16 @@ class EncodeRequest:
         return _COLOURS[self.matrix]
 
 
-def codec_named(codec: Codec | str | None) -> Codec | None:
-    """Return the codec.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    try:
-        return None if codec is None else Codec(codec)
-    except ValueError:
-        message = f"codec {codec!r} is none of {', '.join(Codec)}"
-        raise UsageError(message, "Leave it out for the container's usual one.") from None
-
-
-def _check_options(options: object) -> None:
-    pairs = options if isinstance(options, Sequence) else [options]
-    for pair in pairs:
-        if not isinstance(pair, tuple) or [type(part) for part in pair] != [str, str]:
-            message = f"an encoder option is no pair of texts: {pair!r}"
-            raise UsageError(message, 'Give encoder_options=(("tune", "film"),).')
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What was written. ``fallback`` says why software encoded what lay on a GPU, "" where there is nothing to say."""
+    """What was written. ``fallback`` says why software encoded what lay on a GPU, "" where it did not."""
 
     output: str
     codec: str
     encoder: str
     """FFmpeg's name of the software encoder, or ``h264_nvenc`` and its kin."""
     from_device: bool
-    """Whether the encoder took frames from the GPU's memory, without a copy through the host's."""
+    """Whether the encoder took frames from the GPU's memory, without a copy through the host."""
     fallback: str
     width: int
     height: int

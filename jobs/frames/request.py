@@ -1,13 +1,14 @@
-"""What ``frames`` is asked for, checked; and what came of it."""
+"""The request and the report of ``frames``."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, Self, TypeAlias, TypedDict
+
+from pydantic import Field, InstanceOf, model_validator
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.media.location import absolute
-from ...errors import UsageError
-from ..request.api_values import check_size, check_text, check_whole, exact
+from ..request.parts import PixelSize, SourceRange
 
 __all__ = ["Decoder", "FrameOptions", "FrameRequest", "FramesReport", "Place"]
 
@@ -35,57 +36,33 @@ class FrameOptions(TypedDict, total=False):
     nvdec: NvdecOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRequest:
+class FrameRequest(SourceRange):
     """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture.
 
     ``every`` N takes the pictures 0, N, 2N ... of that part. ``size`` (width, height) and ``pix_fmt`` are what frames
     become; on the device by its own filters, whose samples are not software's. ``threads`` is how many segments are
     decoded at once, and ``memory_bytes`` bounds what is decoded ahead; None chooses. ``strict`` makes damage an error.
-    ``nvdec`` is what is asked of NVDEC beside frames.
-
-    Raises:
-        UsageError: it makes no sense.
+    ``nvdec`` are options of NVDEC's sessions.
     """
 
     source: str
     place: Place = "host"
     decoder: Decoder = "auto"
-    start_s: Fraction | None = None
-    end_s: Fraction | None = None
-    video_track: int = 0
-    every: int = 1
-    size: tuple[int, int] | None = None
+    every: Annotated[int, Field(ge=1)] = 1
+    size: PixelSize | None = None
     pix_fmt: str | None = None
-    threads: int | None = None
-    memory_bytes: int | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None
     segment_s: Fraction = SEGMENT_S
     strict: bool = False
-    nvdec: NvdecOptions = PLAIN
+    nvdec: InstanceOf[NvdecOptions] = PLAIN
 
-    def __post_init__(self) -> None:
-        for name in ("start_s", "end_s"):
-            object.__setattr__(self, name, exact(name, getattr(self, name)))
-        for name, known in (("place", ("host", "device", "auto")), ("decoder", ("auto", "software", "nvdec"))):
-            if (value := getattr(self, name)) not in known:
-                message = f"{name} {value!r} is none of {', '.join(known)}"
-                raise UsageError(message, f"Leave it out for {known[0]}.")
+    @model_validator(mode="after")
+    def _check_nvdec(self) -> Self:
         if self.nvdec != PLAIN and self.decoder != "nvdec":
-            message = f"software has no NvdecOptions, and decoder {self.decoder!r} lets it decode"
-            raise UsageError(
-                message, 'Give decoder="nvdec", or leave nvdec out; docs/frames.md says what software has.'
-            )
-        for name, least in (("every", 1), ("threads", 1), ("memory_bytes", 1), ("video_track", 0)):
-            check_whole(name, getattr(self, name), least=least)
-        for name in ("source", "pix_fmt"):
-            check_text(name, getattr(self, name))
-        if (self.start_s or 0) < 0:
-            message = f"start_s must not be negative: {self.start_s}"
-            raise UsageError(message, "Times count from the first picture.")
-        if self.end_s is not None and self.end_s <= (self.start_s or 0):
-            message = f"the end must come after the start: {self.start_s or 0} .. {self.end_s} s"
-            raise UsageError(message, "The interval is half-open.")
-        check_size("size", self.size)
+            message = f'software has no NvdecOptions, and `decoder` is {self.decoder}: give decoder="nvdec"'
+            raise ValueError(message)
+        return self
 
     @property
     def converts(self) -> bool:
@@ -94,15 +71,15 @@ class FrameRequest:
 
     @property
     def absolute_source(self) -> str:
-        """The source by a name that holds in any folder."""
+        """The source, by a name that holds in any folder."""
         return absolute(self.source)
 
 
 @dataclass(slots=True)
 class FramesReport:
-    """What happened so far. ``decoded_by`` counts segments by what decoded them, and ``fallbacks`` says why not NVDEC.
+    """What happened so far. ``decoded_by`` counts segments by decoder, and ``fallbacks`` says why not NVDEC.
 
-    Damage is counted as a transcode's report does: packets that did not decode, pictures that a decoder called wrong.
+    Damage is counted as in a transcode's report: packets that did not decode, pictures that a decoder called wrong.
     """
 
     frames_promised: int = 0

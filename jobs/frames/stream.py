@@ -12,7 +12,8 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ..board.threads import in_thread
-from ..request.api_values import location
+from ..request.options import build
+from ..request.values import location
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
@@ -170,5 +171,6 @@ def frames(
     Raises:
         UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
     """
-    request = FrameRequest(source=location("source", source), **options)
+    fields = {"source": location("source", source), **options}
+    request = build(FrameRequest, fields, str, "docs/frames.md lists the options.")
     return FrameStream(request, own_gpu if gpu is None else lambda: gpu)

@@ -18,30 +18,23 @@ class _Network(Part):
     source: Source
     loadable: Annotated[
         str,
-        Option(
-            "--loadable",
-            "The network, built for this DLA with TensorRT; one input of 1, 3 or 4 channels: docs/dla.md.",
-            NETWORK,
-            metavar="FILE",
+        Field(
+            description="The network, built for this DLA with TensorRT; one input of 1, 3 or 4 channels: docs/dla.md."
         ),
+        Option("--loadable", NETWORK, metavar="FILE"),
     ]
     mean: Annotated[
         tuple[float, ...],
-        Option(
-            "--mean",
-            "Subtracted from each sample of 0 to 255: one number for all channels, or one for each.",
-            NETWORK,
-            default="0",
-            metavar="M[,M,M]",
-            kind=NUMBERS,
-        ),
+        Field(description="Subtracted from each sample of 0 to 255: one number for all channels, or one for each."),
+        Option("--mean", NETWORK, default="0", metavar="M[,M,M]", kind=NUMBERS),
     ] = (0.0,)
     scale: Annotated[
         tuple[float, ...],
-        Option("--scale", "What the rest is multiplied by.", NETWORK, default="1", metavar="S[,S,S]", kind=NUMBERS),
+        Field(description="What the rest is multiplied by."),
+        Option("--scale", NETWORK, default="1", metavar="S[,S,S]", kind=NUMBERS),
     ] = (1.0,)
     channels: Annotated[
-        Literal["rgb", "bgr"], Option("--channels", "The order of the network's channels.", NETWORK)
+        Literal["rgb", "bgr"], Field(description="The order of the network's channels."), Option("--channels", NETWORK)
     ] = "rgb"
 
 
@@ -50,40 +43,33 @@ class InferSpec(Segmenting, SourceRange, _Network):
 
     output: Annotated[
         str,
-        Option(
-            "--output",
-            "Where the tensors and their times are written, completely or not at all.",
-            RULES,
-            metavar="FILE.npz",
-        ),
+        Field(description="Where the tensors and their times are written, completely or not at all."),
+        Option("--output", RULES, metavar="FILE.npz"),
     ]
     devices: Annotated[
         tuple[int, ...] | None,
-        Option("--dla", "Use this DLA of each machine, from 0.", RUN, default="all", kind=COUNTS),
+        Field(description="Use this DLA of each machine, from 0."),
+        Option("--dla", RUN, default="all", kind=COUNTS),
     ] = None
     tasks_at_once: Annotated[
         int,
-        Field(ge=1, le=64),
-        Option(
-            "--tasks-at-once",
-            "Tasks queued together on a DLA, 1 to 64, each of as many frames as the loadable's input takes.",
-            RUN,
+        Field(
+            ge=1,
+            le=64,
+            description="Tasks queued together on a DLA, 1 to 64, each of as many frames as the loadable's input "
+            "takes.",
         ),
+        Option("--tasks-at-once", RUN),
     ] = 4
     task_limit_s: Annotated[
         Fraction,
-        Field(gt=0, le=1000),
-        Option(
-            "--task-seconds",
-            "How long one task may run before the DLA counts as hung, at most 1000.",
-            RUN,
-            metavar="S",
-        ),
+        Field(gt=0, le=1000, description="How long one task may run before the DLA counts as hung, at most 1000."),
+        Option("--task-seconds", RUN, metavar="S"),
     ] = Fraction(10)
     workers: Annotated[
         int | None,
-        Field(ge=1, le=10_000),
-        Option("--workers", "Segments in flight at the same time.", RUN, default="two for each DLA"),
+        Field(ge=1, le=10_000, description="Segments in flight at the same time."),
+        Option("--workers", RUN, default="two for each DLA"),
     ] = None
     overwrite: Overwrite = False
 
@@ -96,6 +82,6 @@ class InferSpec(Segmenting, SourceRange, _Network):
         return output
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: a worker may stand in another folder."""
+        """Return the same with local paths made absolute: workers may run in another folder."""
         paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
         return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

@@ -21,7 +21,7 @@ from av.packet import Packet, PacketSideData, packet_sidedata_type_from_literal
 
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S
 from ...actors.tracks.subtitles import read_cue, write_cue
-from ..request.api_values import is_ffmpeg_ratio
+from ..request.values import is_ffmpeg_ratio
 from ..source.tracks import Track, skipped_samples
 
 if TYPE_CHECKING:

@@ -32,10 +32,7 @@ _STEP = "Use --encoder software, or leave it at auto."
 
 
 async def settle_encoder_kind(
-    plan: Plan,
-    job: str,
-    pool: Pool,
-    retried: Callable[[Ask], Awaitable[EncoderOffer]],
+    plan: Plan, job: str, pool: Pool, retried: Callable[[Ask], Awaitable[EncoderOffer]]
 ) -> tuple[Plan, list[Warning_]]:
     """Bind a plan to the encoder kind that is to write it; return it with what the user should know.
 

@@ -280,10 +280,7 @@ def _target(spec: TranscodeSpec) -> tuple[Container, Codec]:
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
     """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
     rate = RateControl(
-        quality=spec.quality,
-        bitrate_bps=spec.bitrate_bps,
-        maxrate_bps=spec.maxrate_bps,
-        bufsize_bits=spec.bufsize_bits,
+        quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
     if spec.encoder == "nvenc":
         nvenc = nvenc_request(codec, rate=rate, preset=spec.preset, options=spec.encoder_options)

@@ -10,7 +10,7 @@ from os import PathLike
 
 from av.stream import Disposition
 
-from ..request.api_values import location
+from ..request.values import location
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind, describe_tracks
 from .lines import describe_for_people
 from .oddities import Evidence, find_oddities

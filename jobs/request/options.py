@@ -2,7 +2,7 @@
 
 ``Option`` is metadata of a pydantic field. What its values look like follows from the field's type and bounds; a type
 that can be written in several ways names its ``Kind``. From these come the parameters of the commands, the keys of
-spec files, the tables in docs/, and the names in error messages: each in the words of whoever wrote the value.
+spec files, the tables in docs/, and the names in error messages, as the user wrote them.
 """
 
 import re
@@ -108,25 +108,25 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written, and what it means. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys.
+    """How a field is written. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys.
 
     ``flag`` without dashes is an argument, which no file sets. ``key`` is "" where it is the flag's own name;
-    ``default`` tells in words what an empty field means; ``example`` is a value in TOML; ``kind`` may be left out
-    where the field's type tells it.
+    ``default`` says in words what an empty field means; ``example`` is a value in TOML; ``kind`` may be left out where
+    the field's type implies it. ``help`` is the field's description.
     """
 
     flag: str
-    help: str
     panel: str | None = None
     default: str = ""
     example: str = ""
     key: str = ""
     metavar: str = ""
     kind: Kind = NAME
+    help: str = ""
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is told by its place on the command line."""
+        """Whether its place on the command line names it."""
         return not self.flag.startswith("--")
 
     @property
@@ -181,6 +181,7 @@ def _settled(field: FieldInfo, option: Option) -> Option:
     return replace(
         option,
         kind=kind,
+        help=field.description or "",
         key="" if option.is_argument else option.key or option.flag.removeprefix("--").replace("-", "_"),
         metavar=option.metavar or kind.metavar,
         default=option.default if stated else str(field.default),

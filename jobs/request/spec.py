@@ -2,20 +2,11 @@
 
 from typing import Annotated, Self
 
+from pydantic import Field
+
 from ...actors.media.location import absolute
 from .options import Option
-from .parts import (
-    RULES,
-    Carried,
-    Overwrite,
-    Part,
-    Picture,
-    RunOptions,
-    Segmenting,
-    Source,
-    SourceRange,
-    VideoOptions,
-)
+from .parts import RULES, Carried, Overwrite, Part, Picture, RunOptions, Segmenting, Source, SourceRange, VideoOptions
 
 __all__ = ["TranscodeSpec"]
 
@@ -24,29 +15,28 @@ class _Files(Part):
     source: Source
     output: Annotated[
         str,
-        Option(
-            "OUTPUT",
-            "The file to write: a path or an fsspec URL. Its extension names the container: "
-            "mp4, mov, mkv, webm, ts, or a raw stream (h264, hevc, ivf, obu).",
+        Field(
+            description="The file to write: a path or an fsspec URL. Its extension names the container: "
+            "mp4, mov, mkv, webm, ts, or a raw stream (h264, hevc, ivf, obu)."
         ),
+        Option("OUTPUT"),
     ]
 
 
 class _Rules(Part):
-    fragmented: Annotated[bool, Option("--fragmented", "Write mp4 or mov in fragments.", RULES)] = False
+    fragmented: Annotated[bool, Field(description="Write mp4 or mov in fragments."), Option("--fragmented", RULES)] = (
+        False
+    )
     overwrite: Overwrite = False
     strict: Annotated[
         bool,
-        Option("--strict", "Fail on damage and on anything that would be lost.", RULES, default="warn"),
+        Field(description="Fail on damage and on anything that would be lost."),
+        Option("--strict", RULES, default="warn"),
     ] = False
     force: Annotated[
         bool,
-        Option(
-            "--force",
-            "Encode Dolby Vision profile 5 too, whose colours come out wrong without its metadata.",
-            RULES,
-            default="refuse",
-        ),
+        Field(description="Encode Dolby Vision profile 5 too, whose colours come out wrong without its metadata."),
+        Option("--force", RULES, default="refuse"),
     ] = False
 
 
@@ -55,5 +45,5 @@ class TranscodeSpec(_Rules, RunOptions, Segmenting, Carried, SourceRange, Pictur
     """One input to one output. docs/config.md lists the fields, with their defaults."""
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: a worker may stand in another folder, today or tomorrow."""
+        """Return the same with local paths made absolute: workers may run in another folder."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

@@ -5,6 +5,7 @@ rate never passes through a float. Only ASCII digits count, so that ``nan``, ``i
 are refused like any other word.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -14,6 +15,9 @@ from ...errors import UsageError
 
 __all__ = [
     "SIDE_MAX",
+    "TERM_MAX",
+    "is_ffmpeg_ratio",
+    "location",
     "parse_choice",
     "parse_count",
     "parse_counts",
@@ -38,6 +42,8 @@ _SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
 SIDE_MAX: Final = 65_536
 """The longest side of a picture that may be asked for."""
+TERM_MAX: Final = (1 << 31) - 1
+"""FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
@@ -202,3 +208,21 @@ def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
     """Return the error that says why ``text`` cannot be a value of ``name``, and how to write one."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)
+
+
+def is_ffmpeg_ratio(value: Fraction) -> bool:
+    """Return whether FFmpeg can hold a positive ratio exactly."""
+    return max(value.numerator, value.denominator) <= TERM_MAX
+
+
+def location(name: str, value: object) -> str:
+    """Return a path or URL, as a program passes it, as text.
+
+    Raises:
+        UsageError: it is neither ``str`` nor ``os.PathLike``.
+    """
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        message = f"{name} is not a path: {value!r}"
+        raise UsageError(message, "Give a str or a pathlib.Path.")
+    return path

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from ...errors import UsageError
 from ..report.report import Report
-from ..request.api_values import location
+from ..request.values import location
 from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison

@@ -178,11 +178,7 @@ class Ledger:
 
     def share_of(self, recipe: Recipe) -> float:
         """Return the largest part of the fleet's engines of one kind that a session takes."""
-        taken = (
-            (recipe.decoder_load, Engine.NVDEC),
-            (recipe.encoder_load, Engine.NVENC),
-            (recipe.cores, Engine.CPU),
-        )
+        taken = ((recipe.decoder_load, Engine.NVDEC), (recipe.encoder_load, Engine.NVENC), (recipe.cores, Engine.CPU))
         return max((part / self.totals[engine] for part, engine in taken if part and self.totals[engine]), default=0.0)
 
 

@@ -271,8 +271,7 @@ async def test_nvencs_own_settings_reach_it(source: Path, tmp_path: Path) -> Non
     assert {(made["bf"], made["aq"]) for made in device.encoder.made} == {(2, 8)}
     with pytest.raises(Unsupported, match="NVENC setting qmin"):
         await run(
-            Asked(device),
-            spec_of(source, tmp_path / "wrong.mkv", encoder="nvenc", encoder_options=(("qmin", "3"),)),
+            Asked(device), spec_of(source, tmp_path / "wrong.mkv", encoder="nvenc", encoder_options=(("qmin", "3"),))
         )
 
 

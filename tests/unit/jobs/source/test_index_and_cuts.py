@@ -140,11 +140,7 @@ def test_a_track_without_times_is_counted_and_not_cut() -> None:
     assert choose_cuts(index, Fraction(1)) == ()
 
 
-@given(
-    st.lists(st.integers(5, 400), min_size=1, max_size=30),
-    st.integers(1, 30),
-    st.sampled_from([24, 25, 30, 50]),
-)
+@given(st.lists(st.integers(5, 400), min_size=1, max_size=30), st.integers(1, 30), st.sampled_from([24, 25, 30, 50]))
 def test_cuts_partition_the_track(gops_frames: list[int], segment_s: int, fps: int) -> None:
     """Whatever the GOPs, the segments between cuts hold every frame exactly once, and none is tiny."""
     keys, frames = set(), 0

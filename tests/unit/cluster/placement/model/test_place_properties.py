@@ -263,10 +263,7 @@ def test_nobody_starves_who_could_be_served(wishes: list[set[str]]) -> None:
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 40))
 def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
     """Two jobs that want everything share cores as their weights say, to within one session."""
-    demands = [
-        worlds.demand("one", segments=100, weight=first),
-        worlds.demand("two", segments=100, weight=second),
-    ]
+    demands = [worlds.demand("one", segments=100, weight=first), worlds.demand("two", segments=100, weight=second)]
     placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     sessions = {lane.job: lane.sessions for lane in placement.lanes}
     assert sum(sessions.values()) == cores
