@@ -25,8 +25,8 @@ from av.video.stream import VideoStream
 
 from ...errors import InputUnreadable
 from ..media.av_abi import configure_decoder
-from ..media.demuxing import demux
 from ..media.kept_sources import KEPT, OpenSource
+from ..media.opening import demux
 from ..media.seeking import AccessPoint, packets_from
 from ..media.timeline import RepairedTime, TimeShift, TimestampRepair
 from .picture_memory import begin_black, is_incomplete

@@ -50,11 +50,7 @@ class _Blank:
 
 
 def begin_black(context: "VideoCodecContext") -> None:
-    """Have a decoder that is not open yet begin every picture as black, with the mark.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
+    """Have a decoder that is not open yet begin every picture as black, with the mark."""
     set_get_buffer(context, _BLACK_BUFFERS)
 
 
@@ -62,9 +58,6 @@ def is_incomplete(frame: "VideoFrame") -> bool:
     """Tell whether a picture of a decoder that began black has blocks that were never decoded.
 
     A block predicted from such a block of another picture, unmoved, counts too: it shows the same.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
     """
     head = frame_structure(frame)
     blank = _blanks(head.format)[0]

@@ -1,13 +1,12 @@
 """FFmpeg's public structures, as ctypes, behind guards.
 
-The public ABI of libavformat, libavcodec and libavutil is fixed for a major version, so these structures hold for the
-majors named here and no others; where PyAV keeps its pointers to them was tested with the PyAV versions named here.
-Before anything is read through a pointer that a PyAV object holds, this is proven: PyAV and its FFmpeg are of those
-versions, the object is large enough to hold the pointer, the pointer leads to memory of this process (which the kernel
-copies, so that a wrong pointer is an error and no crash), and what lies there begins with FFmpeg's own ``AVClass`` and
-says what PyAV's public attributes say. Where a proof fails, nothing is read or written: ``WorkError`` says which PyAV
-to install. There is no other way to carry HDR values, or to know pictures of which parts were lost, so nothing is
-done without them in silence.
+The public ABI of libavformat, libavcodec and libavutil is fixed within a major version, so these structures hold for
+the majors named here only; where PyAV keeps its pointers to them was tested with the PyAV versions named here. Before
+anything is read through a pointer that a PyAV object holds, these are checked: the versions of PyAV and FFmpeg, the
+object's size, that the pointer leads to memory of this process (the kernel copies it, so a wrong pointer is an error
+and not a crash), and that what lies there begins with FFmpeg's ``AVClass`` and agrees with PyAV's public attributes.
+Where a check fails nothing is read or written, and every function raises ``WorkError``, which says which PyAV to use.
+Without these structures HDR values and lost parts of pictures would go unnoticed, so there is no fallback.
 """
 
 import ctypes
@@ -54,7 +53,7 @@ __all__ = [
 ]
 
 _PYAV_MINORS: Final = ("18.1",)
-"""As ``pyproject.toml`` asks for: each was tested, here and by tests/unit/actors."""
+"""As in ``pyproject.toml``; each was tested."""
 _MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
 _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
@@ -174,16 +173,12 @@ class FrameHead(Structure):
 
 
 GetBuffer = CFUNCTYPE(c_int, c_void_p, POINTER(FrameHead), c_int)
-"""``AVCodecContext.get_buffer2``: context, frame, flags; what gives a decoder the memory of a picture."""
+"""``AVCodecContext.get_buffer2``: (context, frame, flags) allocates a decoder's picture."""
 
 
 @cache
 def ffmpeg() -> ctypes.CDLL:
-    """Return a handle through which every function of the FFmpeg that PyAV itself uses can be called.
-
-    Raises:
-        WorkError: it is another PyAV, or PyAV brings other majors of FFmpeg's libraries.
-    """
+    """Return a handle to the FFmpeg libraries that PyAV uses."""
     if ".".join(av.__version__.split(".")[:2]) not in _PYAV_MINORS:
         raise _unknown(av.CodecContext)
     for name, major in _MAJORS.items():
@@ -216,11 +211,7 @@ def ffmpeg() -> ctypes.CDLL:
 
 
 def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
-    """Return the C structures behind a PyAV stream; they live as long as its container.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
+    """Return the C structures behind a PyAV stream; they live as long as its container."""
     library = ffmpeg()
     address = _pointer_in(stream, av.stream.Stream)
     copy = _copy_of(StreamHead, address)
@@ -235,12 +226,9 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
 
 
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
-    """Have a decoder that is not open yet take the memory of its pictures from ``function``, which must outlive it.
+    """Have an unopened decoder allocate its pictures with ``function``, which must outlive it.
 
-    ``function`` is called with pictures that no PyAV object holds, so their structure is proven here, by one of ours.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
+    ``function`` gets pictures that no PyAV object holds, so their structure is checked here, on one of our own.
     """
     _prove_pictures()
     place = _context_address(context) + _GET_BUFFER_OFFSET_BYTES
@@ -251,62 +239,48 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
 
 
 def configure_decoder(context: "VideoCodecContext", stream: "Stream") -> None:
-    """Tell a decoder that is not open yet everything that a container says of a stream, as FFmpeg's own are told.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        MemoryError: there is no memory for it.
-    """
+    """Copy everything a container states about a stream to an unopened decoder; ``MemoryError`` if there is none."""
     if ffmpeg().avcodec_parameters_to_context(_context_address(context), structures(stream)[1]) < 0:
         raise MemoryError
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:
-    """Return the C structure behind a decoded picture; it lives as long as the picture.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
+    """Return the C structure behind a decoded picture; it lives as long as the picture."""
     _prove_pictures()
     address = _pointer_in(frame, av.VideoFrame)
-    if not address or not _says_the_same(FrameHead.from_address(address), frame):
+    if not address or not _agrees(FrameHead.from_address(address), frame):
         raise _unknown(av.VideoFrame)
     return FrameHead.from_address(address)
 
 
 @cache
 def _prove_pictures() -> None:
-    """Prove how PyAV keeps pictures by one of our own, whose values and buffer are known."""
+    """Check how PyAV keeps pictures, on one of our own, whose values and buffer are known."""
     ours = av.VideoFrame(64, 48, "yuv420p")
     number = ffmpeg().av_get_pix_fmt(b"yuv420p")
     found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))
-    if found is None or not _says_the_same(found, ours) or (found.format, found.pts) != (number, _NO_PTS):
+    if found is None or not _agrees(found, ours) or (found.format, found.pts) != (number, _NO_PTS):
         raise _unknown(av.VideoFrame)
     buffer = _copy_of(BufferReference, ctypes.cast(found.buffers[0], c_void_p).value)
     if buffer is None or not buffer.data <= found.data[0] < buffer.data + buffer.size or any(found.buffers[1:]):
         raise _unknown(av.VideoFrame)
 
 
-def _says_the_same(found: FrameHead, frame: "VideoFrame") -> bool:
+def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
     plane = frame.planes[0]
-    return (found.data[0], found.line_size[0], found.width, found.height) == (
-        plane.buffer_ptr,
-        plane.line_size,
-        frame.width,
-        frame.height,
-    )
+    stated = (plane.buffer_ptr, plane.line_size, frame.width, frame.height)
+    return (found.data[0], found.line_size[0], found.width, found.height) == stated
 
 
 def _context_address(context: "VideoCodecContext") -> int:
-    known = ffmpeg().avcodec_get_class()
     address = _pointer_in(context, av.CodecContext)
-    if _pointer_at(address) != known:
+    if _pointer_at(address) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)
     return address
 
 
 def _pointer_in(held_by: object, kind: type) -> int:
-    """Return the first C field of a PyAV object; 0 if it is none of ``kind``, or too small to have one."""
+    """Return the first C field of a PyAV object; 0 if it is not of ``kind``, or too small to have one."""
     size_bytes: int = kind.__basicsize__
     if not isinstance(held_by, kind) or size_bytes < _FIRST_FIELD_OFFSET_BYTES + ctypes.sizeof(c_void_p):
         return 0

@@ -1,14 +1,14 @@
-"""A door to the fields of FFmpeg's streams that PyAV can neither read nor set.
+"""The fields of FFmpeg's streams that PyAV can neither read nor set.
 
 PyAV writes a stream without an encoder (``add_mux_stream``), but has no setter for its extradata, colour, sample
-aspect ratio, reorder delay, audio padding and side data, and no reader for side data at all. Without them no output
-can carry HDR values, a display matrix or Dolby Vision configuration in its container. So this module reaches
-``AVStream`` and ``AVCodecParameters`` through the guarded structures of ``av_abi``.
-
-Memory belongs to FFmpeg: what is set here is copied into buffers of its allocator and freed with the container.
+aspect ratio, reorder delay, audio padding and side data, and no reader for side data. Containers need them for HDR
+values, display matrices and Dolby Vision, so they are reached through the guarded structures of ``av_abi``: every
+function raises ``WorkError`` where PyAV's structures are not the known ones. What is set is copied into buffers of
+FFmpeg's allocator and freed with the container.
 """
 
 import ctypes
+from contextlib import suppress
 from ctypes import POINTER, byref, c_int
 from dataclasses import dataclass
 from enum import IntEnum
@@ -39,6 +39,7 @@ __all__ = [
 
 _INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: bitstream readers of FFmpeg may read that far past the end
 _EXTRADATA_LIMIT_BYTES = 1 << 28
+_COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 
 
 class FieldOrder(IntEnum):
@@ -76,22 +77,13 @@ class VideoParameters:
 
 
 def extradata(stream: "Stream") -> bytes:
-    """Return the stream's codec configuration (avcC, hvcC, av1C, Annex B parameter sets ...); empty if it has none.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
+    """Return the stream's codec configuration (avcC, hvcC, av1C, Annex B parameter sets ...); b"" if it has none."""
     parameters = structures(stream)[1]
     return ctypes.string_at(parameters.extradata, parameters.extradata_size) if parameters.extradata else b""
 
 
 def set_extradata(stream: "Stream", data: bytes) -> None:
-    """Give the stream its codec configuration, replacing what it had.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        ValueError: ``data`` is larger than FFmpeg accepts.
-    """
+    """Replace the stream's codec configuration; ``ValueError`` if ``data`` is larger than FFmpeg accepts."""
     parameters = structures(stream)[1]
     if len(data) >= _EXTRADATA_LIMIT_BYTES:
         message = f"extradata of {len(data)} bytes is more than FFmpeg takes"
@@ -100,40 +92,24 @@ def set_extradata(stream: "Stream", data: bytes) -> None:
     library.av_freep(byref(parameters, Parameters.extradata.offset))
     parameters.extradata_size = 0
     if data:
-        parameters.extradata = _copy(data, padding_bytes=_INPUT_PADDING_BYTES)
+        parameters.extradata = library.av_mallocz(len(data) + _INPUT_PADDING_BYTES)
+        if not parameters.extradata:
+            message = f"FFmpeg could not allocate {len(data)} bytes"
+            raise MemoryError(message)
+        ctypes.memmove(parameters.extradata, data, len(data))
         parameters.extradata_size = len(data)
 
 
-def _copy(data: bytes, *, padding_bytes: int) -> int:
-    address: int | None = ffmpeg().av_mallocz(len(data) + padding_bytes)
-    if not address:
-        message = f"FFmpeg could not allocate {len(data)} bytes"
-        raise MemoryError(message)
-    ctypes.memmove(address, data, len(data))
-    return address
-
-
 def video_parameters(stream: "Stream") -> VideoParameters:
-    """Return what the container (or its demuxer) says about a video stream, without decoding.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-    """
+    """Return what the container (or its demuxer) says about a video stream, without decoding."""
     head, parameters = structures(stream)
     name = ffmpeg().av_get_pix_fmt_name(parameters.format)
-    aspect = _fraction(head.sample_aspect_ratio) or _fraction(parameters.sample_aspect_ratio)
     return VideoParameters(
         width=parameters.width,
         height=parameters.height,
         pix_fmt=name.decode() if name else None,
-        colour=Colour(
-            range=parameters.range,
-            primaries=parameters.primaries,
-            transfer=parameters.transfer,
-            matrix=parameters.matrix,
-            chroma_location=parameters.chroma_location,
-        ),
-        sample_aspect_ratio=aspect,
+        colour=Colour(**{field: getattr(parameters, field) for field in _COLOUR_FIELDS}),
+        sample_aspect_ratio=_fraction(head.sample_aspect_ratio) or _fraction(parameters.sample_aspect_ratio),
         frame_rate=_fraction(head.average_frame_rate) or _fraction(parameters.frame_rate),
         video_delay=parameters.video_delay,
         field_order=FieldOrder(parameters.field_order),
@@ -145,10 +121,6 @@ def video_parameters(stream: "Stream") -> VideoParameters:
 
 def _fraction(value: Rational) -> Fraction | None:
     return Fraction(value.num, value.den) if value.num > 0 and value.den > 0 else None
-
-
-def _assign(target: Rational, value: Fraction) -> None:
-    target.num, target.den = value.numerator, value.denominator
 
 
 def set_video_parameters(
@@ -165,30 +137,24 @@ def set_video_parameters(
     """Describe the video of a stream made by ``add_mux_stream``, before the container's header is written.
 
     ``video_delay`` is the reorder delay in frames, ``frame_rate`` is nominal, ``codec_tag`` 0 lets the muxer choose.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        ValueError: FFmpeg knows no pixel format of that name.
+    ``ValueError`` says that FFmpeg has no such ``pix_fmt``.
     """
     head, parameters = structures(stream)
     number = ffmpeg().av_get_pix_fmt(pix_fmt.encode())
     if number < 0:
         message = f"FFmpeg knows no pixel format {pix_fmt!r}"
         raise ValueError(message)
-    parameters.format = number
-    parameters.range = colour.range
-    parameters.primaries = colour.primaries
-    parameters.transfer = colour.transfer
-    parameters.matrix = colour.matrix
-    parameters.chroma_location = colour.chroma_location
-    parameters.video_delay = video_delay
-    parameters.codec_tag = codec_tag
-    parameters.field_order = int(field_order)
+    for field in _COLOUR_FIELDS:
+        setattr(parameters, field, getattr(colour, field))
+    parameters.format, parameters.video_delay = number, video_delay
+    parameters.codec_tag, parameters.field_order = codec_tag, int(field_order)
     # Matroska's muxer reads the stream's aspect ratio and rate, MP4's those of the parameters.
-    for place in (head.sample_aspect_ratio, parameters.sample_aspect_ratio):
-        _assign(place, sample_aspect_ratio)
-    for place in (head.average_frame_rate, parameters.frame_rate):
-        _assign(place, frame_rate)
+    for value, *targets in (
+        (sample_aspect_ratio, head.sample_aspect_ratio, parameters.sample_aspect_ratio),
+        (frame_rate, head.average_frame_rate, parameters.frame_rate),
+    ):
+        for target in targets:
+            target.num, target.den = value.numerator, value.denominator
 
 
 def set_audio_parameters(
@@ -203,10 +169,7 @@ def set_audio_parameters(
     """Describe the audio of a stream made by ``add_mux_stream``, before the container's header is written.
 
     ``channel_layout`` is FFmpeg's name (``stereo``, ``5.1``); ``frame_size`` is in samples per packet, 0 if it varies.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        ValueError: FFmpeg knows no channel layout or sample format of that name.
+    ``ValueError`` says that FFmpeg has no such layout or sample format.
     """
     parameters = structures(stream)[1]
     library = ffmpeg()
@@ -219,9 +182,7 @@ def set_audio_parameters(
         if parameters.format < 0:
             message = f"FFmpeg knows no sample format {sample_format!r}"
             raise ValueError(message)
-    parameters.sample_rate = sample_rate
-    parameters.frame_size = frame_size
-    parameters.bit_rate = bit_rate_bps
+    parameters.sample_rate, parameters.frame_size, parameters.bit_rate = sample_rate, frame_size, bit_rate_bps
 
 
 def set_audio_padding(
@@ -230,14 +191,10 @@ def set_audio_padding(
     """State the samples an audio encoder put before the first and after the last real one.
 
     ``seek_preroll`` is how many samples a player must decode after a seek before the sound is right (Opus: 80 ms);
-    None leaves it is.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
+    None leaves it unchanged.
     """
     parameters = structures(stream)[1]
-    parameters.initial_padding = initial_padding
-    parameters.trailing_padding = trailing_padding
+    parameters.initial_padding, parameters.trailing_padding = initial_padding, trailing_padding
     if seek_preroll is not None:
         parameters.seek_preroll = seek_preroll
 
@@ -246,43 +203,23 @@ def side_data(stream: "Stream") -> dict[str, bytes]:
     """Return the stream's side data by kind (``display_matrix``, ``mastering_display_metadata``, ``dovi_conf`` ...).
 
     Kinds are PyAV's literals for packet side data; a kind that PyAV has no name for is left out.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
     """
     parameters = structures(stream)[1]
     found: dict[str, bytes] = {}
     for entry in parameters.side_data[: parameters.side_data_count] if parameters.side_data_count else ():
-        kind = _kind_name(entry.type)
-        if kind is not None:
-            found[kind] = ctypes.string_at(entry.data, entry.size)
+        with suppress(ValueError):
+            found[str(av.packet.packet_sidedata_type_to_literal(entry.type))] = ctypes.string_at(entry.data, entry.size)
     return found
 
 
-def _kind_name(number: int) -> str | None:
+def add_side_data(stream: "Stream", kind: Any, data: bytes) -> None:  # noqa: ANN401 - PyAV's Literal of forty names
+    """Set a stream's side data of a ``kind`` before the header is written; ``ValueError`` if there is no such kind."""
+    parameters = structures(stream)[1]
     try:
-        return str(av.packet.packet_sidedata_type_to_literal(number))
-    except ValueError:
-        return None
-
-
-def _kind_number(kind: Any) -> int:  # noqa: ANN401 - PyAV types its kinds as a Literal of forty names
-    try:
-        return int(av.packet.packet_sidedata_type_from_literal(kind))
+        number = int(av.packet.packet_sidedata_type_from_literal(kind))
     except ValueError:
         message = f"FFmpeg knows no stream side data {kind!r}"
         raise ValueError(message) from None
-
-
-def add_side_data(stream: "Stream", kind: str, data: bytes) -> None:
-    """Attach side data of ``kind`` to the stream, replacing what it had of that kind, before the header is written.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        ValueError: there is no such kind.
-    """
-    parameters = structures(stream)[1]
-    number = _kind_number(kind)
     entries = ctypes.cast(byref(parameters, Parameters.side_data.offset), POINTER(POINTER(SideData)))
     count = ctypes.cast(byref(parameters, Parameters.side_data_count.offset), POINTER(c_int))
     entry = ffmpeg().av_packet_side_data_new(entries, count, number, len(data), 0)
@@ -293,12 +230,7 @@ def add_side_data(stream: "Stream", kind: str, data: bytes) -> None:
 
 
 def copy_parameters(target: "Stream", source: "Stream") -> None:
-    """Copy everything the source says about its codec, side data included, and let the muxer choose the codec tag.
-
-    Raises:
-        WorkError: PyAV's structures are not the known ones.
-        MemoryError: FFmpeg could not allocate the copy.
-    """
+    """Copy all that ``source`` states about its codec, side data included; the muxer chooses the codec tag."""
     target_head, target_parameters = structures(target)
     source_head, source_parameters = structures(source)
     if ffmpeg().avcodec_parameters_copy(byref(target_parameters), byref(source_parameters)) < 0:

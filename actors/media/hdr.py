@@ -23,43 +23,31 @@ _LIGHT = struct.Struct("=2I")
 _LARGEST_TERM = 0x7FFFFFFF
 
 # ST 2086 counts chromaticities in 1/50000 and luminances in 1/10000 cd/m². Matroska stores both as single-precision
-# floats: a value that near to a grid point was the grid point, and has to be again in an HEVC or MP4 output.
+# floats: a value within their precision of a grid point was that grid point, and is restored for HEVC and MP4.
 _CHROMATICITY_GRID, _LUMINANCE_GRID = 50_000, 10_000
 _SINGLE_PRECISION = Fraction(1, 1 << 23)
-_FIRST_LUMINANCE = 16
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``; None where it states nothing.
+    """Read an ``AVMasteringDisplayMetadata``; None where it states nothing, ``ValueError`` where it is too short.
 
-    A half that is not set reads as zeros, which is how ST 2086 values say "unknown".
-
-    Raises:
-        ValueError: ``data`` is too short to be one.
+    A half that is not set reads as zeros, ST 2086's "unknown".
     """
     if len(data) < _MASTERING.size:
         message = f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected"
         raise ValueError(message)
-    terms = _MASTERING.unpack_from(data)
-    has_primaries, has_luminance = terms[20], terms[21]
-    values = [
-        _ratio(terms[at], terms[at + 1], _CHROMATICITY_GRID if at < _FIRST_LUMINANCE else _LUMINANCE_GRID)
-        for at in range(0, 20, 2)
-    ]
-    if not has_primaries:
-        values[:8] = [Fraction(0)] * 8
-    if not has_luminance:
-        values[8:] = [Fraction(0)] * 2
+    *terms, has_primaries, has_luminance = _MASTERING.unpack_from(data)
+    pairs = list(zip(terms[::2], terms[1::2], strict=True))
+    values = [_ratio(*pair, _CHROMATICITY_GRID, is_set=has_primaries) for pair in pairs[:8]]
+    values += [_ratio(*pair, _LUMINANCE_GRID, is_set=has_luminance) for pair in pairs[8:]]
     if not any(values):
         return None
-    red, green, blue, white = ((values[at], values[at + 1]) for at in (0, 2, 4, 6))
-    return MasteringDisplay(
-        red=red, green=green, blue=blue, white=white, min_luminance=values[8], max_luminance=values[9]
-    )
+    red, green, blue, white = zip(values[:8:2], values[1:8:2], strict=True)
+    return MasteringDisplay(red, green, blue, white, max_luminance=values[9], min_luminance=values[8])
 
 
-def _ratio(numerator: int, denominator: int, grid: int) -> Fraction:
-    if not denominator:
+def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fraction:
+    if not denominator or not is_set:
         return Fraction(0)
     value = Fraction(numerator, denominator)
     nearest = Fraction(round(value * grid), grid)
@@ -71,21 +59,15 @@ def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
 
     Both halves count as set, an unknown one as zeros: mp4's muxer leaves out a display of which one half is not set.
     """
-    chromaticities = [*display.red, *display.green, *display.blue, *display.white]
-    luminances = [display.min_luminance, display.max_luminance]
+    points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
-    for value in chromaticities + luminances:
-        fitting = value.limit_denominator(_LARGEST_TERM)
-        terms += (fitting.numerator, fitting.denominator)
+    for value in (*points, display.min_luminance, display.max_luminance):
+        terms += value.limit_denominator(_LARGEST_TERM).as_integer_ratio()
     return _MASTERING.pack(*terms, 1, 1)
 
 
 def content_light_from_bytes(data: bytes) -> ContentLight | None:
-    """Read an ``AVContentLightMetadata``; None where it states nothing.
-
-    Raises:
-        ValueError: ``data`` is too short to be one.
-    """
+    """Read an ``AVContentLightMetadata``; None where it states nothing, ``ValueError`` where it is too short."""
     if len(data) < _LIGHT.size:
         message = f"content light metadata of {len(data)} bytes: {_LIGHT.size} expected"
         raise ValueError(message)

@@ -1,7 +1,7 @@
-"""Sources that stay open between one range of a track and the next, so that their index is not read again.
+"""Sources that stay open between ranges of a track, so that their index is not read again.
 
-Only a container in which seeking gives the packets that a container opened afresh gives is used again; docs/design.md
-says which are. Whatever may have changed a container's state for good ends its use.
+A container is reused only where seeking in it gives the packets that a fresh one gives (docs/design.md lists which),
+and until something may have changed its state for good.
 """
 
 import atexit
@@ -15,27 +15,49 @@ from typing import Final, TypeAlias
 
 from av.container import InputContainer
 
-from .location import is_local
-from .opening import OpeningReads, open_source
-from .source_version import source_version
+from .location import is_local, local_path
+from .opening import OpeningReads, open_source, store_options
 
-__all__ = ["KEPT", "KEPT_FORMATS", "KeptSources", "OpenSource"]
+__all__ = ["KEPT", "KEPT_FORMATS", "KeptSources", "OpenSource", "local_version"]
 
 KEPT_FORMATS: Final = ("mov", "matroska")
-"""The first names of the demuxers that are used again."""
+"""The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
 """At least as many as a worker decodes at once; a film of hours takes some megabytes."""
 IDLE_S: Final = 30
+_MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
+"""What stores call the tag of a file's content, or the time of its last change."""
 
 _Key: TypeAlias = tuple[str, int, Hashable]
 
 
+def local_version(source: str) -> tuple[int, ...] | None:
+    """Return device, inode, bytes and time of the last change of a local source; None where there is no file."""
+    try:
+        found = local_path(source).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def source_version(source: str) -> Hashable | None:
+    """Return what changes when a source is replaced or written to; None where there is none, or no store states it."""
+    if is_local(source):
+        return local_version(source)
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(source, **store_options(source))
+        stated = filesystem.info(path)
+    except Exception:  # noqa: BLE001 - stores raise errors of their own; opening the source reports them
+        return None
+    marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
+    return (stated.get("size"), *marks) if marks else None
+
+
 @dataclass(slots=True, eq=False)
 class OpenSource:
-    """An open source, used by one thread at a time for one of its tracks.
-
-    ``key`` says what it is, None where nothing tells one version of it from another.
-    """
+    """An open source, used by one thread at a time for one track; ``key`` is None where its version is unknown."""
 
     container: InputContainer
     track: int
@@ -52,9 +74,8 @@ class OpenSource:
 
         An index that has grown is that of a fragmented file: where a seek leads depends on what was read.
         """
-        return (
-            self.key is not None and not self.is_spoiled and self.entries == index_entries(self.container, self.track)
-        )
+        is_usable = self.key is not None and not self.is_spoiled
+        return is_usable and self.entries == index_entries(self.container, self.track)
 
     def close(self) -> None:
         """Close it."""
@@ -64,7 +85,7 @@ class OpenSource:
 
 @dataclass(slots=True)
 class _Opening:
-    """What opening a source has read, for those who open it at the same time or soon after."""
+    """What opening a source has read, for others that open it at the same time or soon after."""
 
     reads: OpeningReads = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,12 +93,7 @@ class _Opening:
 
 
 class KeptSources:
-    """The sources of a process that are open and idle. Every method may be called from any thread.
-
-    Args:
-        most: how many are kept; the longest idle one is closed for another.
-        clock: the time in seconds, from any beginning.
-    """
+    """A process's open, idle sources: ``most`` of them, the longest idle closed first. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -89,15 +105,9 @@ class KeptSources:
 
     @contextmanager
     def borrow(self, source: str, track: int, *, afresh: bool = False) -> Iterator[OpenSource]:
-        """Have a source to oneself: one that was kept, or one that is opened now.
+        """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
 
-        Args:
-            source: path or URL.
-            track: index of the stream that is read; all others are left out.
-            afresh: open it now, to read it from its beginning.
-
-        Raises:
-            InputError: it cannot be opened.
+        ``afresh`` opens it now, to read it from its beginning. Raises ``InputError`` if it cannot be opened.
         """
         self.close_idle()
         version = source_version(source)
@@ -106,7 +116,7 @@ class KeptSources:
         try:
             yield opened
         except GeneratorExit:
-            self._give_back(opened)  # the reader has enough
+            self._give_back(opened)
             raise
         except BaseException:
             opened.close()
@@ -114,7 +124,7 @@ class KeptSources:
         self._give_back(opened)
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
-        """Close those that have been idle for so long."""
+        """Close those that have been idle for longer."""
         with self._lock:
             latest_s = self._clock() - longer_than_s
             closing = [each for each in self._idle if each.idle_since_s <= latest_s]
@@ -128,7 +138,7 @@ class KeptSources:
             return _open(source, track, key, {})
         with self._lock:
             opening = self._openings.setdefault(key, _Opening())
-        # One after the other: what the first reads, such as an index of megabytes, those behind it have already.
+        # One at a time: what the first reads, such as an index of megabytes, the next ones have already.
         with opening.lock:
             opening.last_s = self._clock()
             return _open(source, track, key, opening.reads)
@@ -162,12 +172,12 @@ def _open(source: str, track: int, key: _Key | None, reads: OpeningReads) -> Ope
 
 
 def index_entries(container: InputContainer, track: int) -> int:
-    """Return how many packets an mp4's index has for a track; Matroska's is completed by what is read, to no effect."""
+    """Return how many packets an mp4's index has for a track; Matroska's grows as it is read, to no effect."""
     is_boxed = container.format.name.startswith("mov") and track < len(container.streams)
     return len(container.streams[track].index_entries) if is_boxed else 0
 
 
 KEPT: Final = KeptSources()
-"""Those of this process."""
+"""This process's."""
 
 atexit.register(KEPT.close_idle, 0)

@@ -16,7 +16,7 @@ def split_protocol(url: str) -> tuple[str | None, str]:
 
 
 def is_local(url: str) -> bool:
-    """Tell whether ``url`` names a file of this machine."""
+    """Return whether ``url`` names a file of this machine."""
     return split_protocol(url)[0] in (None, "file", "local")
 
 

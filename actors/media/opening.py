@@ -1,9 +1,8 @@
-"""Opening a source, safely.
+"""Opening a source safely, and reading its packets.
 
-An input may never make us open a second file or an address: FFmpeg gets a whitelist of formats that are complete in
-one file, one protocol (``file``), and an ``io_open`` that refuses whatever a demuxer asks for beyond the source
-itself. Playlists, concat scripts and manifests are refused by name. Remote sources are read through fsspec, so
-FFmpeg never opens a socket.
+An input must never make us open a second file or an address: FFmpeg gets a whitelist of formats that are complete in
+one file, one protocol (``file``), and an ``io_open`` that refuses everything but the source. Playlists, concat scripts
+and manifests are refused by name. Remote sources are read through fsspec, so FFmpeg never opens a socket.
 """
 
 import errno
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 import av
 import av.container
@@ -22,7 +21,11 @@ import av.error
 from ...errors import InputNotFound, InputRefused, InputUnreadable, StorageFailed
 from .location import is_local, local_path, split_protocol
 
-__all__ = ["FORMATS", "OpeningReads", "open_source", "store_options"]
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.stream import Stream
+
+__all__ = ["FORMATS", "OpeningReads", "demux", "open_source", "store_options"]
 
 FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,avi,flv,ivf,obu,av1,h264,hevc,vvc,m4v,mpegvideo,vc1,asf,mxf,"
@@ -35,7 +38,7 @@ _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
 )
-"""How they begin, in small letters."""
+"""How they begin, in lower case."""
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _REMOTE_BUFFER_BYTES = 1 << 20
@@ -44,28 +47,24 @@ _MOST_OPENING_READS = 128
 _READ_ATTEMPTS, _READ_PAUSE_S = 3, 0.2
 _NOT_THERE = (404, 410)
 _HTTP_SILENCE_S = 8
-"""How long a web server may send nothing; fsspec asks twice before it gives an address up."""
+"""How long a web server may stay silent; fsspec asks twice before it gives up."""
 
 ResultT = TypeVar("ResultT")
-
-
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
-"""What opening one version of a remote source read: bytes by (offset, how many were asked for)."""
+"""What opening one version of a remote source read: bytes by (offset, requested length)."""
 
 
 @contextmanager
 def open_source(url: str, opening: OpeningReads | None = None) -> Iterator[av.container.InputContainer]:
-    """Open ``url`` for demuxing and close it again, whatever happens inside.
+    """Open a path or URL for demuxing.
 
-    Args:
-        url: path or URL.
-        opening: what opening the same version of it read before, which is not read again; completed by what is read.
+    ``opening`` caches what opening this version of a remote source reads.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
         InputRefused: it is a playlist, a script, or a format that names other files.
-        InputUnreadable: it is no media file, or may not be read.
-        StorageFailed: a remote source could not be read any further; inside the context, from whatever demuxes it.
+        InputUnreadable: it is not a media file, or may not be read.
+        StorageFailed: while demuxing, a remote source could not be read any further.
     """
     if is_local(url):
         with _open_local(local_path(url)) as container:
@@ -75,6 +74,21 @@ def open_source(url: str, opening: OpeningReads | None = None) -> Iterator[av.co
             yield container
 
 
+def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
+    """Yield the packets of these tracks, or of all, in the container's order, without the empty ones at the end.
+
+    Tracks that begin after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
+    container cannot be read any further.
+    """
+    try:
+        for packet in container.demux(*streams):
+            if packet.size:
+                yield packet
+    except IndexError:
+        # PyAV ends by flushing every track that FFmpeg knows by then, also those for which it made no object.
+        return
+
+
 @contextmanager
 def _open_local(path: Path) -> Iterator[av.container.InputContainer]:
     _check_local(path)
@@ -82,7 +96,8 @@ def _open_local(path: Path) -> Iterator[av.container.InputContainer]:
         # "file:" keeps FFmpeg from reading a protocol into a name such as "concat:a|b".
         container = av.open(f"file:{path}", options=_OPTIONS, metadata_errors="replace")
     except (av.error.FFmpegError, ValueError) as error:
-        _refuse(str(path), _head(path), error)
+        with path.open("rb") as stream:
+            _refuse(str(path), stream.read(_HEAD_BYTES), error)
     try:
         yield container
     finally:
@@ -115,19 +130,13 @@ def _check_kind(path: Path, mode: int) -> None:
 
 
 def _empty(name: str) -> InputUnreadable:
-    message = f"{name} is empty"
-    return InputUnreadable(message, "Copy or download it again.")
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(_HEAD_BYTES)
+    return InputUnreadable(f"{name} is empty", "Copy or download it again.")
 
 
 class _RemoteFile:
-    """A remote file as FFmpeg reads it: fsspec's, with whatever a store may raise mapped once.
+    """A remote file as FFmpeg reads it: fsspec's, with a store's errors mapped.
 
-    After its first failure it only says that the file has ended: PyAV prints the traceback of an error that another
+    After its first failure it only reports the end of the file: PyAV prints the traceback of an error that another
     one follows before FFmpeg returns.
     """
 
@@ -142,12 +151,11 @@ class _RemoteFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A store's own file may fail on its way out; what was read is read.
-        with suppress(Exception):
+        with suppress(Exception):  # a store's file may fail to close
             self._stream.close()
 
     def forget_opening(self) -> None:
-        """Read what comes from the store alone: it is open."""
+        """Read everything that follows from the store."""
         self._opening = None
 
     def read(self, size: int) -> bytes:
@@ -196,19 +204,19 @@ def _opened_remote(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
     try:
         return fsspec.open(url, "rb", **store_options(url)).open()
     except FileNotFoundError as error:
-        # For fsspec's web support whatever goes wrong is a file that is not there.
+        # fsspec's web support reports every failure as a missing file.
         cause = error.__cause__
         if cause is None or getattr(cause, "status", None) in _NOT_THERE:
             message = f"there is nothing at {url}"
             raise InputNotFound(message, "Check the address.") from None
         message = f"{url} cannot be opened: {_reason(cause)}"
-    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+    except Exception as error:  # noqa: BLE001 - stores raise errors of their own
         message = f"{url} cannot be opened: {_reason(error)}"
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
 
 
 def store_options(url: str) -> dict[str, Any]:
-    """Return how fsspec is to reach a store: web servers that go silent are given up after a while."""
+    """Return fsspec's options for a store: web servers that go silent time out."""
     if split_protocol(url)[0] not in ("http", "https"):
         return {}
     try:

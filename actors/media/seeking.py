@@ -1,4 +1,4 @@
-"""Finding a packet of a track again, where decoding may begin: by seeking if that leads to it beyond doubt."""
+"""Finding a packet again where decoding may begin: by seeking, if that leads to it unambiguously."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["AccessPoint", "packets_from"]
 
 _SEEK_TO_PTS: Final = 0x4000000
-"""FFmpeg's flag of formats that seek by presentation time (``AVFMT_SEEK_TO_PTS``)."""
+"""``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPoint:
-    """A packet where decoding may begin: its place in demux order, and how to find it again.
+    """A packet where decoding may begin: its number in demux order, and how to find it again.
 
-    Its place and its times identify it (two packets may share a PTS, and an edit list may read one sample twice).
-    ``is_unique`` is False where another packet of the track looks the same: then it is found by counting alone.
-    ``is_discarded`` is whether an edit list hides it: where a file's own index lies, a seek may come by another edit.
+    Its position and times identify it (two packets may share a PTS, and an edit list may read one sample twice).
+    ``is_unique`` is False where another packet of the track looks the same: then it is found by counting only.
+    ``is_discarded`` is whether an edit list hides it: a seek may arrive through another edit.
     """
 
     packet: int
@@ -37,15 +37,15 @@ class AccessPoint:
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it looks at."""
+        """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it compares."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property
     def presented_ticks(self) -> tuple[int, ...]:
-        """The timestamps that may lead straight to it where a demuxer seeks by PTS; none if it has no reordering.
+        """The timestamps that may lead straight to it where a demuxer seeks by PTS; none without reordering.
 
-        ``seek_ticks`` leads one keyframe too far back there: FFmpeg's mov demuxer takes the reordering off a PTS, and
-        once more before it enters an open GOP that the file declares as such.
+        There ``seek_ticks`` leads one keyframe too far back: FFmpeg's mov demuxer subtracts the reordering from a PTS,
+        and once more before it enters an open GOP that the file declares as such.
         """
         if self.pts is None or self.dts is None or self.pts <= self.dts:
             return ()
@@ -58,17 +58,16 @@ def packets_from(
     stream: "VideoStream",
     demux: "Callable[[], Iterator[Packet[VideoStream]]]",
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
-    """Seek; return the packets from ``entry`` on with their numbers, or None where that does not lead to it.
+    """Seek; return the numbered packets from ``entry`` on, or None where seeking does not lead to it.
 
-    Args:
-        entry: the packet to begin with.
-        container: the source, just opened.
-        stream: its track.
-        demux: yields the track's packets from where the container stands; called after every seek.
+    ``container`` is newly opened; ``demux`` yields the packets of ``stream`` from the container's position, and is
+    called after every seek.
     """
     if entry.seek_ticks is None or not entry.is_unique:
         return None
-    for ticks in entry.presented_ticks if _seeks_by_pts(container) else ():
+    # Matroska's index has presentation times, though FFmpeg does not flag it.
+    by_pts = container.format.flags & _SEEK_TO_PTS or container.format.name.startswith("matroska")
+    for ticks in entry.presented_ticks if by_pts else ():
         packets = _sought(container, stream, ticks, demux)
         first = next(packets, None)
         if first is not None and _is_same(first, entry):
@@ -80,11 +79,6 @@ def packets_from(
         if packet.dts is not None and entry.dts is not None and packet.dts > entry.dts:
             return None
     return None
-
-
-def _seeks_by_pts(container: "InputContainer") -> bool:
-    # Matroska's index has presentation times, though FFmpeg does not say so.
-    return bool(container.format.flags & _SEEK_TO_PTS) or container.format.name.startswith("matroska")
 
 
 def _sought(

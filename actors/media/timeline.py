@@ -1,6 +1,6 @@
-"""Mending timestamps: from what a decoder says to the presentation time of every frame.
+"""Repairing timestamps: from a decoder's PTS to the presentation time of every frame.
 
-The rules, in this order (docs/timeline.md tells why):
+The rules, in this order (docs/timeline.md gives the reasons):
 
 R1  Clock resets are undone per *packet*, when the source is indexed (``TimeShift``); a frame inherits its packet's.
 R2  A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration;
@@ -10,7 +10,7 @@ R3  Frames are sorted by time, stable in the decoder's output order.
 R4  Frames that share one time are spread evenly up to the next distinct one. Where a tick is too coarse for that, the
     index has divided it (``tick_divisor``): a frame whose time is its own never moves.
 
-All of it streams: ``TimestampRepair`` holds back only as many frames as a rule needs to see.
+``TimestampRepair`` streams: it holds back only as many frames as a rule needs to see.
 """
 
 import heapq
@@ -26,21 +26,19 @@ __all__ = ["RepairedTime", "TimeShift", "TimestampRepair", "is_increasing", "nom
 FrameT = TypeVar("FrameT")
 
 RESET_S = 1
-"""A decoding clock that steps back by more than this was reset (rule R1); smaller steps are disorder."""
+"""A decoding clock that steps back by more than this was reset (R1); smaller steps are disorder."""
 LONGEST_GAP_S = 6 * 3600
-"""A leap ahead by more than this is a reset too, not a gap: FFmpeg takes a transport stream's clock that starts over
-for one that has run through its 33 bits, and adds a day."""
-
+"""A larger leap ahead is a reset too, not a gap: FFmpeg takes a transport stream's restarted clock for one that
+wrapped around its 33 bits, and adds a day."""
 LARGEST_DENOMINATOR = 1_000_000_000
-"""No tick is divided into one with a larger denominator (rule R4): FFmpeg's time bases have 31 bits for it."""
-
+"""Of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeShift:
-    """From the packet ``first_packet`` on (in demux order), add ``ticks`` to every timestamp: rule R1."""
+    """Rule R1: from the packet ``first_packet`` on (in demux order), add ``ticks`` to every timestamp."""
 
     first_packet: int
     ticks: int
@@ -48,7 +46,7 @@ class TimeShift:
 
 @dataclass(slots=True)
 class RepairedTime:
-    """How often each rule had to act."""
+    """How often each rule acted."""
 
     missing: int = 0
     disordered: int = 0
@@ -61,15 +59,15 @@ def nominal_ticks(frame_rate: Fraction, time_base: Fraction) -> Fraction:
 
 
 def whole_ticks(nominal: Fraction) -> int:
-    """Return a nominal duration as the whole ticks that mending adds: rounded, and never nothing."""
+    """Return a nominal duration in whole ticks: rounded, 1 at least."""
     return max(1, round(nominal))
 
 
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that all claim ``time``, before ``following`` where there is one.
 
-    They share the interval evenly. Where there is no next frame, they follow each other by the nominal duration; so
-    they do where the interval is too short, as only frames without timestamps can find it: the next one then moves.
+    They share the interval evenly. Without a next frame, or where the interval is too short (only frames without
+    timestamps find it so, and the next one then moves), they follow each other by the nominal duration.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]
@@ -78,11 +76,9 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return by what the source's tick is divided so that frames that share a time fit before the next one (rule R4).
+    """Return the divisor of the source's tick that lets frames sharing a time fit before the next one (R4).
 
-    Args:
-        shared: of each time with a later one, how many frames share it, and how many ticks there are up to the next.
-        time_base: the source's tick, in seconds; a divided one has ``LARGEST_DENOMINATOR`` at most.
+    ``shared`` has, for each time with a later one, how many frames share it and the ticks up to the next.
     """
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
@@ -92,9 +88,8 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
-    ``expected`` is the sorted times that the index promises for the frames to come (the smallest first); a frame that
-    is the next expected one leaves at once, so a well-formed stream is never held back.
-    ``untimed`` says that no frame of the track has a PTS.
+    ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves at once, so a
+    well-formed stream is never held back. ``untimed`` says that no frame of the track has a PTS.
     """
 
     nominal: Fraction
@@ -113,8 +108,13 @@ class TimestampRepair(Generic[FrameT]):
 
     def push(self, frame: FrameT, ticks: int | None) -> list[tuple[int, FrameT]]:
         """Take the decoder's next frame and return the frames whose times are settled, in order."""
-        if ticks is not None and self._goes_on(ticks):
-            return [self._follow(frame, ticks)]
+        if ticks is not None and self._is_regular(ticks):
+            settled_ticks, previous = self._after_last_sent(self._group_time), self._group[0]
+            self._group[0] = frame
+            self._group_time = self._previous = self._last_sorted = ticks
+            self._order += 1
+            self._pass_expected(ticks)
+            return [(settled_ticks, previous)]
         self._time(frame, ticks)
         settled: list[tuple[int, FrameT]] = []
         while self._heap and (len(self._heap) > REORDER_FRAMES or self._is_next_expected(self._heap[0][0])):
@@ -122,7 +122,7 @@ class TimestampRepair(Generic[FrameT]):
         return settled
 
     def finish(self) -> Iterator[tuple[int, FrameT]]:
-        """Yield all that is left; nothing may be pushed after it."""
+        """Yield the rest; nothing may be pushed afterwards."""
         for position, frame in enumerate(self._unanchored):
             self._hold(round(position * self.nominal), frame)
         self._unanchored = []
@@ -130,11 +130,8 @@ class TimestampRepair(Generic[FrameT]):
             yield from self._release()
         yield from self._settle_group(None)
 
-    def _goes_on(self, ticks: int) -> bool:
-        """Tell whether a frame has the next time that is expected, behind a single frame: no rule has to act then.
-
-        Nearly every frame of a sound stream is like that, thousands a second, and leaves the one before it settled.
-        """
+    def _is_regular(self, ticks: int) -> bool:
+        """Return whether no rule has to act: the frame follows a single one at the next expected time, as most do."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -143,19 +140,10 @@ class TimestampRepair(Generic[FrameT]):
             and self._is_next_expected(ticks)
         )
 
-    def _follow(self, frame: FrameT, ticks: int) -> tuple[int, FrameT]:
-        """Take a frame that goes on, and return the one before it: what all rules together come to for such a frame."""
-        settled = self._after_last_sent(self._group_time), self._group[0]
-        self._group[0] = frame
-        self._group_time = self._previous = self._last_sorted = ticks
-        self._order += 1
-        self._pass_expected(ticks)
-        return settled
-
     def _time(self, frame: FrameT, ticks: int | None) -> None:
         """Rule R2: give the frame a time, and put it among those waiting to be sorted."""
+        self.counts.missing += self.untimed or ticks is None
         if self.untimed:
-            self.counts.missing += 1
             self._hold(round(self._order * self.nominal), frame)
         elif ticks is not None:
             for distance, earlier in enumerate(reversed(self._unanchored), start=1):
@@ -164,10 +152,8 @@ class TimestampRepair(Generic[FrameT]):
             self._hold(ticks, frame)
             self._previous = ticks
         elif self._previous is None:
-            self.counts.missing += 1
             self._unanchored.append(frame)
         else:
-            self.counts.missing += 1
             self._previous += whole_ticks(self.nominal)
             self._hold(self._previous, frame)
 
@@ -179,7 +165,7 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next_expected(self, ticks: int) -> bool:
-        """Tell whether the index promises no frame before that time which has not come yet."""
+        """Return whether the index has no outstanding frame before that time."""
         return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
     def _pass_expected(self, ticks: int) -> None:
@@ -190,7 +176,7 @@ class TimestampRepair(Generic[FrameT]):
             self._next_expected += 1
 
     def _release(self) -> list[tuple[int, FrameT]]:
-        """Rule R3: let the earliest frame go, and return those that it settles."""
+        """Rule R3: release the earliest frame, and return those that it settles."""
         ticks, _, frame = heapq.heappop(self._heap)
         self._pass_expected(ticks)
         settled = self._settle_group(ticks) if self._group and ticks > self._group_time else []
@@ -201,20 +187,17 @@ class TimestampRepair(Generic[FrameT]):
 
     def _settle_group(self, following: int | None) -> list[tuple[int, FrameT]]:
         """Rule R4: spread frames that share a time, and keep times strictly increasing."""
-        if len(self._group) > 1:
-            self.counts.repeated += len(self._group) - 1
+        self.counts.repeated += max(0, len(self._group) - 1)
         times = spread(self._group_time, len(self._group), following, self.nominal)
         settled = [(self._after_last_sent(ticks), frame) for ticks, frame in zip(times, self._group, strict=True)]
         self._group = []
         return settled
 
     def _after_last_sent(self, ticks: int) -> int:
-        """Return the time that a frame is given out with: its own, where that is after the frame before it."""
-        settled = ticks if self._last_sent is None else max(ticks, self._last_sent + 1)
-        self._last_sent = settled
-        return settled
+        self._last_sent = ticks if self._last_sent is None else max(ticks, self._last_sent + 1)
+        return self._last_sent
 
 
 def is_increasing(times: Sequence[int]) -> bool:
-    """Tell whether every time is after the one before it."""
+    """Return whether every time is after the one before it."""
     return all(a < b for a, b in pairwise(times))

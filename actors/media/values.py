@@ -1,7 +1,6 @@
 """What a picture is: size, sampling, colour and HDR, as frozen values.
 
-Code points of colour are the numbers of ITU-T H.273 (the same that FFmpeg, HEVC, AV1 and MP4's ``colr`` use), so a
-value read from a source is written to an output without a table between them. 2 means "unspecified".
+Colours are code points of ITU-T H.273, as in FFmpeg, HEVC, AV1 and MP4's ``colr``; 2 means "unspecified".
 """
 
 from dataclasses import dataclass, field
@@ -14,10 +13,7 @@ UNSPECIFIED = 2
 
 @dataclass(frozen=True, slots=True)
 class SeiMessage:
-    """One message beside a picture: its payload type (ITU-T H.264 and H.265, annex D), and its payload.
-
-    Of AV1 it is a metadata OBU, and the type its ``metadata_type``, as NVDEC tells it.
-    """
+    """A message beside a picture: its payload type (H.264 and H.265, annex D; AV1's ``metadata_type``) and payload."""
 
     kind: int
     payload: bytes
@@ -27,8 +23,8 @@ class SeiMessage:
 class Colour:
     """Colour description of a track.
 
-    ``range`` is FFmpeg's (0 unspecified, 1 limited, 2 full); ``chroma_location`` is FFmpeg's (0 unspecified, 1 left,
-    2 centre, 3 top left, ...); the other three are H.273 code points.
+    ``range`` (0 unspecified, 1 limited, 2 full) and ``chroma_location`` (0 unspecified, 1 left, 2 centre, 3 top left,
+    ...) are FFmpeg's numbers; the other three are H.273 code points.
     """
 
     range: int = 0
@@ -68,7 +64,7 @@ class HdrStatic:
 
 @dataclass(frozen=True, slots=True)
 class PictureSize:
-    """What is shown of a picture, in samples, and the shape of a sample; None where nothing states it."""
+    """The visible size of a picture in samples, and the shape of a sample; None where nothing states it."""
 
     width: int
     height: int
@@ -82,10 +78,7 @@ class PictureSize:
 
 @dataclass(frozen=True, slots=True)
 class VideoFormat:
-    """The format of a track's pictures.
-
-    ``frame_rate`` is nominal: it steers rate control and headers, and never a timestamp.
-    """
+    """The format of a track's pictures. ``frame_rate`` is nominal: for rate control and headers, never timestamps."""
 
     width: int
     height: int

@@ -9,11 +9,7 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file beside its place, flush it to the disk, and rename it: it may replace an older one.
-
-    Raises:
-        OSError: it could not be written; nothing of it is left.
-    """
+    """Write a small file, flush it and rename it into place; on ``OSError`` nothing of it is left."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:

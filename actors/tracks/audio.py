@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from ...errors import EncoderFailed, InputUnreadable, Unsupported
 from ..device.work import Work, WorkContext
-from ..media.demuxing import demux
-from ..media.opening import open_source
+from ..media.opening import demux, open_source
 from ..media.timeline import LONGEST_GAP_S, RESET_S
 from .audio_planes import reachable
 

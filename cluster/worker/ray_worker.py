@@ -73,7 +73,7 @@ class RayWorker:
         self._pace = Pace(self._began_s)
         self._here = 0
         self._is_ending = False
-        process_watch().tell(self._core.give_up)
+        process_watch().on_overdue(self._core.give_up)
         self._renewed_s = time.monotonic()
         if fence_s is not None:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()

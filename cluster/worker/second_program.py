@@ -137,7 +137,7 @@ def main(descriptor: str, slots: str, first: str) -> None:
     try:
         gpu = Gpu(partial(open_gpu, is_second=True))
         core = WorkerCore(int(slots), gpu)
-        process_watch().tell(core.give_up)
+        process_watch().on_overdue(core.give_up)
         serve(Connection(int(descriptor)), core, gpu, threading.Event().wait)
         code = 0
     except BaseException:  # noqa: BLE001 - the interpreter's own way out would wait for threads that work

@@ -18,8 +18,7 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
-from ...actors.media.demuxing import demux
-from ...actors.media.opening import open_source
+from ...actors.media.opening import demux, open_source
 from ...actors.tracks.audio import EncodedTrack, usual_layout
 from ...actors.tracks.subtitles import TX3G_DESCRIPTION
 from ...errors import WorkError

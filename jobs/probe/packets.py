@@ -8,8 +8,7 @@ import av.error
 
 from ...actors.bitstream.access_points import nal_units
 from ...actors.media.av_stream import extradata
-from ...actors.media.demuxing import demux
-from ...actors.media.opening import open_source
+from ...actors.media.opening import demux, open_source
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -11,10 +11,9 @@ import av.error
 from av.stream import Discard
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
-from ...actors.media.demuxing import demux
+from ...actors.media.kept_sources import local_version
 from ...actors.media.location import is_local
-from ...actors.media.opening import open_source
-from ...actors.media.source_version import local_version
+from ...actors.media.opening import demux, open_source
 from ...actors.media.values import VideoFormat
 from ...errors import InputUnreadable
 from .index import TrackIndex, TrackIndexer, video_stream

@@ -18,8 +18,7 @@ from av.stream import Discard, Disposition
 
 from ...actors.media.av_abi import structures
 from ...actors.media.av_stream import extradata
-from ...actors.media.demuxing import demux
-from ...actors.media.opening import open_source
+from ...actors.media.opening import demux, open_source
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -10,7 +10,7 @@ from av.stream import Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
-from ...actors.media.demuxing import demux
+from ...actors.media.opening import demux
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -241,7 +241,7 @@ def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
     if limit_s:
         watch.call_s = watch.opening_s = limit_s
     core = WorkerCore(1)
-    watch.tell(core.give_up)
+    watch.on_overdue(core.give_up)
     error = core.submit("run", Sequence(job="faults", label="steps", steps=steps)).exception()
     if isinstance(error, CodecfleetError):
         _say("work", error)

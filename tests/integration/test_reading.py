@@ -14,7 +14,7 @@ from av.packet import Packet
 from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.actors.media.demuxing import demux
+from codecfleet.actors.media.opening import demux
 from codecfleet.errors import UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.probe.job import probe

@@ -94,7 +94,7 @@ def test_an_overdue_call_is_told_of_once() -> None:
     """Whoever asked hears of a call that does not return, as EngineHung, once; of one that returned, nobody does."""
     time, told = Time(), []
     watch = time.watch()
-    watch.tell(told.append)
+    watch.on_overdue(told.append)
     with watch.calling("NVDEC", "Decode"):
         pass
 
@@ -156,7 +156,7 @@ def test_a_call_that_begins_while_the_thread_sleeps_is_told_of_in_time() -> None
     """Whatever begins between two looks is due after the second, and the thread sleeps exactly until then."""
     time, told = Time(), []
     watch = time.watch()
-    watch.tell(told.append)
+    watch.on_overdue(told.append)
 
     def decodes() -> None:
         with watch.calling("NVDEC", "Decode"):
