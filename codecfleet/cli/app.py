@@ -1,8 +1,7 @@
 """The ``codecfleet`` program.
 
-Parsing and running are apart: typer turns the command line into a request and does nothing else; then the request
-runs, outside typer, so that nothing between us and the terminal rewrites our output, errors or exit codes. The module
-of a command is imported when the command is named, and typer itself not even for ``--version``.
+typer only turns the command line into a request; the request runs outside typer, which would rewrite output, errors or
+exit codes. A command's module is imported when the command is named, and typer not even for ``--version``.
 """
 
 import os
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from ..console.output import ReaderGone
 from ..errors import UsageError
-from .failures import READER_GONE_CODE, failure_of, tell
+from .failures import READER_GONE_CODE, failure_of, print_failure
 from .interrupts import end_at_once_on_signals
 from .services import Commands, Request, Services
 
@@ -31,20 +30,24 @@ SUMMARIES: Final = {
     "nodes": "List the machines, with their cores, memory, driver and devices; equal ones in one row.",
     "devices": "List the devices, with their engines, memory and use.",
     "status": "Show who uses a cluster: leases, sessions, queue, quarantine, frames a second, recent events.",
-    "drain": "Give NODE no new work, and give its workers back once theirs is done.",
-    "cordon": "Give NODE no new work; its workers go as always, once nobody has used them for a while.",
+    "drain": "Give NODE no new work, and release its workers when theirs is done.",
+    "cordon": "Give NODE no new work; its workers are released once they have been idle for a while.",
     "uncordon": "Give NODE work again, after cordon or drain.",
 }
-"""What each command does; every other part of a command is in a module of its own."""
+"""What each command does; the rest of a command is in its own module."""
 
 
 def _commands(name: str) -> Commands:
     """Import the module that has a command."""
     match name:
-        case "transcode" | "plan":
+        case "transcode":
             from . import transcode as cli_transcode
 
             return cli_transcode.COMMANDS
+        case "plan":
+            from . import plan as cli_plan
+
+            return cli_plan.COMMANDS
         case "probe" | "verify":
             from . import files as cli_files
 
@@ -64,7 +67,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program; only the commands in ``named`` have options and do anything, the others are in the help."""
+    """Return the program; only the commands in ``named`` are loaded, the others just listed in the help."""
     import typer
 
     app = typer.Typer(
@@ -75,7 +78,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Exit codes: 0 done, 1 verify found a difference or doctor something to fix, 2 usage, 3 input, "
-        "4 request, 5 work failed, 130 interrupted. All of it: docs/cli.md",
+        "4 request, 5 work failed, 130 interrupted. More: docs/cli.md",
     )
 
     @app.callback(invoke_without_command=True)
@@ -103,7 +106,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
 
 
 def _print_version() -> None:
-    """Print our version and those of what decides about an output's bytes."""
+    """Print our version and those of the packages that decide an output's bytes."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
@@ -117,11 +120,11 @@ def _print_version() -> None:
 
 
 def parse(arguments: Sequence[str]) -> Request | int:
-    """Return what ``arguments`` ask for; an exit code when that is done already (``--help``, ``--version``).
+    """Return the request, or the exit code when nothing is left to do (``--help``, ``--version``).
 
     Raises:
-        UsageError: they make no sense.
-        ReaderGone: the help text's reader closed the pipe.
+        UsageError: the arguments make no sense.
+        ReaderGone: stdout was closed while the help was printed.
     """
     if list(arguments) == ["--version"]:
         _print_version()
@@ -146,11 +149,9 @@ def _usage_error(error: "typer.TyperException") -> UsageError:
 
 
 def run(arguments: Sequence[str], services: Services | None = None) -> int:
-    """Do what ``arguments`` ask for and return the exit code; never raises.
+    """Run a command line, without the program's name, and return the exit code; never raises.
 
-    Args:
-        arguments: the command line, without the program's name.
-        services: what the commands call; the real things by default.
+    ``services`` are what the commands call; the real ones by default.
     """
     stdout, stderr = sys.stdout, sys.stderr
     try:
@@ -160,12 +161,12 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
         return READER_GONE_CODE
     except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
         failure = failure_of(error)
-        tell(failure, error, stderr)
+        print_failure(failure, error, stderr)
         return failure.exit_code
 
 
 def main() -> int:
-    """Be the program: run ``sys.argv`` and return the exit code."""
+    """Run ``sys.argv`` and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file name need not be valid text
@@ -176,7 +177,7 @@ def main() -> int:
 
 
 def _detach_stdout() -> None:
-    """Drop what stdout still buffers for a closed pipe, so that the interpreter exits without an error."""
+    """Drop what stdout buffers for a closed pipe, so that the interpreter exits without an error."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,7 +1,4 @@
-"""The commands about machines: ``doctor``, ``nodes`` and ``devices``.
-
-Like the others they only turn a command line into a question; ``Services.reports`` finds the machines.
-"""
+"""The commands about machines: ``doctor``, ``nodes`` and ``devices``."""
 
 from dataclasses import replace
 from typing import Annotated, Final
@@ -28,7 +25,7 @@ def _doctor(
     *,
     address: Address = None,
     fleet: FleetFile = None,
-    fresh: Annotated[bool, flag("--fresh", "Try every codec anew; forget what earlier trials found.")] = False,
+    fresh: Annotated[bool, flag("--fresh", "Try every codec again; ignore earlier results.")] = False,
     every: EveryFlag = False,
     as_json: JsonFlag = False,
 ) -> Question:
@@ -54,7 +51,7 @@ def _devices(
 ) -> Question:
     if vgpu and mig:
         message = "--vgpu and --mig exclude each other"
-        raise UsageError(message, "Give one of them.")
+        raise UsageError(message, "Leave one of them out.")
     part = "vgpu" if vgpu else "mig" if mig else "all"
     machines = _machines(address, fleet)
     return Question(
@@ -72,7 +69,7 @@ COMMANDS: Final[Commands] = {
 def _machines(address: str | None, fleet: str | None, *, fresh: bool = False) -> Machines:
     if address is not None and fleet is not None:
         message = "--address and --fleet exclude each other"
-        raise UsageError(message, "Ask a cluster, or look at a simulated fleet.")
+        raise UsageError(message, "Leave one of them out.")
     return Machines(address=address, fleet=fleet, fresh=fresh)
 
 

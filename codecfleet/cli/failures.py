@@ -1,4 +1,4 @@
-"""Every way a command can end badly, as one line and an exit code."""
+"""How a command fails: one line on stderr, and an exit code."""
 
 import os
 from dataclasses import dataclass
@@ -7,18 +7,16 @@ from typing import Final, TextIO
 from ..console.text import one_line
 from ..errors import Cancelled, CodecfleetError
 
-__all__ = ["DEBUG_VARIABLE", "READER_GONE_CODE", "Failure", "failure_of", "tell"]
+__all__ = ["DEBUG_VARIABLE", "READER_GONE_CODE", "Failure", "failure_of", "print_failure"]
 
 DEBUG_VARIABLE: Final = "CODECFLEET_DEBUG"
 READER_GONE_CODE: Final = 141
-"""What a shell reports for a program that SIGPIPE ended, which is what happened in all but name."""
-_INTERRUPTED_CODE: Final = Cancelled.exit_code
-_UNEXPECTED_CODE: Final = 5
+"""What a shell reports for a program that SIGPIPE ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to tell, and the exit code. ``error`` is the name of the exception's class."""
+    """What to print, and the exit code. ``error`` is the exception's class name."""
 
     error: str
     message: str
@@ -34,36 +32,32 @@ class Failure:
 
 
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
-    """Return what to tell about ``error``.
+    """Return what to print about ``error``.
 
     Args:
-        error: whatever ended the command.
-        interrupted_code: the exit code of the signal that had stopped the command, if one had; whatever then broke
-            on the way out is no news.
-        interrupted_step: what to tell someone who interrupted the command.
+        error: what ended the command.
+        interrupted_code: the exit code of the signal that stopped the command, if one did; later errors do not count.
+        interrupted_step: what the user may do after an interruption.
     """
     from asyncio import CancelledError
 
-    cause = _only_leaf(error)
+    cause = error
+    while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+        cause = cause.exceptions[0]
     interrupted = isinstance(cause, Cancelled | CancelledError | KeyboardInterrupt)
     if interrupted or interrupted_code is not None:
-        code = _INTERRUPTED_CODE if interrupted_code is None else interrupted_code
+        code = Cancelled.exit_code if interrupted_code is None else interrupted_code
         return Failure("Cancelled", "interrupted", interrupted_step, code)
     if isinstance(cause, CodecfleetError):
         return Failure(type(cause).__name__, cause.message, cause.next_step, cause.exit_code)
     name = type(cause).__name__
     step = f"This is a defect in codecfleet; run again with {DEBUG_VARIABLE}=1 to see where it happened."
-    return Failure(name, f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}", step, _UNEXPECTED_CODE)
+    message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
+    return Failure(name, message, step, CodecfleetError.exit_code)
 
 
-def _only_leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def tell(failure: Failure, error: BaseException, stderr: TextIO) -> None:
-    """Print the failure on stderr; before it the traceback, if the environment asks for one. Never raises OSError."""
+def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> None:
+    """Print the failure on stderr, after the traceback if the environment asks for one. A closed stderr is ignored."""
     try:
         if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
             import traceback
@@ -71,4 +65,4 @@ def tell(failure: Failure, error: BaseException, stderr: TextIO) -> None:
             traceback.print_exception(error, file=stderr)
         print(failure.line, file=stderr, flush=True)
     except OSError:
-        return  # stderr is closed: the exit code still tells
+        return

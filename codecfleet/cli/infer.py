@@ -1,4 +1,4 @@
-"""The command ``infer``: its options, and the job behind it."""
+"""The command ``infer``: its options, and its job."""
 
 import asyncio
 import os
@@ -46,9 +46,9 @@ COMMANDS: Final[Commands] = {
 
 @dataclass(frozen=True, slots=True)
 class AskInfer:
-    """The question behind the command: runs the job, and answers with its report.
+    """Runs the job, and answers with its report.
 
-    ``address`` is a Ray cluster's; None is the environment's, or a Ray of its own on this machine.
+    ``address`` is a Ray cluster's; None is the environment's, else a private Ray.
     """
 
     spec: InferSpec
@@ -58,14 +58,14 @@ class AskInfer:
         """Run it.
 
         Raises:
-            Unsupported: there is no DLA. Where it would be this machine's, nothing was started then.
+            Unsupported: there is no DLA; on this machine that is found before Ray is started.
             CodecfleetError: the job failed.
         """
         del services
         from ..jobs.infer.job import count_dlas
 
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        dlas = count_dlas(self.spec.devices) if address == "local" else 0  # before Ray is even imported
+        dlas = count_dlas(self.spec.devices) if address == "local" else 0
         return asyncio.run(_run(self.spec, address, dlas, progress))
 
 

@@ -1,8 +1,7 @@
-"""Ctrl-C, SIGTERM and a closed terminal: what they do to a running job.
+"""Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure: a phase and a happening give the next phase and what to do. ``Interrupts`` is the thin shell that
-receives real signals. It uses ``signal.signal`` and a timer thread rather than the event loop's own handlers, so that
-a second Ctrl-C and the deadline still work while something blocks the loop.
+``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a timer thread rather than the
+event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
-    """How far the run is, as far as interruptions care."""
+    """How far the run is."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -57,7 +56,7 @@ class Act(Enum):
 
 
 class Happening(Enum):
-    """What can happen besides a signal."""
+    """An event other than a signal."""
 
     DEADLINE = "deadline"
     """Cancelling took too long."""
@@ -74,20 +73,20 @@ class Signalled:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the run stands, and the exit code an interruption has earned it (None: no interruption)."""
+    """The phase, and the exit code of the interruption, if any."""
 
     phase: Phase = Phase.RUNNING
     exit_code: int | None = None
 
 
 def decide(state: State, happening: Signalled | Happening) -> tuple[State, tuple[Act, ...]]:
-    """Return the next state and what to do about ``happening``. Everything not listed changes nothing."""
+    """Return the next state and what to do."""
     match state.phase, happening:
         case Phase.RUNNING, Signalled(number):
             # The shells' own convention: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
             return State(Phase.CANCELLING, 128 + number), (Act.CANCEL,)
         case Phase.RUNNING | Phase.CANCELLING, Happening.PUBLISHED:
-            # Cancelling lost the race: the output is there and proven, so the run counts as done.
+            # The output is published, so the run counts as done even if it was being cancelled.
             return State(Phase.PUBLISHED), ()
         case Phase.CANCELLING, Signalled() | Happening.DEADLINE:
             return State(Phase.KILLED, state.exit_code), (Act.EXIT,)
@@ -98,11 +97,11 @@ def decide(state: State, happening: Signalled | Happening) -> tuple[State, tuple
 
 
 class Interrupts:
-    """Listens to signals while a job runs; a context manager, used from the main thread.
+    """Handles signals while a job runs; a context manager for the main thread.
 
     Args:
-        exit_now: ends the process at once with an exit code (``os._exit``).
-        last_acts: what to do right before that, such as showing the cursor again; must not block.
+        exit_now: ends the process with an exit code (``os._exit``).
+        last_acts: called right before that; must not block.
         within_s: seconds from the first signal to the forced exit.
     """
 
@@ -115,13 +114,12 @@ class Interrupts:
         self._state = State()
         self._cancel: Callable[[], object] | None = None
         self._over = False
-        """The run has ended, and has said how."""
         self._timer: threading.Timer | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code the signals so far have earned; None when there were none that count."""
+        """The exit code of the signals so far; None without any that count."""
         return self._state.exit_code
 
     def __enter__(self) -> Self:
@@ -132,7 +130,7 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over = True
-        # A cancelled run's deadline stays: it also bounds what the interpreter does on its way out, such as ending Ray.
+        # A cancelled run's deadline stays: it also bounds the interpreter's exit, such as ending Ray.
         if self._timer is not None and self._state.phase is not Phase.CANCELLING:
             self._timer.cancel()
         for number, handler in self._before.items():
@@ -152,7 +150,7 @@ class Interrupts:
             self._before.setdefault(number, before)
 
     def attach(self, cancel: Callable[[], object]) -> None:
-        """Have ``cancel`` called in the running loop when the job is to be cancelled; at once, if it already is."""
+        """Call ``cancel`` in the running loop on cancellation; at once if it was requested already."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
@@ -161,15 +159,15 @@ class Interrupts:
             self._cancel()
 
     def attach_here(self) -> None:
-        """Have ``KeyboardInterrupt`` raised in the main thread, for work that runs in it without a loop."""
+        """Raise ``KeyboardInterrupt`` in the main thread on cancellation, for work without an event loop."""
         self._cancel = _interrupt
 
     def published(self) -> None:
-        """Say that the output is in its place."""
+        """Report that the output is published."""
         self._happen(Happening.PUBLISHED)
 
     def disarm(self) -> None:
-        """Say that nothing is left to be cut short: a run that has cleaned up after itself needs no deadline."""
+        """Stop the deadline: the run has cleaned up."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -192,12 +190,12 @@ class Interrupts:
         self._timer.daemon = True
         self._timer.start()
         if self._cancel is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has just closed: there is nothing left to cancel
+            with contextlib.suppress(RuntimeError):  # the loop has just closed
                 self._cancel()
 
 
 def end_at_once_on_signals(exit_code: int) -> None:
-    """From here on, let any further signal end the process with ``exit_code``: everything has been said already."""
+    """Let any further signal end the process with ``exit_code``."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's signature
         last_acts()
@@ -212,10 +210,9 @@ def _interrupt() -> None:
 
 
 def last_acts() -> None:
-    """Do what a forced exit must not leave undone, from any thread, without blocking and without Python's streams.
+    """Show the cursor and kill our children before a forced exit; from any thread, without blocking.
 
-    A live bar hides the cursor; and two of a private Ray's processes outlive us for a minute, because they notice
-    their parent's death only by looking now and then.
+    Two of a private Ray's processes would otherwise notice their parent's death only after a minute.
     """
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\r\x1b[J")
@@ -225,7 +222,6 @@ def last_acts() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """Return every process's parent, as far as this system shows them."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -235,7 +231,7 @@ def _parents() -> dict[int, int]:
 
 
 def descendants(ancestor: int, parents: Mapping[int, int]) -> list[int]:
-    """Return the children of ``ancestor``, and theirs, and so on, given every process's parent; nearest first."""
+    """Return all descendants of ``ancestor``, nearest first, given every process's parent."""
     found = [ancestor]
     for process in found:  # it grows while it is walked
         found.extend(child for child, parent in parents.items() if parent == process and child not in found)

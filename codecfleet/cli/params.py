@@ -1,7 +1,7 @@
 """Turns the options of a model into the parameters of a command.
 
-typer only splits the command line and writes the help; every value arrives here as text and is parsed by the option's
-own kind, so that what users read about a wrong value is ours and stays one line.
+typer only splits the command line and writes the help. Values arrive as text and are parsed by the option's own kind,
+so that an error about a value is our own single line.
 """
 
 import inspect
@@ -46,7 +46,7 @@ _SpecFile = Annotated[
     named(
         "--spec",
         "FILE.toml",
-        "Take options from this file; those given here count instead of its own: docs/config.md.",
+        "Take options from this file; options given here override it: docs/config.md.",
         RUN,
     ),
 ]
@@ -95,7 +95,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were typed, by field; an option that was not given says nothing.
+    """Return the given values by field.
 
     Raises:
         UsageError: one makes no sense.

@@ -1,49 +1,30 @@
-"""What ``codecfleet plan`` answers: the plan itself, and where its segments would run."""
+"""The command ``plan``: the plan of a job, and where its segments would run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..errors import UsageError
 from ..jobs.request.parts import RUN
-from .params import named
+from ..jobs.request.spec import TranscodeSpec
+from .params import JsonFlag, named, with_spec_options
+from .question import Question
+from .services import Commands
 
 if TYPE_CHECKING:
-    from ..cluster.placement.model import Inventory, Node, Policy
+    from ..cluster.placement.model import Inventory, Policy
     from ..jobs.plan.placing import PlacedPlan
     from ..jobs.plan.plan import Plan
 
-__all__ = ["FleetOption", "PlanAddressOption", "PlanOn", "PolicyOption", "place_on", "plan_on"]
+__all__ = ["COMMANDS", "PlanOn", "place_on", "plan_on"]
 
-UNTRIED: Final = "what the GPU can do is what the tables say of its model; codecfleet doctor tries it"
-
-FleetOption = Annotated[
-    str | None,
-    named(
-        "--fleet",
-        "FILE.toml",
-        "Show where it would run on a simulated fleet: a file, or the name of one of ours: docs/placement.md.",
-        RUN,
-    ),
-]
-PlanAddressOption = Annotated[
-    str | None,
-    named(
-        "--address",
-        "RAY_ADDRESS",
-        "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
-        RUN,
-    ),
-]
-PolicyOption = Annotated[
-    str | None,
-    named("--policy", "FILE.toml", "Place by this policy: docs/placement.md. Default: configs/policy.toml.", RUN),
-]
+_UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet doctor tries them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """Where a plan is to be placed: on a simulated fleet, on a cluster, or on this machine; by which policy file."""
+    """Where a plan is placed, a simulated fleet, a cluster or this machine, and by which policy file."""
 
     fleet: str | None = None
     address: str | None = None
@@ -58,18 +39,21 @@ def plan_on(fleet: str | None, address: str | None, policy: str | None) -> PlanO
     """
     if fleet is not None and address is not None:
         message = "--fleet and --address exclude each other"
-        raise UsageError(message, "Plan for a simulated fleet, or for a cluster.")
+        raise UsageError(message, "Leave one of them out.")
     return PlanOn(fleet=fleet, address=address, policy=policy)
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> "PlacedPlan":
-    """Place a plan; ``survey`` says what the cluster at an address has.
+    """Place a plan; ``survey`` returns the inventory of the cluster at an address.
 
     Raises:
-        UsageError: the fleet or the policy file makes no sense.
+        UsageError: the fleet or the policy file is invalid.
         FleetUnavailable: the cluster does not answer.
     """
-    policy = _policy(on.policy)
+    from ..cluster.placement.model import Policy, load_policy
+    from ..cluster.probes.report import DeviceKind
+
+    policy = Policy() if on.policy is None else load_policy(on.policy)
     if on.fleet is not None:
         from ..cluster.placement.nodes import inventory_of_fleet
         from ..cluster.simulated.fleet_file import load_fleet
@@ -80,20 +64,8 @@ def place_on(plan: "Plan", on: PlanOn, survey: Callable[[str], "Inventory"]) -> 
     if on.address is not None:
         return _placed(plan, survey(on.address), policy, f"the cluster at {on.address}")
     found = _this_machine()
-    note = UNTRIED if any(_has_gpu(node) for node in found.nodes) else ""
-    return _placed(plan, found, policy, "this machine", note)
-
-
-def _has_gpu(node: "Node") -> bool:
-    from ..cluster.probes.report import DeviceKind
-
-    return any(device.kind is not DeviceKind.CPU for device in node.devices)
-
-
-def _policy(path: str | None) -> "Policy":
-    from ..cluster.placement.model import Policy, load_policy
-
-    return Policy() if path is None else load_policy(path)
+    has_gpu = any(device.kind is not DeviceKind.CPU for node in found.nodes for device in node.devices)
+    return _placed(plan, found, policy, "this machine", _UNTRIED if has_gpu else "")
 
 
 def _this_machine() -> "Inventory":
@@ -118,3 +90,46 @@ def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, 
 
     shared = shared_by_policy(inventory, policy)
     return place_plan(demand_of(plan), shared, start_rates(), policy, where=where, note=note)
+
+
+def _plan(
+    spec: TranscodeSpec,
+    *,
+    fleet: Annotated[
+        str | None,
+        named(
+            "--fleet",
+            "FILE.toml",
+            "Show where it would run on a simulated fleet: a file, or the name of one of ours: docs/placement.md.",
+            RUN,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        named(
+            "--address",
+            "RAY_ADDRESS",
+            "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
+            RUN,
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        named("--policy", "FILE.toml", "Place by this policy: docs/placement.md. Default: configs/policy.toml.", RUN),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> Question:
+    on = plan_on(fleet, address, policy)
+    return Question(ask=lambda services, _progress: services.plan(spec, on), as_json=as_json)
+
+
+def _default_output(source: str) -> str:
+    return f"{PurePosixPath(source).stem or 'output'}-codecfleet.mp4"
+
+
+COMMANDS: Final[Commands] = {
+    "plan": (
+        with_spec_options(_plan, default_output=_default_output),
+        ["plan film.mkv film.mp4 --segment-seconds 5", "plan film.mkv film.mp4 --codec hevc --fleet h200-l40s"],
+    )
+}

@@ -1,4 +1,4 @@
-"""A command that answers once, and how its answer is printed."""
+"""A command that answers once, and prints its answer."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TextIO
 
 from ..console.output import FrameCounter, Output, ReaderGone, strict_json
 from ..console.text import one_line
-from .failures import failure_of, tell
+from .failures import failure_of, print_failure
 from .interrupts import Interrupts, last_acts
 from .services import Answer, Services
 
@@ -18,7 +18,7 @@ __all__ = ["Question", "safe_line"]
 class Question:
     """A command that answers once: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines.
 
-    ``ask`` gets what to call, and what to tell the number of frames done so far: ``done_to_frames`` is a word for that.
+    ``ask`` gets the services and a function that shows how many frames are ``done_to_frames`` so far.
     """
 
     ask: Callable[[Services, Callable[[int], None]], Answer]
@@ -26,10 +26,10 @@ class Question:
     done_to_frames: str = "compared"
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Print the answer and return the exit code: 1 when files differ, or a machine needs attention; else 0.
+        """Print the answer and return the exit code: 1 when files differ or a machine needs a fix, else 0.
 
         Raises:
-            ReaderGone: the reader of stdout closed it.
+            ReaderGone: stdout was closed.
         """
         with Interrupts(services.exit_now, last_acts) as interrupts:
             interrupts.attach_here()
@@ -41,7 +41,7 @@ class Question:
                 raise
             except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
                 failure = failure_of(error, interrupts.exit_code)
-                tell(failure, error, stderr)
+                print_failure(failure, error, stderr)
                 return failure.exit_code
         return 0 if answer.exact else 1
 

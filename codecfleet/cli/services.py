@@ -1,7 +1,7 @@
-"""What the commands call: the one seam between the command line and the jobs underneath.
+"""What the commands call: the seam between the command line and the product.
 
-Everything is imported when it is called, so that ``--help`` is quick and only ``transcode`` pays for Ray. Tests pass
-their own ``Services``.
+Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` loads Ray. Tests pass their own
+``Services``.
 """
 
 import os
@@ -27,14 +27,14 @@ __all__ = ["Answer", "Commands", "FleetLike", "JobLike", "Machines", "Request", 
 
 
 class JobLike(Protocol):
-    """A running job, as the command line needs it."""
+    """A running job."""
 
     def events(self) -> "AsyncIterator[Event]":
-        """Yield what happens; ends after ``Done``, or when the job has failed."""
+        """Yield the job's events until ``Done`` or its failure."""
         ...
 
     def __await__(self) -> "Generator[Any, None, Report]":
-        """Wait for the end.
+        """Wait for the report.
 
         Raises:
             CodecfleetError: the job failed or was cancelled.
@@ -47,7 +47,7 @@ class JobLike(Protocol):
 
 
 class FleetLike(Protocol):
-    """A fleet, as the command line needs it."""
+    """A fleet."""
 
     async def transcode(self, spec: "TranscodeSpec") -> JobLike:
         """Start a job."""
@@ -56,19 +56,19 @@ class FleetLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command that runs no job has to say: for people, and for programs."""
+    """A command's answer, for people and for programs."""
 
     lines: list[str]
     document: dict[str, Any]
     exact: bool = True
-    """False when ``verify`` found a difference, or ``doctor`` something to mend: exit code 1."""
+    """False when ``verify`` found a difference, or ``doctor`` something to fix: exit code 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Which machines are asked about: a cluster's, a simulated fleet's, or this one.
+    """The machines of a cluster or a simulated fleet, or this one.
 
-    ``fresh`` tries every codec again; without ``software`` this machine's software codecs need not be tried.
+    ``fresh`` ignores earlier codec trials; without ``software`` this machine's software codecs need not be tried.
     """
 
     address: str | None = None
@@ -187,29 +187,28 @@ class Services:
     probe: Callable[[str], Answer] = _probe
     plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
     verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify
-    """Compares two files, calling its second argument with the number of frames compared so far."""
+    """Compares two files; calls its second argument with the number of frames compared so far."""
     reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = _reports
-    """Probes machines; those of a cluster that gave no report are named."""
     status: Callable[[str | None], Answer] = _status
     watch: Callable[[str | None, Callable[[Answer], None], float], Awaitable[None]] = _watch
-    """Shows a cluster's status again and again; the last argument is the seconds between."""
+    """Shows a cluster's status repeatedly: address, show, seconds between."""
     order: Callable[[str | None, str, str], Answer] = _order
     """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
     exit_now: Callable[[int], None] = os._exit
-    """Ends the process at once, without Python's own clean-up."""
+    """Ends the process without Python's clean-up."""
 
 
 class Request(Protocol):
-    """What a command line asks for, parsed and checked."""
+    """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Do it, and return the exit code.
+        """Run it, and return the exit code.
 
         Raises:
-            ReaderGone: the reader of stdout closed it.
+            ReaderGone: stdout was closed.
         """
         ...
 
 
 Commands: TypeAlias = Mapping[str, tuple[Callable[..., Request], Sequence[str]]]
-"""Functions that turn options into a request by their commands' names, each with examples for its help."""
+"""By a command's name: the function that makes its request, and examples for its help."""

@@ -1,4 +1,4 @@
-"""The commands that look at a cluster's supervisor, and those that keep work off its nodes."""
+"""The commands about a cluster's supervisor: ``status``, ``drain``, ``cordon``, ``uncordon``."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import typer
 
 from ..console.output import Output, ReaderGone, is_terminal, json_line
 from ..jobs.request.values import parse_path
-from .failures import failure_of, tell
+from .failures import failure_of, print_failure
 from .interrupts import Interrupts, last_acts
 from .params import JsonFlag, flag, named
 from .question import Question, safe_line
@@ -35,16 +35,16 @@ _Address = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """``status --watch``: the same question again and again."""
+    """``status --watch``: the status every second."""
 
     address: str | None
     as_json: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Show the status until the user stops it, which is not an error.
+        """Show the status until the user stops it, with exit code 0.
 
         Raises:
-            ReaderGone: the reader of stdout closed it.
+            ReaderGone: stdout was closed.
         """
         output = Output(stdout)
         show = _shower(output, redraw=is_terminal(stdout), as_json=self.as_json)
@@ -59,7 +59,7 @@ class Watch:
                 return 0
             except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
                 failure = failure_of(error)
-                tell(failure, error, stderr)
+                print_failure(failure, error, stderr)
                 return failure.exit_code
         return 0
 
@@ -75,28 +75,19 @@ def _status(
     return Question(ask=lambda services, _progress: services.status(address), as_json=as_json)
 
 
-def _drain(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    return _order("drain", node, address, as_json=as_json)
+def _order(order: str) -> Callable[..., Question]:
+    def command(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+        name = parse_path("NODE", node)
+        return Question(ask=lambda services, _progress: services.order(address, order, name), as_json=as_json)
 
-
-def _cordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    return _order("cordon", node, address, as_json=as_json)
-
-
-def _uncordon(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
-    return _order("uncordon", node, address, as_json=as_json)
-
-
-def _order(order: str, node: str, address: str | None, *, as_json: bool) -> Question:
-    name = parse_path("NODE", node)
-    return Question(ask=lambda services, _progress: services.order(address, order, name), as_json=as_json)
+    return command
 
 
 COMMANDS: Final[Commands] = {
     "status": (_status, ["status --watch --address head:6379"]),
-    "drain": (_drain, ["drain gpu-node-3 --address head:6379"]),
-    "cordon": (_cordon, ["cordon gpu-node-3 --address head:6379"]),
-    "uncordon": (_uncordon, ["uncordon gpu-node-3 --address head:6379"]),
+    **{
+        order: (_order(order), [f"{order} gpu-node-3 --address head:6379"]) for order in ("drain", "cordon", "uncordon")
+    },
 }
 
 

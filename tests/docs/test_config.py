@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet import Codec, TranscodeSpec, UsageError
 from codecfleet.cli.app import parse
-from codecfleet.cli.run import Transcode
+from codecfleet.cli.transcode import Transcode
 from codecfleet.jobs.request.spec_file import KEYS, load_spec
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from codecfleet.cli.app import parse, run
 from codecfleet.cli.files import VerifyRequest
-from codecfleet.cli.run import Transcode
 from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.transcode import Transcode
 from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,
