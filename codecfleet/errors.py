@@ -1,38 +1,38 @@
-"""Every error codecfleet raises, named by whose act broke it.
+"""Every error that codecfleet raises, by cause.
 
     CodecfleetError
-    ├── UsageError                 the caller asked something that makes no sense          exit 2
-    ├── InputError                 the source's fault                                      exit 3
+    ├── UsageError                 the call makes no sense                                exit 2
+    ├── InputError                 the source cannot be used                               exit 3
     │   ├── InputNotFound          there is nothing at that path or address
     │   ├── InputUnreadable        it is there, but cannot be opened, parsed or decoded
     │   ├── InputRefused           opening it would be unsafe (playlists, other protocols)
-    │   └── InputDamaged           decoding it meets damage, and the caller asked for none (--strict)
-    ├── RequestError               a sound request that cannot be met with this source     exit 4
+    │   └── InputDamaged           decoding it meets damage, and --strict accepts none
+    ├── RequestError               a valid request that this source cannot meet            exit 4
     │   ├── NoVideoTrack           the source has no video to encode
     │   ├── OutputExists           something already has the output's name
     │   ├── OutputUnwritable       the output cannot be created or written
     │   ├── Unsupported            codec, container, pixel format or option do not fit together
-    │   └── WouldLose              something could not be carried across, and --strict forbids losing it
-    ├── WorkError                  our own machinery failed, after its retries             exit 5
+    │   └── WouldLose              something cannot be carried, and --strict forbids losing it
+    ├── WorkError                  the work failed, after its retries                      exit 5
     │   ├── WorkerLost             a worker process or its node died
     │   ├── DeviceError            a GPU, an engine of it or its driver failed
-    │   │   ├── DeviceLost         the device answers nothing any more, or not before its process or itself is renewed
-    │   │   ├── DeviceMemory       the device's memory does not hold what was asked for
-    │   │   ├── SessionLimit       the device or its driver opens no further session of that kind just now
-    │   │   ├── EngineBusy         an engine's sessions were still being opened, and the work did not wait
-    │   │   ├── EngineUnfit        the device has no engine that does this codec, format or source
-    │   │   ├── EngineFailed       an engine broke off a task, or gave something impossible
+    │   │   ├── DeviceLost         the device no longer answers; its process or the device needs a reset
+    │   │   ├── DeviceMemory       the device's memory is too small or in use
+    │   │   ├── SessionLimit       the device or its driver opens no further session of that kind now
+    │   │   ├── EngineBusy         an engine's sessions were still opening, and the work did not wait
+    │   │   ├── EngineUnfit        the device has no engine for this codec, format or source
+    │   │   ├── EngineFailed       an engine aborted a task, or returned an impossible result
     │   │   └── EngineHung         an engine or the driver did not answer in time
     │   ├── SegmentFailed          one segment failed more often than its budget allows
-    │   ├── EncoderFailed          an encoder refused a frame or returned something impossible
+    │   ├── EncoderFailed          an encoder refused a frame or returned an impossible result
     │   ├── ProofFailed            the proof found a difference; nothing was published
     │   ├── StorageFailed          reading or writing storage failed half-way (disk full, network)
     │   └── FleetUnavailable       no Ray to run on: it did not start, or did not answer
     └── Cancelled                  the caller cancelled the job                            exit 130
 
-Each error carries what went wrong (``message``), what to do next (``next_step``) and whether trying again can help
-(``retry``). All arguments are positional and stay in ``args``, so every error survives pickling: Ray turns an
-exception with keyword-only arguments into something no caller can catch by type.
+``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help. All arguments
+are positional and stay in ``args``, so every error survives pickling: Ray turns an exception with keyword-only
+arguments into something that callers cannot catch by type.
 """
 
 from enum import Enum
@@ -80,15 +80,15 @@ class Retry(Enum):
     ANYWHERE = "anywhere"
     """Another try may succeed, on the same worker too."""
     ELSEWHERE = "elsewhere"
-    """Another try may succeed on another worker; this one is not to be used again."""
+    """Another try may succeed on another worker; this one must not be used again."""
 
 
 class CodecfleetError(Exception):
-    """Something codecfleet could not do.
+    """Something that codecfleet could not do.
 
     Args:
-        message: one line that says what went wrong, with the value that caused it.
-        next_step: one line that says what the reader can do about it; "" where there is nothing to do.
+        message: one line: what happened and why, with the value that caused it.
+        next_step: one line: what to type or do next; "" where there is nothing to do.
     """
 
     exit_code: ClassVar[int] = 5
@@ -104,13 +104,13 @@ class CodecfleetError(Exception):
 
 
 class UsageError(CodecfleetError):
-    """The caller asked something that makes no sense."""
+    """The call makes no sense."""
 
     exit_code = 2
 
 
 class InputError(CodecfleetError):
-    """The source's fault."""
+    """The source cannot be used."""
 
     exit_code = 3
 
@@ -128,11 +128,11 @@ class InputRefused(InputError):
 
 
 class InputDamaged(InputError):
-    """Decoding the source meets damage, and the caller asked for none."""
+    """Decoding the source meets damage, and ``strict`` accepts none."""
 
 
 class RequestError(CodecfleetError):
-    """A sound request that cannot be met with this source."""
+    """A valid request that this source cannot meet."""
 
     exit_code = 4
 
@@ -154,11 +154,11 @@ class Unsupported(RequestError):
 
 
 class WouldLose(RequestError):
-    """Something of the source could not be carried across, and the caller forbade losing it."""
+    """Something of the source cannot be carried, and ``strict`` forbids losing it."""
 
 
 class WorkError(CodecfleetError):
-    """Our own machinery failed, after its retries."""
+    """The work failed, after its retries."""
 
     exit_code = 5
 
@@ -176,36 +176,36 @@ class DeviceError(WorkError):
 
 
 class DeviceLost(DeviceError):
-    """The device answers nothing any more, or not before its process or the device itself is renewed."""
+    """The device no longer answers; its process or the device itself needs a reset."""
 
 
 class DeviceMemory(DeviceError):
-    """The device's memory does not hold what was asked for."""
+    """The device's memory is too small or in use."""
 
     retry = Retry.ANYWHERE
 
 
 class SessionLimit(DeviceError):
-    """The device or its driver opens no further session of that kind just now."""
+    """The device or its driver opens no further session of that kind now."""
 
     retry = Retry.ANYWHERE
 
 
 class EngineBusy(DeviceError):
-    """An engine's sessions were still being opened, and whoever asked could do without."""
+    """An engine's sessions were still opening, and the caller had a software fallback."""
 
     retry = Retry.ANYWHERE
 
 
 class EngineUnfit(DeviceError):
-    """The device has no engine that does this codec, format or source; software, or another device, may."""
+    """The device has no engine for this codec, format or source; software or another device may."""
 
-    # Nothing broke, so the process goes on: only this work has no place there.
+    # Nothing broke, so the process continues.
     retry = Retry.ANYWHERE
 
 
 class EngineFailed(DeviceError):
-    """An engine broke off a task, or gave something impossible."""
+    """An engine aborted a task, or returned an impossible result."""
 
 
 class EngineHung(DeviceError):
@@ -217,7 +217,7 @@ class SegmentFailed(WorkError):
 
 
 class EncoderFailed(WorkError):
-    """An encoder refused a frame or returned something impossible."""
+    """An encoder refused a frame or returned an impossible result."""
 
     retry = Retry.ANYWHERE
 

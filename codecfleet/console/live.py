@@ -1,16 +1,15 @@
-"""What a terminal user, a log file or a program sees of a running job.
+"""Views of a running job: a live bar on a terminal, plain lines elsewhere, JSON lines for programs, or nothing.
 
-One ``View`` per way of looking: a live bar on a terminal, plain lines elsewhere, JSON lines for programs, nothing at
-all with ``--quiet``. Progress goes to stderr and results to stdout, so that either can be piped. A view is driven by
-events alone and holds no clock: what it prints is a function of what it was shown.
+Progress goes to stderr and results to stdout. What a view prints depends only on the events that it was shown.
 """
 
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from ..console.output import Output, ReaderGone, json_line
 from ..jobs.report.events import Done, Event, Planned, Progress, SegmentFinished, Warned
 from ..jobs.report.report import Report
+from .output import Output, ReaderGone, json_line
 from .text import one_line, pace_text, planned_text, proof_lines, segment_text
 
 if TYPE_CHECKING:
@@ -23,10 +22,7 @@ _SEGMENT_ROWS: Final = 8
 
 
 class View:
-    """Shows one job; this one shows nothing, as ``--quiet`` wants it. The others say more.
-
-    Used as a context manager around the job; nothing is on screen after it closes but whole lines.
-    """
+    """Shows one job; this base class shows nothing (``--quiet``). A context manager around the job."""
 
     def __enter__(self) -> Self:
         return self
@@ -37,23 +33,23 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Take anything that moves off the screen. Idempotent."""
+        """Erase anything that moves. Idempotent."""
 
     def show(self, event: Event) -> None:
         """Show one event.
 
         Raises:
-            ReaderGone: events go to stdout and nobody reads it.
+            ReaderGone: stdout was closed.
         """
 
-    def note(self, text: str) -> None:
-        """Tell the person at the keyboard something that is no event."""
+    def note(self, text: str, style: str | None = None) -> None:
+        """Show a message that is not an event."""
 
     def finish(self, report: Report, report_path: str | None) -> None:
         """Print the result on stdout.
 
         Raises:
-            ReaderGone: nobody reads stdout.
+            ReaderGone: stdout was closed.
         """
 
 
@@ -68,53 +64,65 @@ class JsonView(View):
         self._stdout.line(json_line(event.to_json()))
 
 
-class PlainView(View):
-    """Whole lines for logs and pipes: every finished segment, and progress every five seconds of the job's time."""
+class _PersonView(View):
+    """What people see: the plan and warnings as they come, and the proof at the end."""
 
-    def __init__(self, stdout: Output, stderr: Output) -> None:
+    def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
-        self._stderr = stderr
         self._plan: Planned | None = None
-        self._said_at_s = 0.0
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
     def show(self, event: Event) -> None:
-        """Print a line for ``event`` if it is worth one."""
+        """Print a line for a plan or a warning."""
         match event:
             case Planned():
                 self._plan = event
                 self.note(planned_text(event))
-            case SegmentFinished():
-                self.note(segment_text(event))
-            case Progress() if event.at_s - self._said_at_s >= _PLAIN_EVERY_S:
-                self._said_at_s = event.at_s
-                self.note(pace_text(event, self._plan))
             case Warned():
-                self._told.add(event.message)
-                self.note(f"warning: {event.message} [{event.code}]")
-
-    def note(self, text: str) -> None:
-        """Print ``text`` on stderr; a log nobody reads any more is no reason to stop the job."""
-        try:
-            self._stderr.line(f"codecfleet: {one_line(text)}")
-        except ReaderGone:
-            return
+                self._shown.add(event.message)
+                self.note(f"warning: {event.message} [{event.code}]", style="yellow")
 
     def finish(self, report: Report, report_path: str | None) -> None:
         """Print the proof on stdout."""
-        for line in proof_lines(report, report_path, frozenset(self._told)):
+        self.close()
+        for line in proof_lines(report, report_path, frozenset(self._shown)):
             self._stdout.line(line)
 
 
-class RichView(View):
+class PlainView(_PersonView):
+    """Whole lines for logs and pipes: every finished segment, and progress every five seconds of the job's time."""
+
+    def __init__(self, stdout: Output, stderr: Output) -> None:
+        super().__init__(stdout)
+        self._stderr = stderr
+        self._progress_at_s = 0.0
+
+    def show(self, event: Event) -> None:
+        """Print a line for ``event`` if it is worth one."""
+        super().show(event)
+        match event:
+            case SegmentFinished():
+                self.note(segment_text(event))
+            case Progress() if event.at_s - self._progress_at_s >= _PLAIN_EVERY_S:
+                self._progress_at_s = event.at_s
+                self.note(pace_text(event, self._plan))
+
+    def note(self, text: str, style: str | None = None) -> None:
+        """Print ``text`` on stderr; a closed stderr does not stop the job."""
+        del style
+        with contextlib.suppress(ReaderGone):
+            self._stderr.line(f"codecfleet: {one_line(text)}")
+
+
+class RichView(_PersonView):
     """A live bar on a terminal: the whole job, and one row per segment in flight."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
-        # rich takes a tenth of a second to import, which --help and --json should not pay.
+        # rich takes a tenth of a second to import.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
-        self._stdout = stdout
+        super().__init__(stdout)
         self._console = Console(file=stderr, highlight=False)
         self._bars = Progress(
             SpinnerColumn("line", finished_text=" "),
@@ -129,29 +137,23 @@ class RichView(View):
         self._whole: TaskID = self._bars.add_task("starting", total=None, detail="")
         self._rows: dict[int, TaskID] = {}
         self._more: TaskID = self._bars.add_task("", total=None, detail="", visible=False)
-        self._plan: Planned | None = None
-        self._told: set[str] = set()
 
     def __enter__(self) -> Self:
         self._bars.start()
         return self
 
     def close(self) -> None:
-        """Erase the bars and give the cursor back."""
+        """Erase the bars and show the cursor."""
         self._bars.stop()
 
     def show(self, event: Event) -> None:
         """Move the bars."""
+        super().show(event)
         match event:
             case Planned():
-                self._plan = event
-                self.note(planned_text(event))
                 self._bars.update(self._whole, description="encoding", total=event.frames or None)
             case Progress():
                 self._show_progress(event)
-            case Warned():
-                self._told.add(event.message)
-                self.note(f"warning: {event.message} [{event.code}]", style="yellow")
             case Done():
                 self.close()
 
@@ -181,9 +183,3 @@ class RichView(View):
     def note(self, text: str, style: str | None = None) -> None:
         """Print ``text`` above the bars."""
         self._console.print(one_line(text), style=style, markup=False, soft_wrap=True)
-
-    def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the proof on stdout."""
-        self.close()
-        for line in proof_lines(report, report_path, frozenset(self._told)):
-            self._stdout.line(line)

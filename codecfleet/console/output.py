@@ -1,4 +1,4 @@
-"""Lines on a stream, for people or programs, and what happens when the reader is gone."""
+"""Lines on a stream, for people or programs."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ _COUNT_EVERY_FRAMES: Final = 10
 
 
 class ReaderGone(Exception):
-    """Nobody reads our stdout any more (``| head``): stop, and say nothing."""
+    """Stdout was closed (``| head``): stop without a message."""
 
 
 class Output:
@@ -35,12 +35,12 @@ class Output:
 
 
 def json_line(document: dict[str, Any]) -> str:
-    """Return ``document`` as one line of strict, ASCII-only JSON; numbers JSON does not know become null."""
+    """Return ``document`` as one line of strict, ASCII-only JSON."""
     return json.dumps(strict_json(document), allow_nan=False, separators=(",", ":"))
 
 
 def strict_json(value: object) -> object:
-    """Return ``value`` with what JSON cannot say (NaN, infinities) as None, and tuples as lists."""
+    """Return ``value`` with NaN and infinities as None, and tuples as lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -51,16 +51,14 @@ def strict_json(value: object) -> object:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether ``stream`` is a terminal on which lines can be redrawn."""
+    """Return whether ``stream`` is a terminal that can redraw lines."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class FrameCounter:
-    """Counts frames on one line of a terminal, which is gone when it closes; elsewhere it shows nothing.
+    """Counts frames on one line of a terminal, erased at the end; ``what`` is done to them, such as "compared".
 
-    Args:
-        stderr: where.
-        what: what is done to them: "compared".
+    Where ``stderr`` is not a terminal it shows nothing.
     """
 
     def __init__(self, stderr: TextIO, what: str) -> None:
@@ -78,7 +76,7 @@ class FrameCounter:
             self._write("")
 
     def show(self, frames: int) -> None:
-        """Show the number now and then, not every time it is told."""
+        """Show the number if it has grown by ten frames."""
         if frames - self._shown_frames >= _COUNT_EVERY_FRAMES:
             self._shown_frames = frames
             self._write(f"{frames} frames {self._what}")

@@ -1,4 +1,4 @@
-"""Pure wording: numbers, times and the proof as a terminal user reads them."""
+"""Numbers, times and the proof, as text for people."""
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -26,7 +26,7 @@ _WARNINGS_SHOWN: Final = 20
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line with control characters escaped: names and tags come from strangers' files."""
+    """Return ``text`` on one line with control characters escaped: names and tags come from untrusted files."""
     joined = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
@@ -48,7 +48,7 @@ def clock_text(seconds: float) -> str:
 
 
 def speed_text(fps: float, plan: "Planned | None") -> str:
-    """Return the speed against real time, as in ``1.8x``; "" while it cannot be told."""
+    """Return the speed against real time, as in ``1.8x``; "" while it is unknown."""
     if plan is None or not plan.frames or plan.duration_s <= 0:
         return ""
     return f"{fps * float(plan.duration_s / plan.frames):.2f}x"
@@ -65,7 +65,7 @@ def pace_text(event: "Progress", plan: "Planned | None") -> str:
 
 
 def planned_text(event: "Planned") -> str:
-    """Return what is going to happen, in one line."""
+    """Return the plan in one line."""
     return (
         f"{clock_text(float(event.duration_s))} of video, {_count(event.frames, 'frame')} to {event.codec} "
         f"({event.encoder}) in {_count(event.segments, 'segment')} on {_count(event.workers, 'worker')}"
@@ -73,33 +73,29 @@ def planned_text(event: "Planned") -> str:
 
 
 def segment_text(event: "SegmentFinished") -> str:
-    """Return what became of one segment, in one line."""
+    """Return a finished segment in one line."""
     size = bytes_text(event.payload_bytes)
     return f"segment {event.segment} finished: {_count(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
 
 
-def proof_lines(report: "Report", report_path: str | None, told: frozenset[str] = frozenset()) -> list[str]:
-    """Return the proof and where the files are, a few lines for people.
+def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
+    """Return the proof and where the files are.
 
-    Args:
-        report: the finished job's report.
-        report_path: where the report was written, if it was.
-        told: messages of warnings the user has already seen; they are counted and not repeated.
+    ``report_path`` is where the report was written, if it was. Warnings whose message is in ``shown`` are counted, not
+    repeated.
     """
     proof = report.proof
+    times = "each equal to the source's" if proof.times_equal else "DIFFERENT from the source's"
     rows = [
         ("output", f"{report.output} ({_output_text(report)})"),
         ("frames", _frames_text(report)),
-        (
-            "times",
-            f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {_verdict(equal=proof.times_equal)}",
-        ),
+        ("times", f"{_decimal(proof.first_pts_s)} s to {_decimal(proof.last_pts_s)} s, {times}"),
         ("seams", f"{proof.seams_equal} of {proof.seams} agree picture by picture" if proof.seams else ""),
         ("SHA-256", proof.output_sha256),
         ("engines", _engines_text(report)),
         ("speed", _speed_of_report(report)),
         ("tracks", _tracks_text(report.tracks)),
-        *_warning_rows(report.warnings, told),
+        *_warning_rows(report.warnings, shown),
     ]
     if report_path is not None:
         rows.append(("report", report_path))
@@ -113,10 +109,6 @@ def _frames_text(report: "Report") -> str:
     return f"{counts}: {'every frame is there once' if same else 'DIFFERENT'}"
 
 
-def _verdict(*, equal: bool) -> str:
-    return "each equal to the source's" if equal else "DIFFERENT from the source's"
-
-
 def _output_text(report: "Report") -> str:
     parts = [bytes_text(report.output_bytes), f"{report.codec} in {report.container}"]
     parts.append(f"{report.width}x{report.height} {report.pix_fmt}")
@@ -127,7 +119,7 @@ def _output_text(report: "Report") -> str:
 
 
 def _engines_text(report: "Report") -> str:
-    """Say what decoded and what encoded; "" where software did both and nobody would ask why."""
+    """Return what decoded and encoded; "" where software did both and no GPU was refused."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
@@ -147,7 +139,7 @@ def _speed_of_report(report: "Report") -> str:
 
 
 def _seconds(text: str) -> Fraction | None:
-    """Return the seconds a report writes as a fraction or a decimal; None when it writes neither."""
+    """Return the seconds of a fraction or decimal in a report; None for anything else."""
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -155,7 +147,7 @@ def _seconds(text: str) -> Fraction | None:
 
 
 def _decimal(text: str) -> str:
-    """Return an exact time of a report to the microsecond, for people: ``29.958333`` for ``719/24``."""
+    """Return a report's exact time to the microsecond: ``29.958333`` for ``719/24``."""
     seconds = _seconds(text)
     return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
 
@@ -168,11 +160,10 @@ def _tracks_text(tracks: "Iterable[TrackReport]") -> str:
     return ", ".join(key if count == 1 else f"{count} {key}" for key, count in counts.items())
 
 
-def _warning_rows(warnings: "tuple[Warning_, ...]", told: frozenset[str]) -> Iterator[tuple[str, str]]:
-    new = [warning for warning in warnings if warning.message not in told]
-    seen = len(warnings) - len(new)
-    told_text = f"{len(warnings)}, told above" if seen == len(warnings) else str(len(warnings))
-    yield "warnings", told_text if warnings else "none"
+def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> Iterator[tuple[str, str]]:
+    new = [warning for warning in warnings if warning.message not in shown]
+    count = str(len(warnings)) if new else f"{len(warnings)}, shown above"
+    yield "warnings", count if warnings else "none"
     for warning in new[:_WARNINGS_SHOWN]:
         yield "", f"{warning.message} [{warning.code}]"
     if len(new) > _WARNINGS_SHOWN:
