@@ -65,13 +65,13 @@ def test_doctors_exit_code_says_whether_there_is_something_to_fix(
         ("doctor --fresh", Machines(fresh=True)),
         ("doctor --address 10.0.0.1:6379 --json", Machines(address="10.0.0.1:6379")),
         ("nodes --address auto", Machines(address="auto", software=False)),
-        ("nodes --fleet fleet.toml", Machines(fleet="fleet.toml")),
+        ("nodes --fleet fleet.toml", Machines(fleet="fleet.toml", software=False)),
         ("devices --mig --fleet fleet.toml", Machines(fleet="fleet.toml")),
         ("devices --vgpu --json", Machines()),
     ],
 )
 def test_options_choose_the_machines(line: str, machines: Machines, capsys: Captured) -> None:
-    """What is asked for reaches whoever finds the machines."""
+    """The options reach the service that finds the machines."""
     asked = Asked(machine("a100-mig"))
     assert run(line.split(), asked.services()) == 0
     assert asked.machines == [machines]
