@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
-from .errors import cuda_error
 from .forward import usable_compat_library
 from .report import CudaReport, RuntimeInUse
 from .tables import (
@@ -25,7 +24,7 @@ _BACKWARD = "drivers run what older toolkits made (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
-MINOR_VERSION_LIMITS = (f"functions newer than the driver fail: {cuda_error(36).runtime_name} (36)",)
+MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 """What a runtime newer than its driver cannot do (CUDA Compatibility 2.2).
 
 That PTX of a newer toolkit does not compile (222) is no limit here: NVRTC compiles our kernels for the device itself.

@@ -91,84 +91,69 @@ class TegraFacts:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that CUDA has and a Tegra may lack: its name, its functions, and the rule."""
+    """Something that CUDA has and a Tegra may lack: its name, and the rule."""
 
     name: str
-    functions: tuple[str, ...]
     rule: Callable[[TegraFacts], Rule]
 
 
-def _host_register(facts: TegraFacts) -> Rule:
-    return host_register(facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported)
+def _never(name: str, reason: str) -> Feature:
+    return Feature(name, lambda _: Rule(holds=False, reason=reason))
 
 
-def _system_atomics(facts: TegraFacts) -> Rule:
-    return Rule(facts.capability >= (7, 2), "system-wide atomics need compute capability 7.2")
-
-
-def _unified_on_dgpu(_: TegraFacts) -> Rule:
-    return Rule(holds=False, reason="a dGPU that is attached to a Tegra has no unified memory")
-
-
-def _memory_prefetch(facts: TegraFacts) -> Rule:
-    return Rule(facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess")
-
-
-def _nvml(facts: TegraFacts) -> Rule:
-    holds = facts.capability >= THOR and facts.system is System.L4T
-    return Rule(holds, "NVML needs Thor or later under L4T; elsewhere tegrastats tells about use")
-
-
-def _event_ipc(facts: TegraFacts) -> Rule:
-    linux = facts.system in (System.L4T, System.EMBEDDED_LINUX)
-    holds = linux and facts.capability >= (7, 0) and facts.cuda >= (11, 5)
-    return Rule(holds, "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7")
-
-
-def _memory_ipc(facts: TegraFacts) -> Rule:
-    holds = facts.capability >= THOR and facts.cuda >= (13, 0)
-    return Rule(holds, "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead")
-
-
-def _rdma(facts: TegraFacts) -> Rule:
-    return Rule(facts.system in (System.L4T, System.EMBEDDED_LINUX), "it needs L4T or embedded Linux")
-
-
-def _jit(facts: TegraFacts) -> Rule:
-    return Rule(not facts.safety, "a safety context has no just-in-time compilation: compile for the GPU in advance")
-
-
-def _mps(facts: TegraFacts) -> Rule:
-    holds = facts.system in (System.L4T, System.EMBEDDED_LINUX) and facts.cuda >= (12, 5)
-    return Rule(holds, "it needs CUDA 12.5 and Linux")
-
-
-def _peer_to_peer(_: TegraFacts) -> Rule:
-    return Rule(holds=False, reason="no Tegra supports peer-to-peer calls")
-
-
-def _cusolver(facts: TegraFacts) -> Rule:
-    return Rule(facts.system is not System.QNX, "QNX has no cuSOLVER")
-
-
-def _nvgraph(_: TegraFacts) -> Rule:
-    return Rule(holds=False, reason="no Tegra has nvGRAPH")
-
+_LINUX = (System.L4T, System.EMBEDDED_LINUX)
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("host register", ("cudaHostRegister", "cuMemHostRegister"), _host_register),
-    Feature("system-wide atomics", (), _system_atomics),
-    Feature("unified memory on an attached dGPU", ("cudaMallocManaged",), _unified_on_dgpu),
-    Feature("memory prefetch", ("cudaMemPrefetchAsync",), _memory_prefetch),
-    Feature("NVML", (), _nvml),
-    Feature("IPC that shares events", (), _event_ipc),
-    Feature("IPC that shares memory", (), _memory_ipc),
-    Feature("RDMA", (), _rdma),
-    Feature("just-in-time compilation", (), _jit),
-    Feature("Multi-Process Service", (), _mps),
-    Feature("peer-to-peer", (), _peer_to_peer),
-    Feature("cuSOLVER", (), _cusolver),
-    Feature("nvGRAPH", (), _nvgraph),
+    Feature(
+        "host register",
+        lambda facts: host_register(
+            facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported
+        ),
+    ),
+    Feature(
+        "system-wide atomics",
+        lambda facts: Rule(facts.capability >= (7, 2), "system-wide atomics need compute capability 7.2"),
+    ),
+    _never("unified memory on an attached dGPU", "a dGPU that is attached to a Tegra has no unified memory"),
+    Feature(
+        "memory prefetch",
+        lambda facts: Rule(facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess"),
+    ),
+    Feature(
+        "NVML",
+        lambda facts: Rule(
+            facts.capability >= THOR and facts.system is System.L4T,
+            "NVML needs Thor or later under L4T; elsewhere tegrastats reports use",
+        ),
+    ),
+    Feature(
+        "IPC that shares events",
+        lambda facts: Rule(
+            facts.system in _LINUX and facts.capability >= (7, 0) and facts.cuda >= (11, 5),
+            "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
+        ),
+    ),
+    Feature(
+        "IPC that shares memory",
+        lambda facts: Rule(
+            facts.capability >= THOR and facts.cuda >= (13, 0),
+            "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead",
+        ),
+    ),
+    Feature("RDMA", lambda facts: Rule(facts.system in _LINUX, "it needs L4T or embedded Linux")),
+    Feature(
+        "just-in-time compilation",
+        lambda facts: Rule(
+            not facts.safety, "a safety context has no just-in-time compilation: compile for the GPU in advance"
+        ),
+    ),
+    Feature(
+        "Multi-Process Service",
+        lambda facts: Rule(facts.system in _LINUX and facts.cuda >= (12, 5), "it needs CUDA 12.5 and Linux"),
+    ),
+    _never("peer-to-peer", "no Tegra supports peer-to-peer calls"),
+    Feature("cuSOLVER", lambda facts: Rule(facts.system is not System.QNX, "QNX has no cuSOLVER")),
+    _never("nvGRAPH", "no Tegra has nvGRAPH"),
 )
 """The exceptions of 3.6, in the document's order, with later editions' changes."""
 

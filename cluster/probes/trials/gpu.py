@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..child.child import run_in_child
 from ..child.trial_errors import Fault, decode_fault, encode_fault, fault_of_death, is_whole_device
 from ..child.trials import CaseResult, RunChild, try_cases
-from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
+from ..report.engines import Direction, Engine, How, MediaCodec, Trial
 from .cases import NVDEC_CASES, NVENC_CASES, TRIAL_HEIGHT, TRIAL_WIDTH, NvencCase, Sample
 from .software import DIFFERENCE_MAX, TrialStream, decode_luma, mean_difference, trial_luma
 
@@ -37,8 +37,8 @@ _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
 """Where the standard leaves the inverse transform's rounding open: by how many steps one sample may differ."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
-_PROBE_DECODE: Final = f"{__name__}:try_nvdec"
-_PROBE_ENCODE: Final = f"{__name__}:try_nvenc"
+_PROBE: Final = {Engine.NVDEC: f"{__name__}:try_nvdec", Engine.NVENC: f"{__name__}:try_nvenc"}
+_DIRECTION: Final = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
 _TRY_UNTIL: Final = 0.75
 """The part of a child's time after which it only asks, and tries no more."""
 
@@ -78,8 +78,7 @@ def smoke_decode(
     if sample is None:
         return None
     found, problem = _decode((sample,), visible, streams, limit_s, run)
-    case = sample.case(Direction.DECODE)
-    return found[0] if found else _failed(sample, case, Engine.NVDEC, How.TRIED, Fault(None, problem or "no answer"))
+    return found[0] if found else _trial(Engine.NVDEC, sample, {}, Fault(None, problem or "no answer"))
 
 
 def _decode(
@@ -90,11 +89,42 @@ def _decode(
     def arguments(left: tuple[str, ...], remaining_s: float) -> dict[str, Any]:
         return {"cases": [_decode_case(by_name[name], streams.get(name)) for name in left], "limit_s": remaining_s}
 
+    return _tried(Engine.NVDEC, by_name, arguments, visible, limit_s, run=run)
+
+
+def _encode(visible: str, limit_s: float, run: RunChild) -> tuple[list[Trial], str]:
+    by_name = {case.sample.name: case.sample for case in NVENC_CASES}
+
+    def arguments(left: tuple[str, ...], remaining_s: float) -> dict[str, Any]:
+        return {"names": list(left), "limit_s": remaining_s}
+
+    return _tried(Engine.NVENC, by_name, arguments, visible, limit_s, run=run)
+
+
+def _tried(
+    engine: Engine,
+    samples: Mapping[str, Sample],
+    arguments: Callable[[tuple[str, ...], float], Mapping[str, Any]],
+    visible: str,
+    limit_s: float,
+    *,
+    run: RunChild,
+) -> tuple[list[Trial], str]:
+    """Try samples by name on one device; return the trials and what could not be tried."""
     outcome = try_cases(
-        _PROBE_DECODE, tuple(by_name), arguments, limit_s, environment={"CUDA_VISIBLE_DEVICES": visible}, run=run
+        _PROBE[engine],
+        tuple(samples),
+        arguments,
+        limit_s,
+        environment={"CUDA_VISIBLE_DEVICES": visible},
+        run=run,
     )
-    trials = [_decode_trial(by_name[result.case], result) for result in outcome.results]
-    return trials, _problem("NVDEC", len(outcome.untried), outcome.problem)
+    untried = len(outcome.untried)
+    problem = f"{untried} cases of {engine.name} were not tried: {decode_fault(outcome.problem).reason}"
+    trials = [
+        _trial(engine, samples[result.case], result.values or {}, _fault(engine, result)) for result in outcome.results
+    ]
+    return trials, problem if untried else ""
 
 
 def _decode_case(sample: Sample, stream: TrialStream | None) -> dict[str, Any]:
@@ -109,92 +139,41 @@ def _decode_case(sample: Sample, stream: TrialStream | None) -> dict[str, Any]:
     }
 
 
-def _decode_trial(sample: Sample, result: CaseResult) -> Trial:
-    case = sample.case(Direction.DECODE)
-    if result.death is not None:
-        return _failed(sample, case, Engine.NVDEC, How.TRIED, fault_of_death(result.death))
-    values = dict(result.values or {})
-    how = How.TRIED if values["tried"] else How.ASKED
-    fault = decode_fault(values["fault"]) if values["fault"] else None
-    if fault is None and not values["supported"]:
-        fault = Fault(None, "the driver says that this GPU has no decoder for it")
-    if fault is None and values["wrong"]:
-        fault = Fault(None, values["wrong"], "do not use this decoder; look for a newer driver")
+def _trial(engine: Engine, sample: Sample, values: Mapping[str, Any], fault: Fault | None) -> Trial:
     return Trial(
-        case=case,
-        engine=Engine.NVDEC,
-        implementation="nvdec",
-        works=fault is None,
-        how=how,
-        profile=sample.profile,
-        max_width=values["width_max"] or None,
-        max_height=values["height_max"] or None,
-        engines=values["engines"],
-        reason="" if fault is None else fault.reason,
-        fix="" if fault is None else fault.fix,
-        took_s=values["took_s"],
-    )
-
-
-def _encode(visible: str, limit_s: float, run: RunChild) -> tuple[list[Trial], str]:
-    by_name = {case.sample.name: case for case in NVENC_CASES}
-
-    def arguments(left: tuple[str, ...], remaining_s: float) -> dict[str, Any]:
-        return {"names": list(left), "limit_s": remaining_s}
-
-    outcome = try_cases(
-        _PROBE_ENCODE, tuple(by_name), arguments, limit_s, environment={"CUDA_VISIBLE_DEVICES": visible}, run=run
-    )
-    trials = [_encode_trial(by_name[result.case], result) for result in outcome.results]
-    return trials, _problem("NVENC", len(outcome.untried), outcome.problem)
-
-
-def _encode_trial(case: NvencCase, result: CaseResult) -> Trial:
-    asked = case.sample.case(Direction.ENCODE)
-    if result.death is not None:
-        return _failed(case.sample, asked, Engine.NVENC, How.TRIED, fault_of_death(result.death))
-    values = dict(result.values or {})
-    how = How.TRIED if values["tried"] else How.ASKED
-    fault = encode_fault(values["fault"]) if values["fault"] else None
-    if fault is None and not values["supported"]:
-        fault = Fault(None, "the driver says that this encoder does not have this sample format")
-    return Trial(
-        case=asked,
-        engine=Engine.NVENC,
-        implementation="nvenc",
-        works=fault is None,
-        how=how,
-        profile=case.sample.profile,
-        max_width=values["width_max"] or None,
-        max_height=values["height_max"] or None,
-        engines=values["engines"],
-        reason="" if fault is None else fault.reason,
-        fix="" if fault is None else fault.fix,
-        took_s=values["took_s"],
-    )
-
-
-def _failed(sample: Sample, case: CodecCase, engine: Engine, how: How, fault: Fault) -> Trial:
-    return Trial(
-        case=case,
+        case=sample.case(_DIRECTION[engine]),
         engine=engine,
         implementation=engine.value,
-        works=False,
-        how=how,
+        works=fault is None,
+        how=How.TRIED if values.get("tried", True) else How.ASKED,
         profile=sample.profile,
-        reason=fault.reason,
-        fix=fault.fix,
+        max_width=values.get("width_max") or None,
+        max_height=values.get("height_max") or None,
+        engines=values.get("engines"),
+        reason="" if fault is None else fault.reason,
+        fix="" if fault is None else fault.fix,
+        took_s=values.get("took_s", 0.0),
     )
 
 
-def _problem(engine: str, untried: int, why: str) -> str:
-    return f"{untried} cases of {engine} were not tried: {decode_fault(why).reason}" if untried else ""
+def _fault(engine: Engine, result: CaseResult) -> Fault | None:
+    if result.death is not None:
+        return fault_of_death(result.death)
+    values, decodes = dict(result.values or {}), engine is Engine.NVDEC
+    if values["fault"]:
+        return decode_fault(values["fault"]) if decodes else encode_fault(values["fault"])
+    if not values["supported"]:
+        lacks = "this GPU has no decoder for it" if decodes else "this encoder does not have this sample format"
+        return Fault(None, f"the driver says that {lacks}")
+    if values.get("wrong"):
+        return Fault(None, values["wrong"], "do not use this decoder; look for a newer driver")
+    return None
 
 
 def try_nvdec(cases: list[dict[str, Any]], limit_s: float) -> Iterator[dict[str, Any]]:
     """Ask for and try cases on CUDA's device 0, in a child process.
 
-    Yields ``{"case"}``, then for each what ``_decode_trial`` reads. Towards the end of its time it only asks.
+    Yields ``{"case"}``, then for each what ``_trial`` reads. Towards the end of its time it only asks.
     """
     import PyNvVideoCodec as nvc  # noqa: N813, PLC0415 - in the child: its import needs a driver
 
@@ -272,7 +251,7 @@ def _wrong(pictures: list[NDArray[np.uint16]], case: dict[str, Any]) -> str:
 def try_nvenc(names: list[str], limit_s: float) -> Iterator[dict[str, Any]]:
     """Ask for and try encoder cases on CUDA's device 0, in a child process; software reads what comes out.
 
-    Yields ``{"case"}``, then for each what ``_encode_trial`` reads. A device without an encoder is asked once.
+    Yields ``{"case"}``, then for each what ``_trial`` reads. A device without an encoder is asked once.
     """
     import PyNvVideoCodec as nvc  # noqa: N813, PLC0415 - in the child: its import needs a driver
 
