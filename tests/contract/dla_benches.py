@@ -12,7 +12,6 @@ from codecfleet.actors.dla.engine.cuda_calls import CudaCalls
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
-from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 SHAPE = (2, 3, 4, 5)
 
@@ -39,18 +38,17 @@ class Network:
 class DlaBench:
     """Sessions over a host, and what a caller of one has to bring: memory, and a network to try it on."""
 
-    def __init__(self, modules: FakeModules | None) -> None:
-        self.modules = modules
-        self.network = Network(simulated=modules is None)
+    def __init__(self, machine: FakeMachine | None) -> None:
+        self.network = Network(simulated=machine is None)
         environment: dict[str, str] = {}
-        if modules is None:
+        if machine is None:
             self.host = open_host()
             import cuda.bindings.driver as driver  # noqa: PLC0415, PLR0402 - only where it is wanted
 
             self._cuda = CudaCalls(driver)
         else:
-            self.host = open_host(environment=environment, import_module=modules.import_module)
-            self._cuda = CudaCalls(modules.driver)
+            self.host = open_host(environment=environment, import_module=machine.import_module)
+            self._cuda = CudaCalls(machine.import_module("cuda.bindings.driver"))
         self._cuda.enter()
 
     def open(self, device: int = 0) -> HybridSession:
@@ -76,7 +74,7 @@ class DlaBench:
 
 def make_bench() -> DlaBench:
     """Return a bench: over the driver simulator if this process runs on it, else over fakes."""
-    return DlaBench(None if "CODECFLEET_DRIVER_SIM" in os.environ else FakeModules(FakeMachine(dlas=2)))
+    return DlaBench(None if "CODECFLEET_DRIVER_SIM" in os.environ else FakeMachine(dlas=2))
 
 
 __all__ = ["SHAPE", "DlaBench", "make_bench"]

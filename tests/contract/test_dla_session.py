@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.dla.engine.contract import (
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.states import DlaSessionState
+from codecfleet.actors.dla.engine.statuses import CudlaStatus
+from codecfleet.actors.dla.engine.tasks import (
     Access,
     DlaModule,
     DlaTask,
@@ -18,9 +21,6 @@ from codecfleet.actors.dla.engine.contract import (
     Registration,
     SubmitOption,
 )
-from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.states import DlaSessionState
-from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 

@@ -35,7 +35,7 @@ import numpy as np
 from codecfleet.actors.dla.engine.session import Timing
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.inference.layout import pack, unpack
-from codecfleet.actors.dla.engine.contract import DlaTask
+from codecfleet.actors.dla.engine.tasks import DlaTask
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.errors import CodecfleetError
 from tests.driver_sim.loadable import Loadable, Operation, Tensor
@@ -227,7 +227,7 @@ print([session.state.value for session in sessions])
 def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
     """A task writes statistics where it has room for them; the library's own module runs; NOOP runs nothing."""
     ran = run("""
-from codecfleet.actors.dla.engine.contract import Access, LoadOption, SubmitOption
+from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 host = open_host()
 room = Tensor("s", (1, 1, 1, 8))
 with_statistics = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), statistics=(room,))

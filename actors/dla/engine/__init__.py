@@ -3,7 +3,7 @@
 from .cuda_calls import CudaCalls
 from .host import require_dlas
 from .statuses import CudlaStatus
-from .task_memory import TASK
+from .tasks import TASK
 from .tensors import TENSOR_DESCRIPTOR, DataCategory, DataFormat, DataType, PixelFormat, PixelMapping, TensorDescriptor
 
 __all__ = [

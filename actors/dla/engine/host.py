@@ -14,7 +14,7 @@ from ....errors import CodecfleetError, DeviceLost, Unsupported
 from .cuda_calls import CudaCalls, CudaFailure, lost
 from .hybrid import HybridSession
 from .library import CudlaBinding
-from .session import EngineSession, Timing
+from .session import Timing
 from .states import LIVE
 from .statuses import CudlaFailure, CudlaStatus, error_of
 
@@ -120,7 +120,7 @@ class DlaHost:
 
     @property
     def failure(self) -> str:
-        """What broke in this process; "" while all is well. Nothing but a new process mends it."""
+        """What broke in this process; "" while all is well. Only a new process can use the DLAs again."""
         return self._failure
 
     def version(self) -> tuple[int, int, int]:
@@ -169,7 +169,7 @@ class DlaHost:
         for session in sessions:
             session.condemn(error.message)
 
-    def forget(self, session: EngineSession) -> None:
+    def forget(self, session: HybridSession) -> None:
         """Take note that a session's handle is destroyed."""
         with self._lock:
             self._sessions = [other for other in self._sessions if other is not session]

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, UsageError
-from .contract import Access, Registration
 from .cuda_calls import EXTERNAL_DEVICE, CudaCalls, CudaFailure, lost
 from .library import CudlaBinding
-from .session import EngineSession, Timing
+from .session import DlaSession, Timing
 from .states import DlaSessionState
 from .statuses import CudlaFailure, CudlaStatus, error_of
+from .tasks import Access, Registration
 
 if TYPE_CHECKING:
     from .host import DlaHost
@@ -26,8 +26,6 @@ ResultT = TypeVar("ResultT")
 
 _TASKS: Final = "cudlaSubmitTask"
 """What an engine's error is put down to: a task that was submitted at some time."""
-PER_THREAD_STREAM: Final = 2
-"""CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra 5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +37,18 @@ class DeviceBuffer:
     registration: Registration
 
 
-class HybridSession(EngineSession):
+class HybridSession(DlaSession):
     """``DlaSession`` in hybrid mode (``CUDLA_CUDA_DLA``). Open it with ``DlaHost.open``.
 
-    Beside what the contract says, it has a CUDA stream of its own, memory, and copies: all of them in the stream's
-    order. Put kernels of your own between them through ``stream``. Not for memory of CUDA's virtual memory management
-    or managed memory, nor streams that are being captured into a graph (5.4).
+    It adds a CUDA stream, memory and copies, all in the stream's order. Put kernels of your own between them through
+    ``stream``. Not for managed memory, CUDA's virtual memory management or streams under graph capture (5.4).
     """
 
     def __init__(self, library: CudlaBinding, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
         super().__init__(library, device, timing)
-        self._binding = library
         self._cuda = cuda
         self._host = host
         self._stream = 0
-        self._streams: set[int] = set()
         self._buffers: dict[int, DeviceBuffer] = {}
         self._host_arrays: list[NDArray[Any]] = []
         self._locked: list[int] = []
@@ -66,7 +61,7 @@ class HybridSession(EngineSession):
 
     @property
     def stream(self) -> int:
-        """The session's own CUDA stream (a CUstream): whoever puts work into it keeps it in order with the tasks."""
+        """The session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks."""
         return self._stream
 
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
@@ -140,24 +135,13 @@ class HybridSession(EngineSession):
         self._mapped(lambda: self._cuda.destroy_stream(self._stream))
         self._host.forget(self)
 
-    def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
-        return self._binding.register(self._handle, memory, size_bytes, access)
-
-    def _stream_of(self, stream: int | None) -> int:
-        self._refuse_unless(stream != PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
-        return self._stream if stream is None else stream
-
-    def _submitted(self, stream: int) -> None:
-        self._streams.add(stream)
+    def _own_stream(self) -> int:
+        return self._stream
 
     def _wait_for_tasks(self) -> None:
         for stream in sorted(self._streams):
-            patience_s = self._deadlines.patience_s(self._timing.clock())
-            self._ask(
-                "cuStreamSynchronize",
-                partial(self._mapped, partial(self._cuda.wait_for, stream)),
-                patience_s,
-            )
+            wait = partial(self._mapped, partial(self._cuda.wait_for, stream))
+            self._ask("cuStreamSynchronize", wait, self._deadlines.patience_s(self._timing.clock()))
         self._streams.clear()
         self._host_arrays.clear()
 

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .contract import DeviceAttributes
 from .statuses import CudlaFailure, CudlaStatus, FunctionMissing
-from .task_memory import TaskMemory
+from .tasks import DeviceAttributes, TaskMemory
 from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
 __all__ = ["CudlaBinding", "ModuleAttribute"]

@@ -1,37 +1,31 @@
-"""A session apart from CUDA: its state, its checks, its calling thread, and what becomes of errors."""
+"""A DLA session apart from CUDA: its contract, its state, its checks, its calling thread, and how it maps errors."""
 
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
-from typing import NoReturn, TypeVar
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar
 
 from ....errors import CodecfleetError, DeviceLost, EngineHung, UsageError
 from ...watchdog import CallThread, Patience, wait_for
-from .contract import (
-    Access,
-    DeviceAttributes,
-    DlaModule,
-    DlaSession,
-    DlaTask,
-    LoadOption,
-    Registration,
-    SubmitOption,
-)
 from .library import CudlaBinding, ModuleAttribute
 from .states import LIVE, DlaEvent, DlaSessionState, next_state
 from .statuses import CudlaFailure, CudlaStatus, FunctionMissing, error_of, is_final
-from .task_memory import TaskMemory
+from .tasks import Access, DeviceAttributes, DlaModule, DlaTask, LoadOption, Registration, SubmitOption, TaskMemory
 from .tensors import TensorDescriptor
 from .watchdog import Deadlines, TimeLimits
 
-__all__ = ["EngineSession", "Timing"]
+__all__ = ["DlaSession", "Timing"]
 
 ResultT = TypeVar("ResultT")
 
 TASK_LIMIT_MAX_S = 1000.0
+PER_THREAD_STREAM = 2
+"""CU_STREAM_PER_THREAD, which cuDLA does not support (CUDA for Tegra 5.4)."""
 _SEE_DOCS = "docs/dla.md says how sessions are used."
 
 
@@ -44,8 +38,20 @@ class Timing:
     patience: Patience = wait_for
 
 
-class EngineSession(DlaSession):
-    """A handle and everything that hangs on it. Subclasses add what they are coupled with.
+class DlaSession(ABC):
+    """One cuDLA device handle: a loadable, its memory, and the tasks that run it. A subclass couples it with CUDA.
+
+    Tasks are asynchronous: ``submit`` returns when they are queued; a later call, at the latest ``synchronize``,
+    reports their errors. cuDLA makes every error but one final (CUDA for Tegra 5.4): the session is then FAILED, every
+    further call raises ``DeviceLost``, and its process has to end. The exception is registering memory twice.
+
+    Every method may be called from any thread; one session's calls are serialised. Every method may raise, beside what
+    it names:
+
+        DeviceLost: cuDLA or CUDA failed, now or earlier. Final.
+        EngineFailed: the engine aborted a task, possibly of an earlier submission. Final.
+        EngineHung: a call or a task did not end within its time limit. Final; the process cannot be saved.
+        UsageError: the call is invalid (a closed session, a foreign module, a buffer too small). Changes nothing.
 
     Args:
         library: the way to cuDLA.
@@ -68,6 +74,7 @@ class EngineSession(DlaSession):
         self._module: DlaModule | None = None
         self._registrations: dict[int, Registration] = {}
         self._in_flight: list[TaskMemory] = []
+        self._streams: set[int] = set()
         self._failure = ""
 
     @property
@@ -81,12 +88,23 @@ class EngineSession(DlaSession):
         return self._state
 
     def attributes(self) -> DeviceAttributes:
-        """Return what the device says of itself."""
+        """Return the device's attributes (``cudlaDeviceGetAttribute``)."""
         with self._turn:
             return self._ask("cudlaDeviceGetAttribute", lambda: self._library.attributes(self._handle))
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
-        """Load a loadable; see ``DlaSession.load``."""
+        """Load a loadable (``cudlaModuleLoadFromMemory``, ``cudlaModuleGetAttributes``).
+
+        A handle takes one in its life, also after ``unload`` (cuDLA API reference).
+
+        Args:
+            loadable: what TensorRT built; ``b""`` with ``FAULT_DIAGNOSTICS``.
+            options: how to load.
+
+        Raises:
+            Unsupported: not a loadable, or not for this DLA and its software. Final for this session.
+            UsageError: the session has had a loadable.
+        """
         with self._turn:
             self._refuse_unless(not self._has_loaded, "a handle takes one loadable in its life: open another session")
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
@@ -103,7 +121,7 @@ class EngineSession(DlaSession):
             return self._module
 
     def unload(self, module: DlaModule) -> None:
-        """Unload it."""
+        """Unload it; its tasks must be done (``cudlaModuleUnload``)."""
         with self._turn:
             self._refuse_unless(module is self._module, "the module is not loaded in this session")
             self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still run the module: synchronize")
@@ -111,14 +129,20 @@ class EngineSession(DlaSession):
             self._module = None
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
-        """Register memory; see ``DlaSession.register``."""
+        """Make CUDA memory usable by the DLA (``cudlaMemRegister``). It stays the caller's, and must outlive this.
+
+        Raises:
+            UsageError: it is registered already; the earlier registration remains.
+        """
         with self._turn:
             self._refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
-            dla_address = self._ask("registering memory", lambda: self._registered(memory, size_bytes, access))
-            return self._keep(Registration(memory, size_bytes, dla_address, access))
+            register = partial(self._library.register, self._handle, memory, size_bytes, access)
+            dla_address = self._ask("registering memory", register)
+            registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
+            return registration
 
     def unregister(self, registration: Registration) -> None:
-        """Unregister it."""
+        """Take memory from the DLA; its tasks must be done (``cudlaMemUnregister``)."""
         with self._turn:
             self._refuse_unless(self._holds(registration), "the memory is not registered in this session")
             self._refuse_unless(self._state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize")
@@ -128,7 +152,14 @@ class EngineSession(DlaSession):
     def submit(
         self, tasks: Sequence[DlaTask], *, stream: int | None = None, options: SubmitOption = SubmitOption.NONE
     ) -> None:
-        """Queue tasks; see ``DlaSession.submit``."""
+        """Queue tasks, to run one after the other (``cudlaSubmitTask``). Returns before they run.
+
+        Args:
+            tasks: at least one. Their memory must stay registered until they are done.
+            stream: the CUDA stream whose earlier work they wait for, and whose later work waits for them; None is the
+                session's own.
+            options: how to submit.
+        """
         with self._turn:
             self._refuse_unless(bool(tasks), "there is no task to submit")
             for task in tasks:
@@ -137,7 +168,8 @@ class EngineSession(DlaSession):
             self._refuse_unless(
                 diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
             )
-            where = self._stream_of(stream)
+            self._refuse_unless(stream != PER_THREAD_STREAM, "cuDLA does not support the per-thread default stream")
+            where = self._own_stream() if stream is None else stream
             memory = TaskMemory(tasks)
             # cuDLA may wait in here for room in its queue: as long as what is queued may take.
             self._deadlines.submitted(self._timing.clock(), len(tasks))
@@ -148,23 +180,29 @@ class EngineSession(DlaSession):
                 self._deadlines.patience_s(self._timing.clock()),
             )
             self._move(DlaEvent.SUBMIT)
-            self._submitted(where)
+            self._streams.add(where)
 
     def synchronize(self) -> None:
-        """Wait until everything is done."""
+        """Wait until everything submitted is done, and ask for late errors (``cudlaGetLastError``).
+
+        It waits for each task's time limit, one after the other, plus the grace; then the firmware counts as hung.
+        """
         with self._turn:
             self._refuse_if_over()
             self._settle()
             self._move(DlaEvent.ENDED)
 
     def last_error(self) -> CudlaStatus:
-        """Return the latest asynchronous error."""
+        """Return the handle's latest asynchronous error, without raising or waiting (``cudlaGetLastError``)."""
         with self._turn:
             self._refuse_if_over()
             return self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
 
     def set_task_limit(self, seconds: float) -> None:
-        """Limit the time of a task."""
+        """Limit how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
+
+        Where cuDLA lacks that function, the watchdog gives up a task that exceeds the limit.
+        """
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
             self._refuse_unless(seconds <= TASK_LIMIT_MAX_S, f"a task may take {TASK_LIMIT_MAX_S:.0f} s at most")
@@ -172,7 +210,10 @@ class EngineSession(DlaSession):
             self._deadlines.limits = limits
 
     def close(self) -> None:
-        """Drain, release, destroy; or give up."""
+        """Wait for the tasks, unregister and unload everything, destroy the handle. Idempotent.
+
+        A session that failed or hung is abandoned: destroying a handle under a task may crash, so the process must end.
+        """
         with self._turn:
             if self._state in LIVE:
                 self._drain_and_release()
@@ -181,10 +222,18 @@ class EngineSession(DlaSession):
             self._thread.close()
 
     def condemn(self, why: str) -> None:
-        """Make the session FAILED because another one of the same process failed: cuDLA knows no half failure."""
+        """Make the session FAILED because another one of the same process failed."""
         if self._state in LIVE:
             self._failure = self._failure or why
             self._move(DlaEvent.FAIL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _open(self) -> None:
         """Create the handle; the last thing a constructor does."""
@@ -259,10 +308,6 @@ class EngineSession(DlaSession):
     def _holds(self, registration: Registration) -> bool:
         return self._registrations.get(registration.dla_address) is registration
 
-    def _keep(self, registration: Registration) -> Registration:
-        self._registrations[registration.dla_address] = registration
-        return registration
-
     def _ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
         """Have the session's thread do something with the library; make its errors ours, and final where they are."""
         self._refuse_if_over()
@@ -310,16 +355,8 @@ class EngineSession(DlaSession):
         """Release what ``_enter`` and the session's life took, in that thread, the handle being destroyed."""
 
     @abstractmethod
-    def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
-        """Register memory and return its DLA address, in that thread."""
-
-    @abstractmethod
-    def _stream_of(self, stream: int | None) -> int:
-        """Return the stream to submit to."""
-
-    @abstractmethod
-    def _submitted(self, stream: int) -> None:
-        """Remember which stream to wait for."""
+    def _own_stream(self) -> int:
+        """Return the stream to submit to where a caller names none."""
 
     @abstractmethod
     def _wait_for_tasks(self) -> None:
@@ -327,4 +364,4 @@ class EngineSession(DlaSession):
 
     @abstractmethod
     def _failed_finally(self, error: CodecfleetError) -> None:
-        """Tell whoever shares the process with this session."""
+        """Report a final error to the other sessions of the process."""

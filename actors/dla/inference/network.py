@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, DeviceLost, InputNotFound, InputUnreadable, Unsupported
 from ...device.blob import Blob
-from ..engine.contract import Access, DlaModule, DlaTask
 from ..engine.host import DlaHost, open_host
 from ..engine.hybrid import DeviceBuffer, HybridSession
 from ..engine.session import Timing
 from ..engine.states import DlaSessionState
+from ..engine.tasks import Access, DlaModule, DlaTask
 from ..engine.tensors import TensorDescriptor
 from ..engine.watchdog import TimeLimits
 from .layout import unpack

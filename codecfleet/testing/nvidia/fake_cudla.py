@@ -1,7 +1,10 @@
-"""A machine with as many DLAs as wanted, and no hardware: what cuDLA does. ``fake_cudla_modules`` is the way to it.
+"""A machine with DLAs and no hardware, behind the names of NVIDIA's two bindings.
 
-Tasks run at once, in the calling thread; memory is plain memory of this process; what tasks meet is told as cuDLA tells
-it. ``FakeMachine.fault`` has the n-th call of a function return a status, or never return; ``cudlaTask`` is the engine.
+    machine = FakeMachine(dlas=3)
+    host = open_host(environment={}, import_module=machine.import_module)
+
+Tasks run at once, in the calling thread; memory is this process's own. ``FakeMachine.fault`` has the n-th call of a
+function return a status, or never return; ``cudlaTask`` is the engine.
 """
 
 import concurrent.futures
@@ -9,9 +12,10 @@ import ctypes
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -30,13 +34,15 @@ from ...actors.dla.engine import (
 )
 from ...actors.dla.inference import pack, unpack
 
-__all__ = ["HANG", "VERSION", "CudlaRefusal", "FakeLoadable", "FakeMachine", "fake_tensor"]
+__all__ = ["HANG", "FakeCudlaError", "FakeLoadable", "FakeMachine", "fake_tensor"]
 
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
 DLA_ADDRESSES_FROM: Final = 0x0D1A_0000_0000
 HANG: Final = -1
 EXTERNAL_DEVICE: Final = 911
+STREAM: Final = 0x51
+"""The handle of every stream."""
 _MAGIC: Final = b"FAKE DLA"
 _NUMBERS: Final = struct.Struct("<dd")
 
@@ -110,16 +116,18 @@ class _Device:
     regions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class CudlaRefusal(Exception):
-    """A call that returns a status; the interfaces tell it as theirs do."""
+class FakeCudlaError(Exception):
+    """``cuda.bindings.cudla.CudlaError``."""
 
-    def __init__(self, status: CudlaStatus | int) -> None:
-        super().__init__(status)
+    def __init__(self, status: int) -> None:
         self.status = int(status)
+        super().__init__(f"{CudlaStatus.of(status).name} ({int(status)})")
 
 
 class FakeMachine:
-    """A machine with ``dlas`` accelerators."""
+    """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself."""
+
+    CudlaError = FakeCudlaError
 
     def __init__(self, dlas: int = 1, *, integrated: Sequence[bool] = (True,)) -> None:
         self.dlas = dlas
@@ -141,15 +149,21 @@ class FakeMachine:
         self.timeouts_ms: dict[int, int] = {}
         self.tasks_of: Counter[int] = Counter()
         """How many tasks each DLA ran."""
+        self.memory: dict[int, NDArray[np.uint8]] = {}
+        """Allocated device memory, by address."""
+        self.locked: dict[int, NDArray[np.uint8]] = {}
+        """Page-locked host memory, by address."""
         self._faults: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(0x1000, 0x10)
         self._addresses = itertools.count(DLA_ADDRESSES_FROM, 0x1_0000)
         self._devices: dict[int, _Device] = {}
         self._modules: dict[int, tuple[int, FakeLoadable]] = {}
-        self._memory: dict[int, NDArray[np.uint8]] = {}
-        self._locked: dict[int, NDArray[np.uint8]] = {}
         self._contexts = 0
+
+    def import_module(self, name: str) -> Any:
+        """Return what stands for a binding, by the binding's name."""
+        return {"cuda.bindings.cudla": self, "cuda.bindings.driver": _Driver(self)}[name]
 
     def fault(self, function: str, call: int, status: int) -> None:
         """Have the ``call``-th call of ``function`` from now return ``status``; ``HANG`` never returns."""
@@ -171,16 +185,6 @@ class FakeMachine:
         """How many cuDLA handles are open."""
         return len(self._devices)
 
-    @property
-    def open_memory(self) -> int:
-        """How much device memory is allocated, in pieces."""
-        return len(self._memory)
-
-    @property
-    def open_host_memory(self) -> int:
-        """How much page-locked memory is allocated, in pieces."""
-        return len(self._locked)
-
     def enter(self, function: str) -> None:
         """Count a call and do what its fault says."""
         self.calls.append(function)
@@ -190,173 +194,143 @@ class FakeMachine:
             self.hanging.set_result(None)
             self.released.result()
         elif status is not None:
-            raise CudlaRefusal(status)
+            raise FakeCudlaError(status)
 
-    def create(self, number: int) -> int:
-        """``cudlaCreateDevice``."""
+    def get_version(self) -> int:
+        return VERSION
+
+    def device_get_count(self) -> int:
+        return self.dlas
+
+    def create_device(self, number: int, flags: int) -> int:
+        if flags:
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding itself, before it calls anything
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
-            raise CudlaRefusal(CudlaStatus.INVALID_PARAM)
+            raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
         if not self._contexts:
-            raise CudlaRefusal(CudlaStatus.CUDA)
+            raise FakeCudlaError(CudlaStatus.CUDA)
         if not self.integrated[self.context_gpus[-1]]:
-            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)
         handle = next(self._numbers)
         self._devices[handle] = _Device(number)
         return handle
 
-    def destroy(self, handle: int) -> None:
-        """``cudlaDestroyDevice``."""
-        self.enter("cudlaDestroyDevice")
-        self._device(handle)
+    def destroy_device(self, handle: int) -> None:
+        self._device(handle, "cudlaDestroyDevice")
         del self._devices[handle]
 
-    def load(self, handle: int, loadable: bytes) -> int:
-        """``cudlaModuleLoadFromMemory``."""
-        self.enter("cudlaModuleLoadFromMemory")
-        device = self._device(handle)
+    def device_get_attribute(self, handle: int, which: int) -> SimpleNamespace:
+        self._device(handle, "cudlaDeviceGetAttribute")
+        value = DEVICE_VERSION if which else 1
+        return SimpleNamespace(unified_addressing_supported=value, device_version=value)
+
+    def module_load_from_memory(self, handle: int, loadable: bytes, size_bytes: int, _flags: int) -> int:
+        device = self._device(handle, "cudlaModuleLoadFromMemory")
         if device.has_loaded:
-            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)
-        network = FakeLoadable.from_bytes(loadable)
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)
+        network = FakeLoadable.from_bytes(loadable[:size_bytes])
         if network is None:
-            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
+            raise FakeCudlaError(CudlaStatus.INVALID_MODULE)
         device.has_loaded = True
         module = next(self._numbers)
         self._modules[module] = (handle, network)
         return module
 
-    def unload(self, module: int) -> None:
-        """``cudlaModuleUnload``."""
+    def module_get_attributes(self, module: int, attribute: int) -> Any:
+        self.enter("cudlaModuleGetAttributes")
+        _, network = self._network(module)
+        is_count = attribute in (0, 1, 4)
+        found = {0: network.source, 1: network.result, 2: network.source, 3: network.result}.get(attribute)
+        if is_count or found is None:
+            return int(found is not None) if is_count else []
+        kept = np.frombuffer(found.to_bytes(), dtype=np.uint8)
+        return [SimpleNamespace(ptr=int(kept.ctypes.data), kept=kept)]
+
+    def module_unload(self, module: int, _flags: int) -> None:
         self.enter("cudlaModuleUnload")
         self._network(module)
         del self._modules[module]
 
-    def tensors(self, module: int, attribute: int) -> tuple[TensorDescriptor, ...]:
-        """``cudlaModuleGetAttributes``: what the attribute is about, be it counted or described."""
-        self.enter("cudlaModuleGetAttributes")
-        _, network = self._network(module)
-        return {0: (network.source,), 1: (network.result,), 2: (network.source,), 3: (network.result,)}.get(
-            attribute, ()
-        )
-
-    def register(self, handle: int, memory: int, size_bytes: int) -> int:
-        """``cudlaMemRegister``."""
-        self.enter("cudlaMemRegister")
-        device = self._device(handle)
+    def mem_register(self, handle: int, memory: int, size_bytes: int, _flags: int) -> int:
+        device = self._device(handle, "cudlaMemRegister")
         if memory in (origin for origin, _ in device.regions.values()):
-            raise CudlaRefusal(CudlaStatus.MEMORY_REGISTERED)
-        if memory not in self._memory or size_bytes > self._memory[memory].nbytes:
-            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
+            raise FakeCudlaError(CudlaStatus.MEMORY_REGISTERED)
+        if memory not in self.memory or size_bytes > self.memory[memory].nbytes:
+            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
         address = next(self._addresses)
         device.regions[address] = (memory, size_bytes)
         return address
 
-    def unregister(self, handle: int, address: int) -> None:
-        """``cudlaMemUnregister``."""
-        self.enter("cudlaMemUnregister")
-        if self._device(handle).regions.pop(address, None) is None:
-            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
+    def mem_unregister(self, handle: int, address: int) -> None:
+        if self._device(handle, "cudlaMemUnregister").regions.pop(address, None) is None:
+            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
 
-    def submit(self, handle: int, tasks: int, count: int) -> None:
-        """``cudlaSubmitTask``: runs them at once."""
-        self.enter("cudlaSubmitTask")
-        device = self._device(handle)
+    def submit_task(self, handle: int, tasks: int, count: int, _stream: int, _flags: int) -> None:
+        device = self._device(handle, "cudlaSubmitTask")
         for record in _records(tasks, TASK, count):
             self._run(device, record)
 
-    def last_error(self, handle: int) -> int:
-        """``cudlaGetLastError``."""
-        self.enter("cudlaGetLastError")
-        return self._device(handle).error
+    def get_last_error(self, handle: int) -> int:
+        return self._device(handle, "cudlaGetLastError").error
 
-    def limit(self, handle: int, milliseconds: int) -> None:
-        """``cudlaSetTaskTimeoutInMs``."""
-        self.enter("cudlaSetTaskTimeoutInMs")
-        self._device(handle)
+    def set_task_timeout_in_ms(self, handle: int, milliseconds: int) -> None:
+        self._device(handle, "cudlaSetTaskTimeoutInMs")
         self.timeouts_ms[handle] = milliseconds
 
-    def attribute(self, handle: int, which: int) -> int:
-        """``cudlaDeviceGetAttribute``."""
-        self.enter("cudlaDeviceGetAttribute")
-        self._device(handle)
-        return DEVICE_VERSION if which else 1
-
-    def allocate(self, size_bytes: int) -> int:
-        """``cuMemAlloc``."""
-        memory = np.zeros(size_bytes, dtype=np.uint8)
-        address = int(memory.ctypes.data)
-        self._memory[address] = memory
-        return address
-
-    def free(self, address: int) -> None:
-        """``cuMemFree``."""
-        del self._memory[address]
-
-    def lock(self, size_bytes: int) -> int:
-        """``cuMemHostAlloc``."""
-        memory = np.zeros(size_bytes, dtype=np.uint8)
-        self._locked[int(memory.ctypes.data)] = memory
-        return int(memory.ctypes.data)
-
-    def unlock(self, address: int) -> None:
-        """``cuMemFreeHost``."""
-        del self._locked[address]
-
-    def set_context_flags(self, gpu: int, flags: int) -> None:
-        """``cuDevicePrimaryCtxSetFlags``."""
-        self.context_flags[gpu] = flags
-
-    def retain(self, gpu: int) -> int:
-        """``cuDevicePrimaryCtxRetain``."""
+    def retain_context(self, gpu: int) -> int:
+        """Return a context."""
         self.context_gpus.append(gpu)
         self._contexts += 1
         return self._contexts
 
     def release_context(self) -> None:
-        """``cuDevicePrimaryCtxRelease``; cuDLA may crash where a handle is still open, so this one does."""
+        """Give a context back; cuDLA may crash where a handle is still open, so this one does."""
         if self._devices:
             message = "the context went before the handles"
             raise AssertionError(message)
         self._contexts -= 1
 
-    def wait_for_stream(self, stream: int) -> int:
-        """Return what waiting for a stream says."""
+    def wait_for_stream(self, stream: int) -> None:
+        """Wait for a stream, in which everything is done already."""
         self.streams_waited.append(stream)
-        failed = any(device.error for device in self._devices.values())
-        return EXTERNAL_DEVICE if failed and not self.isolated else 0
+        if not self.isolated and any(device.error for device in self._devices.values()):
+            raise FakeCudlaError(EXTERNAL_DEVICE)
 
     def _run(self, device: _Device, record: np.void) -> None:
         if record["wait_events"] or record["signal_events"]:
-            raise CudlaRefusal(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
         handle, network = self._network(int(record["module_handle"]))
         if self._devices.get(handle) is not device:
-            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
+            raise FakeCudlaError(CudlaStatus.INVALID_MODULE)
         inputs = _records(int(record["input_tensors"]), np.dtype("<u8"), int(record["input_tensor_count"]))
         outputs = _records(int(record["output_tensors"]), np.dtype("<u8"), int(record["output_tensor_count"]))
-        source, result = (self._region(device, int(address)) for address in (inputs[0], outputs[0]))
+        source, result = (_region(device, int(address)) for address in (inputs[0], outputs[0]))
         self.tasks_of[device.number] += 1
         try:
             self.enter("cudlaTask")
             found = network.expected(unpack(network.source, source))
             result[: network.result.size_bytes] = pack(network.result, found)
-        except CudlaRefusal as refused:
+        except FakeCudlaError as refused:
             device.error = device.error or refused.status
 
-    def _region(self, device: _Device, address: int) -> NDArray[np.uint8]:
-        if address not in device.regions:
-            raise CudlaRefusal(CudlaStatus.INVALID_ADDRESS)
-        memory, size_bytes = device.regions[address]
-        return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(memory))
-
-    def _device(self, handle: int) -> _Device:
+    def _device(self, handle: int, function: str) -> _Device:
+        self.enter(function)
         if handle not in self._devices:
-            raise CudlaRefusal(CudlaStatus.INVALID_DEVICE)
+            raise FakeCudlaError(CudlaStatus.INVALID_DEVICE)
         return self._devices[handle]
 
     def _network(self, module: int) -> tuple[int, FakeLoadable]:
         if module not in self._modules:
-            raise CudlaRefusal(CudlaStatus.INVALID_MODULE)
+            raise FakeCudlaError(CudlaStatus.INVALID_MODULE)
         return self._modules[module]
+
+
+def _region(device: _Device, address: int) -> NDArray[np.uint8]:
+    if address not in device.regions:
+        raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
+    memory, size_bytes = device.regions[address]
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(memory))
 
 
 def _records(address: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
@@ -364,3 +338,51 @@ def _records(address: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     if not count:
         return np.zeros(0, dtype=dtype)
     return np.frombuffer(ctypes.string_at(address, count * dtype.itemsize), dtype=dtype)
+
+
+class _Driver:
+    """``cuda.bindings.driver``, as far as sessions use it; each function returns its result first."""
+
+    CUdevice_attribute = int
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self._machine = machine
+        self._functions: dict[str, Callable[..., object]] = {
+            "cuInit": lambda _flags: None,
+            "cuDeviceGetCount": lambda: len(machine.integrated),
+            "cuDeviceGet": lambda ordinal: ordinal,
+            "cuDeviceGetAttribute": lambda _integrated, gpu: int(machine.integrated[gpu]),
+            "cuDevicePrimaryCtxSetFlags": machine.context_flags.__setitem__,
+            "cuDevicePrimaryCtxRetain": machine.retain_context,
+            "cuDevicePrimaryCtxRelease": lambda _gpu: machine.release_context(),
+            "cuCtxSetCurrent": lambda _context: None,
+            "cuStreamCreate": lambda _flags: STREAM,
+            "cuStreamDestroy": lambda _stream: None,
+            "cuMemAlloc": lambda size_bytes: _allocated(machine.memory, size_bytes),
+            "cuMemFree": machine.memory.__delitem__,
+            "cuMemHostAlloc": lambda size_bytes, _flags: _allocated(machine.locked, size_bytes),
+            "cuMemFreeHost": machine.locked.__delitem__,
+            "cuMemcpyHtoDAsync": lambda to, host, size_bytes, _: ctypes.memmove(to, host, size_bytes),
+            "cuMemcpyDtoHAsync": lambda host, source, size_bytes, _: ctypes.memmove(host, source, size_bytes),
+            "cuMemsetD8Async": lambda to, value, size_bytes, _: ctypes.memset(to, value, size_bytes),
+            "cuStreamSynchronize": machine.wait_for_stream,
+        }
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        if name not in self._functions:
+            raise AttributeError(name)
+
+        def call(*arguments: object) -> tuple[Any, ...]:
+            try:
+                self._machine.enter(name)
+                return (0, self._functions[name](*arguments))
+            except FakeCudlaError as refused:
+                return (refused.status,)
+
+        return call
+
+
+def _allocated(memory: dict[int, NDArray[np.uint8]], size_bytes: int) -> int:
+    found = np.zeros(size_bytes, dtype=np.uint8)
+    memory[int(found.ctypes.data)] = found
+    return int(found.ctypes.data)

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from codecfleet.actors.dla.engine.contract import DlaTask
 from codecfleet.actors.dla.engine.host import DlaHost, open_host
 from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import Timing
+from codecfleet.actors.dla.engine.tasks import DlaTask
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
-from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 SHAPE = (1, 3, 4, 4)
 
@@ -25,13 +24,12 @@ class Machine:
 
     def __init__(self) -> None:
         self.fake = FakeMachine(dlas=3)
-        self.modules = FakeModules(self.fake)
         self.environment: dict[str, str] = {}
 
     def host(self, timing: Timing | None = None) -> DlaHost:
         """Open a host."""
         timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
-        return open_host(timing, environment=self.environment, import_module=self.modules.import_module)
+        return open_host(timing, environment=self.environment, import_module=self.fake.import_module)
 
 
 @pytest.fixture

@@ -37,7 +37,6 @@ from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
-from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 ResultT = TypeVar("ResultT")
 
@@ -69,12 +68,11 @@ class Bench:
         self.folder = folder
         self.told: list[int] = []
         self.fake = FakeMachine(dlas=3)
-        modules = FakeModules(self.fake)
         self.networks = WarmNetworks(
             lambda timing: open_host(
                 dataclasses.replace(timing, patience=self.fake.patience),
                 environment={},
-                import_module=modules.import_module,
+                import_module=self.fake.import_module,
             )
         )
         keyframes = frozenset(range(0, FRAMES, 8))

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.dla.engine import library
-from codecfleet.actors.dla.engine.contract import (
+from codecfleet.actors.dla.engine.host import EXECUTION_MODE, DlaHost
+from codecfleet.actors.dla.engine.hybrid import HybridSession
+from codecfleet.actors.dla.engine.session import DlaSession
+from codecfleet.actors.dla.engine.states import EDGES, DlaSessionState
+from codecfleet.actors.dla.engine.statuses import CudlaStatus, error_of
+from codecfleet.actors.dla.engine.tasks import (
     Access,
     DlaModule,
-    DlaSession,
     DlaTask,
     LoadOption,
     SubmitOption,
 )
-from codecfleet.actors.dla.engine.host import EXECUTION_MODE, DlaHost
-from codecfleet.actors.dla.engine.hybrid import HybridSession
-from codecfleet.actors.dla.engine.states import EDGES, DlaSessionState
-from codecfleet.actors.dla.engine.statuses import CudlaStatus, error_of
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
 from codecfleet.actors.dla.inference.network import NetworkSettings
 from codecfleet.actors.dla.inference.pictures import PixelRule

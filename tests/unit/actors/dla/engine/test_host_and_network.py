@@ -25,7 +25,6 @@ from codecfleet.errors import (
     Unsupported,
 )
 from codecfleet.testing.nvidia.fake_cudla import HANG, FakeMachine
-from codecfleet.testing.nvidia.fake_cudla_modules import FakeModules
 
 from ..dla_machines import NETWORK, Machine, machine, prepared
 
@@ -59,7 +58,7 @@ def test_a_machine_without_dlas_says_so() -> None:
     for import_module, words in (
         (missing, "cuda.bindings is not installed"),
         (lambda _name: NoLibrary(), "there is no libcudla.so.1"),
-        (FakeModules(FakeMachine(dlas=0)).import_module, "libcudla counts none"),
+        (FakeMachine(dlas=0).import_module, "libcudla counts none"),
     ):
         with pytest.raises(Unsupported, match=words) as caught:
             require_dlas(import_module)
@@ -92,7 +91,7 @@ def machine_without_limits(machine: Machine) -> Machine:
     def absent(*_: object) -> None:
         raise FunctionNotFoundError
 
-    machine.modules.binding.set_task_timeout_in_ms = absent  # type: ignore[method-assign]
+    machine.fake.set_task_timeout_in_ms = absent  # type: ignore[method-assign]
     return machine
 
 
@@ -210,7 +209,7 @@ def test_a_host_ends_things_in_order(machine: Machine) -> None:
     ends = ("cuStreamSynchronize", "cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice", "cuMemFree")
     order = [call for call in machine.fake.calls if call in (*ends, "cuDevicePrimaryCtxRelease")]
     assert list(dict.fromkeys(order)) == [*ends, "cuDevicePrimaryCtxRelease"]
-    assert (machine.fake.open_handles, machine.fake.open_memory) == (0, 0)
+    assert (machine.fake.open_handles, len(machine.fake.memory)) == (0, 0)
     with pytest.raises(DeviceLost, match="closed"):
         host.open(0)
 

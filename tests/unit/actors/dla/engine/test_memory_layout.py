@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.dla.engine.contract import DlaModule, DlaTask, Registration
-from codecfleet.actors.dla.engine.task_memory import TASK, TaskMemory
+from codecfleet.actors.dla.engine.tasks import TASK, DlaModule, DlaTask, Registration, TaskMemory
 from codecfleet.actors.dla.engine.tensors import (
     TENSOR_DESCRIPTOR,
     DataCategory,

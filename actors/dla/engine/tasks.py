@@ -1,0 +1,139 @@
+"""What goes into a DLA session and comes out of it, and tasks as cuDLA reads them.
+
+Source: CUDA for Tegra, chapter 5, and cudla.h.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .tensors import TensorDescriptor
+
+__all__ = [
+    "TASK",
+    "Access",
+    "DeviceAttributes",
+    "DlaModule",
+    "DlaTask",
+    "LoadOption",
+    "Registration",
+    "SubmitOption",
+    "TaskMemory",
+]
+
+
+class Access(IntFlag):
+    """What memory is registered for (``cudlaAccessPermissionFlags``)."""
+
+    READ_WRITE = 0
+    TASK_STATISTICS = 2  #: takes the statistics of a task, never a tensor
+
+
+class LoadOption(IntFlag):
+    """How a loadable is loaded (``cudlaModuleLoadFlags``, ``cudlaScratchMemoryConfig``)."""
+
+    NONE = 0
+    FAULT_DIAGNOSTICS = 1  #: the library's own module, which looks for permanent faults; goes with no loadable
+    SHARED_SCRATCH_MEMORY = 2
+
+
+class SubmitOption(IntFlag):
+    """How tasks are submitted (``cudlaSubmissionFlags``)."""
+
+    NONE = 0
+    NOOP = 1  #: run nothing, but do all that goes with it
+    SKIP_LOCK = 2  #: nobody else submits to this handle or stream now: cuDLA need not lock
+    DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttributes:
+    """``cudlaDeviceGetAttribute``: whether CUDA and the DLA share addresses, and the DLA's version (Orin: 2.0)."""
+
+    unified_addressing: bool
+    device_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DlaModule:
+    """A loadable in a handle: ``cudlaModule`` with every attribute it has.
+
+    ``statistics`` are the buffers for task statistics, in the order in which a task takes them.
+    """
+
+    handle: int
+    inputs: tuple[TensorDescriptor, ...]
+    outputs: tuple[TensorDescriptor, ...]
+    statistics: tuple[TensorDescriptor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Memory that the DLA may use.
+
+    ``memory`` is the CUDA pointer that was registered, ``dla_address`` is where the DLA sees it.
+    """
+
+    memory: int
+    size_bytes: int
+    dla_address: int
+    access: Access = Access.READ_WRITE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlaTask:
+    """One run of a module: ``cudlaTask``.
+
+    ``statistics`` is empty, or has a buffer for each of the module's. It has no events: the stream orders everything.
+    """
+
+    module: DlaModule
+    inputs: tuple[Registration, ...]
+    outputs: tuple[Registration, ...]
+    statistics: tuple[Registration, ...] = ()
+
+
+TASK: Final = np.dtype(
+    {
+        "names": [
+            *("module_handle", "output_tensors", "output_tensor_count", "input_tensor_count"),
+            *("input_tensors", "wait_events", "signal_events"),
+        ],
+        "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 20, 24, 32, 40],
+        "itemsize": 48,
+    }
+)
+"""``cudlaTask``; events belong to standalone mode, and are left out."""
+
+
+class TaskMemory:
+    """An array of ``cudlaTask`` and all that it points to: the binding's own ``Task`` holds one task only.
+
+    Keep it until the tasks are done.
+    """
+
+    def __init__(self, tasks: Sequence[DlaTask]) -> None:
+        self._kept: list[NDArray[Any]] = []
+        records = np.zeros(len(tasks), dtype=TASK)
+        for record, task in zip(records, tasks, strict=True):
+            record["module_handle"] = task.module.handle
+            record["input_tensors"] = self._pointers([tensor.dla_address for tensor in task.inputs])
+            record["input_tensor_count"] = len(task.inputs)
+            # Statistics come behind the outputs, and count as such.
+            outputs = [tensor.dla_address for tensor in (*task.outputs, *task.statistics)]
+            record["output_tensors"] = self._pointers(outputs)
+            record["output_tensor_count"] = len(outputs)
+        self.count = len(tasks)
+        self.address = self._keep(records)
+
+    def _pointers(self, addresses: Sequence[int]) -> int:
+        return self._keep(np.array(addresses, dtype="<u8")) if addresses else 0
+
+    def _keep(self, array: NDArray[Any]) -> int:
+        self._kept.append(array)
+        return int(array.ctypes.data)
