@@ -193,20 +193,20 @@ spec = InferSpec(source=source, loadable=loadable, output=output, **options, seg
 async def main():
     connection = await connect()
     from codecfleet.cluster.client.leased_pool import LeasedPool
-    from codecfleet.cluster.supervisor.runner.client import LocalLink
-    from codecfleet.cluster.supervisor.runner.ray_backend import ClusterHands, live_nodes
-    from codecfleet.cluster.supervisor.runner.runner import Shell
+    from codecfleet.cluster.supervisor.runner.client import LocalClient
+    from codecfleet.cluster.supervisor.runner.ray_backend import RayBackend, live_nodes
+    from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 
     async def probe(node, *, again):
         (ray,) = [each for each in live_nodes() if each.node == node]
         return replace(ray.unprobed(), dlas=dlas_of(node, 1 if ray.cores else 0))
 
-    hands = ClusterHands(60.0, probe)
     settings = SupervisorSettings()
-    shell = Shell(hands, make_core(settings, policy_from({}), 1, time.monotonic()), settings)
-    async with LeasedPool(LocalLink(shell)) as pool:
+    core = make_core(settings, policy_from({}), 1, time.monotonic())
+    runner = SupervisorRunner(RayBackend(60.0, probe), core, settings)
+    async with LeasedPool(LocalClient(runner)) as pool:
         report = await infer(spec, pool)
-        workers = [each["worker"] for each in shell.status().to_json()["workers"] if each["state"] == "ready"]
+        workers = [each["worker"] for each in runner.status().to_json()["workers"] if each["state"] == "ready"]
     await connection.close()
     print(json.dumps({"workers": workers, **report.to_json()}))
 

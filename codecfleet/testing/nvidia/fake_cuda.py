@@ -64,43 +64,33 @@ class FakeCudaDriver:
     CUfunction: Callable[[int], int] = int
 
     def cuInit(self, flags: int) -> Answer:
-        """Begin."""
         return self._answer("cuInit", valid=flags == 0)
 
     def cuDeviceGet(self, ordinal: int) -> Answer:
-        """Return the device."""
         return self._answer("cuDeviceGet", ordinal, valid=ordinal == 0)
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> Answer:
-        """Return the context."""
         return self._answer("cuDevicePrimaryCtxRetain", CONTEXT, valid=device == 0)
 
     def cuCtxSetCurrent(self, context: int) -> Answer:
-        """Make the context the thread's."""
         return self._answer("cuCtxSetCurrent", valid=context == CONTEXT)
 
     def cuMemGetInfo(self) -> Answer:
-        """Return (free, total) bytes."""
         return self._answer("cuMemGetInfo", 1 << 30, 2 << 30)
 
     def cuMemHostAlloc(self, size_bytes: int, flags: int) -> Answer:
-        """Return page-locked memory."""
         return self._allocated("cuMemHostAlloc", size_bytes, valid=flags == 0)
 
     def cuMemFreeHost(self, address: int) -> Answer:
-        """Take it back."""
         return self._freed("cuMemFreeHost", address)
 
     def cuMemAlloc(self, size_bytes: int) -> Answer:
-        """Return device memory."""
         return self._allocated("cuMemAlloc", size_bytes)
 
     def cuMemFree(self, address: int) -> Answer:
-        """Take it back."""
         return self._freed("cuMemFree", address)
 
     def cuStreamCreate(self, flags: int) -> Answer:
-        """Return a stream."""
         with self._lock:
             self.streams_made += 1
             handle = _FIRST_STREAM + self.streams_made
@@ -110,7 +100,6 @@ class FakeCudaDriver:
             return answer
 
     def cuStreamDestroy(self, stream: int) -> Answer:
-        """Close a stream."""
         return self._answer("cuStreamDestroy", valid=self.streams.pop(int(stream), None) is not None)
 
     def cuStreamSynchronize(self, stream: int) -> Answer:
@@ -121,21 +110,17 @@ class FakeCudaDriver:
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def cuCtxSynchronize(self) -> Answer:
-        """Do everything that was put into any stream."""
         for stream in [*self.default_streams, *self.streams]:
             self.cuStreamSynchronize(stream)
         return self._answer("cuCtxSynchronize")
 
     def cuMemcpyDtoHAsync(self, host: int, device: int, size_bytes: int, stream: int) -> Answer:
-        """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoHAsync", stream, lambda: self._copy(host, device, size_bytes))
 
     def cuMemcpyHtoDAsync(self, device: int, host: int, size_bytes: int, stream: int) -> Answer:
-        """Put a copy into a stream."""
         return self._queued("cuMemcpyHtoDAsync", stream, lambda: self._copy(device, host, size_bytes))
 
     def cuMemcpyDtoDAsync(self, target: int, source: int, size_bytes: int, stream: int) -> Answer:
-        """Put a copy into a stream."""
         return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
 
     def cuLaunchKernel(
@@ -257,13 +242,11 @@ class FakeCudaCore:
         options: object
 
         def compile(self, target: str, name_expressions: tuple[str, ...]) -> "FakeCudaCore.Program":
-            """Return the code: itself."""
             if target != "cubin" or not all(name.partition("<")[0] in self.source for name in name_expressions):
                 raise ValueError(target, name_expressions)
             return self
 
         def get_kernel(self, name: str) -> "FakeCudaCore.Kernel":
-            """Return a kernel."""
             return FakeCudaCore.Kernel({"<unsigned char>": 1, "<unsigned short>": 2}[name[name.index("<") :]])
 
     @dataclass

@@ -33,15 +33,18 @@ from ...actors.bitstream.packet_headers import base_sequence_sets
 from ...actors.decode.nvdec_support import CODECS
 from ...actors.surfaces.formats import surface_format
 from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
-from .fake_nvcodec import FakeNvCodecError
 from .surface_decoder import surface_of
 
-__all__ = ["FakeNvdec"]
+__all__ = ["FakeNvCodecError", "FakeNvdec"]
 
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
 _NOT_SUPPORTED: Final = 801
 _DECODERS: Final = {"av1": "libdav1d"}
 """Of codecs whose decoder by the same name is none of software's."""
+
+
+class FakeNvCodecError(Exception):
+    """Stands for PyNvVCException."""
 
 
 class _Latency(IntEnum):
@@ -104,11 +107,6 @@ class FakeNvdec:
     VideoPacketFlag: type[_PacketFlag] = _PacketFlag
 
     def GetDecoderCaps(self, *, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:
-        """Return what the driver says of a sample format.
-
-        Raises:
-            FakeNvCodecError: ``caps_code``.
-        """
         self.caps_asked.append((codec, chromaformat, bitdepth))
         _raise(self.caps_code, "cuvidGetDecoderCaps")
         supported = gpuid == 0 and _codec_name(codec) in self.supported
@@ -130,11 +128,6 @@ class FakeNvdec:
         enableSEIMessage: bool = False,
         enableDecodeStats: bool = False,
     ) -> "_Decoder":
-        """Return a decoder; the driver makes the real one with its first packet.
-
-        Raises:
-            FakeNvCodecError: ``create_code``.
-        """
         if gpuid or cudacontext != CONTEXT or cudastream not in self.driver.streams or not usedevicememory:
             raise ValueError(gpuid, cudacontext, cudastream, usedevicememory)
         _raise(self.create_code, "cuvidCreateDecoder")
@@ -170,25 +163,20 @@ class _Frame:
 
     @property
     def decode_stats_size(self) -> int:
-        """Return how many bytes of statistics there are."""
         return 0 if self.statistics is None else 4 * sum(map(len, self.statistics.values()))
 
     def getSEIMessage(self) -> list[tuple[dict[str, int], list[int]]]:
-        """Return the messages."""
         return [({"sei_type": kind, "sei_uncompressed": 0}, list(payload)) for kind, payload in self.sei_messages]
 
     def ParseDecodeStats(self) -> dict[str, list[int]]:
-        """Return the statistics, all lists empty where there are none."""
         return self.statistics or {key: [] for key in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
 
     def GetPtrToPlane(self, plane: int) -> int:
-        """Return where the surface begins."""
         if plane:
             raise ValueError(plane)
         return self.address
 
     def framesize(self) -> int:
-        """Return the size of the surface."""
         return self.size_bytes
 
     def getPTS(self) -> int:
@@ -227,11 +215,6 @@ class _Decoder:
         self._forget_surfaces()
 
     def Decode(self, packet: _PacketData) -> list[_Frame]:
-        """Take a packet and return the frames that are ready; an empty one flushes.
-
-        Raises:
-            FakeNvCodecError: ``decode_code``, or the codec is none of the device's.
-        """
         _raise(self._device.decode_code, "HandlePictureDecode")
         _raise(0 if self._codec in self._device.supported else 801, "HandleVideoSequence")
         overwritten = list(self._surfaces)

@@ -138,11 +138,6 @@ class FakeNvenc:
     NV_ENC_PIC_PARAMS: type[_PictureParameters] = _PictureParameters
 
     def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:
-        """Return what the driver says of an encoder; nothing for a codec it does not know.
-
-        Raises:
-            FakeNvencError: there is no encoder.
-        """
         self.fail(_OPEN)
         self.asked.append(codec)
         if codec not in self.capabilities or gpuid:
@@ -209,7 +204,6 @@ class _Encoder:
         )
 
     def GetSequenceParams(self) -> bytes:
-        """Return the parameter sets."""
         self._device.fail("nvEncGetSequenceParams")
         return self._sequence
 
@@ -219,7 +213,6 @@ class _Encoder:
         picParams: _PictureParameters | int,
         sei: list[tuple[dict[str, int], list[int]]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Take a picture, with its parameters or with flags and messages; give what is ready."""
         self._device.fail("nvEncEncodePicture")
         if isinstance(picParams, int):
             picParams = _PictureParameters(self._taken, picParams)
@@ -233,7 +226,6 @@ class _Encoder:
         return self._ready(self._taken - _LATE_PICTURES)
 
     def EndEncode(self) -> list[dict[str, Any]]:
-        """Give the rest."""
         self._device.fail("nvEncLockBitstream")
         self._collect(None)
         return self._ready(self._taken + 1)
@@ -243,7 +235,6 @@ class _Encoder:
         return _Reconfigure(**vars(self._rates))
 
     def Reconfigure(self, wanted: _Reconfigure) -> bool:
-        """Take new rates."""
         self._device.fail("nvEncReconfigureEncoder")
         self._device.reconfigured.append(wanted)
         return True

@@ -17,104 +17,39 @@ NO_INSTANCE = 0xFFFFFFFF
 CODEC_NUMBERS = {"h264": 0, "hevc": 1, "av1": 2}
 AV1_QUERY = 2
 
+
+def _queries(names: str) -> frozenset[str]:
+    return frozenset(f"nvmlDeviceGet{name}" for name in names.split())
+
+
 # vGPU Management SDK guide, 3.3.2: what a guest's driver answers with NOT_SUPPORTED, later names included.
-GUEST_REFUSES = frozenset(
-    {
-        "nvmlDeviceGetSerial",
-        "nvmlDeviceGetBoardPartNumber",
-        "nvmlDeviceGetInforomImageVersion",
-        "nvmlDeviceGetInforomVersion",
-        "nvmlDeviceGetGpuOperationMode",
-        "nvmlDeviceGetMaxPcieLinkGeneration",
-        "nvmlDeviceGetCurrPcieLinkGeneration",
-        "nvmlDeviceGetMaxPcieLinkWidth",
-        "nvmlDeviceGetCurrPcieLinkWidth",
-        "nvmlDeviceGetBridgeChipInfo",
-        "nvmlDeviceGetPcieReplayCounter",
-        "nvmlDeviceGetPcieThroughput",
-        "nvmlDeviceGetFanSpeed",
-        "nvmlDeviceGetSupportedClocksThrottleReasons",
-        "nvmlDeviceGetCurrentClocksThrottleReasons",
-        "nvmlDeviceGetSupportedClocksEventReasons",
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetTemperature",
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetTemperatureThreshold",
-        "nvmlDeviceGetPowerManagementMode",
-        "nvmlDeviceGetPowerUsage",
-        "nvmlDeviceGetPowerManagementLimit",
-        "nvmlDeviceGetPowerManagementDefaultLimit",
-        "nvmlDeviceGetEnforcedPowerLimit",
-        "nvmlDeviceGetPowerManagementLimitConstraints",
-        "nvmlDeviceGetEccMode",
-        "nvmlDeviceGetMemoryErrorCounter",
-        "nvmlDeviceGetTotalEccErrors",
-        "nvmlDeviceGetRetiredPages",
-        "nvmlDeviceGetRetiredPagesPendingStatus",
-        "nvmlDeviceGetApplicationsClock",
-        "nvmlDeviceGetDefaultApplicationsClock",
-        "nvmlDeviceGetMaxClockInfo",
-        "nvmlDeviceGetAutoBoostedClocksEnabled",
-    }
+GUEST_REFUSES = _queries(
+    """
+    Serial BoardPartNumber InforomImageVersion InforomVersion GpuOperationMode MaxPcieLinkGeneration
+    CurrPcieLinkGeneration MaxPcieLinkWidth CurrPcieLinkWidth BridgeChipInfo PcieReplayCounter PcieThroughput
+    FanSpeed SupportedClocksThrottleReasons CurrentClocksThrottleReasons SupportedClocksEventReasons
+    CurrentClocksEventReasons Temperature TemperatureV TemperatureThreshold PowerManagementMode PowerUsage
+    PowerManagementLimit PowerManagementDefaultLimit EnforcedPowerLimit PowerManagementLimitConstraints EccMode
+    MemoryErrorCounter TotalEccErrors RetiredPages RetiredPagesPendingStatus ApplicationsClock
+    DefaultApplicationsClock MaxClockInfo AutoBoostedClocksEnabled
+    """
 )
 # A guest has no MIG and none of the health of the board (documented for ECC, not measured for these).
-GUEST_LACKS = frozenset(
-    {
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetGpuInstanceProfileInfoV",
-        "nvmlDeviceGetGpuInstanceProfileInfo",
-        "nvmlDeviceGetRemappedRows",
-        "nvmlDeviceGetTotalEnergyConsumption",
-    }
-)
+GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
 # What a Tegra SoC's NVML answers at all (documented, not measured).
-IGPU_ANSWERS = frozenset(
-    {
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetPciInfo",
-        "nvmlDeviceGetIndex",
-        "nvmlDeviceGetArchitecture",
-        "nvmlDeviceGetCudaComputeCapability",
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetBusType",
-        "nvmlDeviceGetVirtualizationMode",
-    }
+IGPU_ANSWERS = _queries(
+    "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )
 # NVML API Reference Manual: no utilisation rates for a GPU in MIG mode.
-MIG_REFUSES = frozenset(
-    {
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetEncoderUtilization",
-        "nvmlDeviceGetDecoderUtilization",
-        "nvmlDeviceGetJpgUtilization",
-        "nvmlDeviceGetOfaUtilization",
-    }
-)
-GEFORCE_REFUSES = frozenset(
-    {
-        "nvmlDeviceGetSerial",
-        "nvmlDeviceGetBoardPartNumber",
-        "nvmlDeviceGetEccMode",
-        "nvmlDeviceGetTotalEccErrors",
-        "nvmlDeviceGetMemoryErrorCounter",
-        "nvmlDeviceGetRetiredPages",
-        "nvmlDeviceGetRetiredPagesPendingStatus",
-        "nvmlDeviceGetRemappedRows",
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetApplicationsClock",
-        "nvmlDeviceGetDefaultApplicationsClock",
-    }
+MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization JpgUtilization OfaUtilization")
+GEFORCE_REFUSES = _queries(
+    """
+    Serial BoardPartNumber EccMode TotalEccErrors MemoryErrorCounter RetiredPages RetiredPagesPendingStatus
+    RemappedRows MigMode ApplicationsClock DefaultApplicationsClock
+    """
 )
 # What no device of today has: GPU operation modes (Kepler), bridge chips, auto boost, and Windows' driver models.
-NOBODY_ANSWERS = frozenset(
-    {
-        "nvmlDeviceGetGpuOperationMode",
-        "nvmlDeviceGetBridgeChipInfo",
-        "nvmlDeviceGetAutoBoostedClocksEnabled",
-        "nvmlDeviceGetDriverModel",
-    }
-)
+NEVER_ANSWERED = _queries("GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel")
 
 
 def refusal(device: FakeNvmlDevice, function: str) -> int:
@@ -124,7 +59,7 @@ def refusal(device: FakeNvmlDevice, function: str) -> int:
         (device.is_igpu, function not in IGPU_ANSWERS),
         (device.is_geforce, function in GEFORCE_REFUSES),
         (device.simulated.mig_enabled, function in MIG_REFUSES),
-        (True, function in NOBODY_ANSWERS),
+        (True, function in NEVER_ANSWERED),
     )
     return pynvml.NVML_ERROR_NOT_SUPPORTED if any(applies and refused for applies, refused in refuses) else 0
 
@@ -140,16 +75,8 @@ def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> 
         refuse(refused)
 
 
-def _value(value: object) -> Answer:
-    return lambda *_: value
-
-
 def _percent(attribute: str) -> Answer:
     return lambda device, *_: [getattr(device, attribute), SAMPLING_PERIOD_US]
-
-
-def _uuid(device: FakeNvmlDevice) -> str:
-    return device.simulated.uuid
 
 
 def _pci(device: FakeNvmlDevice) -> Any:
@@ -163,19 +90,11 @@ def _memory(device: FakeNvmlDevice, version: int | None = None) -> Any:
     return structure(total=total, used=used, free=total - used)
 
 
-def _rates(device: FakeNvmlDevice) -> Any:
-    return pynvml.c_nvmlUtilization_t(gpu=device.gpu_percent, memory=device.memory_percent)
-
-
 def _capacity(device: FakeNvmlDevice, query: int) -> int:
     # Measured on an H200: 100 for H.264 and HEVC although it has no encoder. It proves nothing.
     if query == AV1_QUERY and (device.architecture < ADA or not device.simulated.engines.get(Engine.NVENC)):
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return 100
-
-
-def _encoder_stats(device: FakeNvmlDevice) -> tuple[int, int, int]:
-    return encoder_stats(device.sessions)
 
 
 def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
@@ -184,10 +103,6 @@ def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
     if not count:
         return 0, 0, 0
     return count, sum(each.fps for each in sessions) // count, sum(each.latency_us for each in sessions) // count
-
-
-def _encoder_sessions(device: FakeNvmlDevice) -> list[Any]:
-    return encoder_sessions(device.sessions)
 
 
 def encoder_sessions(sessions: list[Any], vgpu_instance: int = 0) -> list[Any]:
@@ -236,18 +151,10 @@ def _process_samples(device: FakeNvmlDevice, since_us: int) -> list[Any]:
     ]
 
 
-def _virtualization(device: FakeNvmlDevice) -> int:
-    return 2 if device.is_guest else device.simulated.virtualization
-
-
 def _brand(device: FakeNvmlDevice) -> int:
     if device.is_guest:
         return int(pynvml.NVML_BRAND_NVIDIA_VWS)
     return int(pynvml.NVML_BRAND_GEFORCE if device.is_geforce else pynvml.NVML_BRAND_NVIDIA)
-
-
-def _vbios(device: FakeNvmlDevice) -> str:
-    return "00.00.00.00.00" if device.is_guest else "96.00.AF.00.01"
 
 
 def _compute_mode(device: FakeNvmlDevice) -> int:
@@ -310,12 +217,37 @@ def _fields(device: FakeNvmlDevice, wanted: list[int]) -> Any:
     return values
 
 
-def _event_types(device: FakeNvmlDevice) -> int:
-    return 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll)
+_CONSTANTS: dict[str, object] = {
+    "ClockInfo": 1200,
+    "ApplicationsClock DefaultApplicationsClock": 1980,
+    "Serial": "1650000000000",
+    "BoardPartNumber": "900-2G500-0000-000",
+    "InforomImageVersion": "G520.0212.00.04",
+    "NumGpuCores": 16896,
+    "MemoryBusWidth": 6144,
+    "PersistenceMode PowerManagementMode": 1,
+    "AccountingMode DisplayActive PcieReplayCounter PerformanceState": 0,
+    "MaxPcieLinkGeneration CurrPcieLinkGeneration": 5,
+    "MaxPcieLinkWidth CurrPcieLinkWidth": 16,
+    "PcieThroughput": 1024,
+    "SupportedClocksThrottleReasons": int(pynvml.nvmlClocksThrottleReasonAll),
+    "SupportedClocksEventReasons": int(pynvml.nvmlClocksEventReasonAll),
+    "Temperature TemperatureV": 31,
+    "TemperatureThreshold": 90,
+    "PowerUsage": 75_500,
+    "PowerManagementLimit PowerManagementDefaultLimit EnforcedPowerLimit": 700_000,
+    "TotalEnergyConsumption": 123_456,
+    "GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel": None,
+}
+"""By names without "nvmlDeviceGet". None is refused by every device, see NEVER_ANSWERED."""
+
+
+def _constant(value: object) -> Answer:
+    return lambda *_: value
 
 
 DEVICE_ANSWERS: dict[str, Answer] = {
-    "nvmlDeviceGetUUID": _uuid,
+    "nvmlDeviceGetUUID": lambda device: device.simulated.uuid,
     "nvmlDeviceGetName": lambda device: device.simulated.name,
     "nvmlDeviceGetBrand": _brand,
     "nvmlDeviceGetIndex": lambda device: device.index,
@@ -325,15 +257,17 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetArchitecture": lambda device: device.architecture,
     "nvmlDeviceGetCudaComputeCapability": lambda device: device.capability,
     "nvmlDeviceGetMemoryInfo": _memory,
-    "nvmlDeviceGetVirtualizationMode": _virtualization,
-    "nvmlDeviceGetUtilizationRates": _rates,
+    "nvmlDeviceGetVirtualizationMode": lambda device: 2 if device.is_guest else device.simulated.virtualization,
+    "nvmlDeviceGetUtilizationRates": lambda device: pynvml.c_nvmlUtilization_t(
+        device.gpu_percent, device.memory_percent
+    ),
     "nvmlDeviceGetEncoderUtilization": _percent("encoder_percent"),
     "nvmlDeviceGetDecoderUtilization": _percent("decoder_percent"),
     "nvmlDeviceGetJpgUtilization": _percent("jpeg_percent"),
     "nvmlDeviceGetOfaUtilization": _percent("ofa_percent"),
     "nvmlDeviceGetEncoderCapacity": _capacity,
-    "nvmlDeviceGetEncoderStats": _encoder_stats,
-    "nvmlDeviceGetEncoderSessions": _encoder_sessions,
+    "nvmlDeviceGetEncoderStats": lambda device: encoder_stats(device.sessions),
+    "nvmlDeviceGetEncoderSessions": lambda device: encoder_sessions(device.sessions),
     "nvmlDeviceGetComputeRunningProcesses": _compute_processes,
     "nvmlDeviceGetComputeRunningProcesses_v3": _compute_processes,
     "nvmlDeviceGetComputeRunningProcesses_v2": _compute_processes,
@@ -342,44 +276,15 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetGraphicsRunningProcesses_v2": lambda _: [],
     "nvmlDeviceGetProcessUtilization": _process_samples,
     "nvmlDeviceGetMaxClockInfo": _max_clock,
-    "nvmlDeviceGetClockInfo": _value(1200),
-    "nvmlDeviceGetApplicationsClock": _value(1980),
-    "nvmlDeviceGetDefaultApplicationsClock": _value(1980),
-    "nvmlDeviceGetSerial": _value("1650000000000"),
-    "nvmlDeviceGetBoardPartNumber": _value("900-2G500-0000-000"),
-    "nvmlDeviceGetVbiosVersion": _vbios,
-    "nvmlDeviceGetInforomImageVersion": _value("G520.0212.00.04"),
+    "nvmlDeviceGetVbiosVersion": lambda device: "00.00.00.00.00" if device.is_guest else "96.00.AF.00.01",
     "nvmlDeviceGetInforomVersion": _inforom,
     "nvmlDeviceGetGspFirmwareVersion": lambda device: device.node.driver.encode(),
     "nvmlDeviceGetBusType": lambda device: pynvml.NVML_BUS_TYPE_FPCI if device.is_igpu else pynvml.NVML_BUS_TYPE_PCIE,
-    "nvmlDeviceGetNumGpuCores": _value(16896),
-    "nvmlDeviceGetMemoryBusWidth": _value(6144),
     "nvmlDeviceGetComputeMode": _compute_mode,
-    "nvmlDeviceGetPersistenceMode": _value(1),
-    "nvmlDeviceGetAccountingMode": _value(0),
-    "nvmlDeviceGetDisplayActive": _value(0),
-    "nvmlDeviceGetMaxPcieLinkGeneration": _value(5),
-    "nvmlDeviceGetCurrPcieLinkGeneration": _value(5),
-    "nvmlDeviceGetMaxPcieLinkWidth": _value(16),
-    "nvmlDeviceGetCurrPcieLinkWidth": _value(16),
-    "nvmlDeviceGetPcieReplayCounter": _value(0),
-    "nvmlDeviceGetPcieThroughput": _value(1024),
     "nvmlDeviceGetFanSpeed": _fan,
-    "nvmlDeviceGetSupportedClocksThrottleReasons": _value(int(pynvml.nvmlClocksThrottleReasonAll)),
     "nvmlDeviceGetCurrentClocksThrottleReasons": lambda device: device.clock_reasons,
-    "nvmlDeviceGetSupportedClocksEventReasons": _value(int(pynvml.nvmlClocksEventReasonAll)),
     "nvmlDeviceGetCurrentClocksEventReasons": lambda device: device.clock_reasons,
-    "nvmlDeviceGetTemperature": _value(31),
-    "nvmlDeviceGetTemperatureV": _value(31),
-    "nvmlDeviceGetTemperatureThreshold": _value(90),
-    "nvmlDeviceGetPerformanceState": _value(0),
-    "nvmlDeviceGetPowerManagementMode": _value(1),
-    "nvmlDeviceGetPowerUsage": _value(75_500),
-    "nvmlDeviceGetPowerManagementLimit": _value(700_000),
-    "nvmlDeviceGetPowerManagementDefaultLimit": _value(700_000),
-    "nvmlDeviceGetEnforcedPowerLimit": _value(700_000),
     "nvmlDeviceGetPowerManagementLimitConstraints": lambda _: [200_000, 700_000],
-    "nvmlDeviceGetTotalEnergyConsumption": _value(123_456),
     "nvmlDeviceGetEccMode": lambda _: [1, 1],
     "nvmlDeviceGetTotalEccErrors": _ecc_errors,
     "nvmlDeviceGetMemoryErrorCounter": _memory_errors,
@@ -387,11 +292,7 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetRetiredPagesPendingStatus": _retirement_pending,
     "nvmlDeviceGetRemappedRows": _remapped_rows,
     "nvmlDeviceGetFieldValues": _fields,
-    "nvmlDeviceGetSupportedEventTypes": _event_types,
-    # Refused by every device that is simulated here, see NOBODY_ANSWERS.
-    "nvmlDeviceGetGpuOperationMode": _value(None),
-    "nvmlDeviceGetBridgeChipInfo": _value(None),
-    "nvmlDeviceGetAutoBoostedClocksEnabled": _value(None),
-    "nvmlDeviceGetDriverModel": _value(None),
+    "nvmlDeviceGetSupportedEventTypes": lambda device: 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll),
+    **{name: _constant(value) for names, value in _CONSTANTS.items() for name in _queries(names)},
 }
 """Function to what answers it; the subject is a ``FakeNvmlDevice``."""

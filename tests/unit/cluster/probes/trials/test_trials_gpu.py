@@ -11,7 +11,8 @@ from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Tri
 from codecfleet.cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES
 from codecfleet.cluster.probes.trials.gpu import nvdec_answers, nvenc_answers, smoke_decode, trials_of_device
 from codecfleet.cluster.probes.trials.software import TrialStream, probe_software
-from codecfleet.testing.nvidia.fake_nvcodec import FakeNvCodec
+
+from .fake_nvcodec import FakeNvCodec
 
 ADA = frozenset(case.sample.name for case in NVENC_CASES if not case.sample.chroma.startswith("4:2:2")) - {
     "h264 10-bit 4:2:0"

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.probes.trials import (
+from codecfleet.cluster.probes.trials import (
     NVDEC_CASES,
     NVENC_CASES,
     TRIAL_HEIGHT,
@@ -24,8 +24,9 @@ from ...cluster.probes.trials import (
     decode_luma,
     surface,
 )
+from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
-__all__ = ["FakeNvCodec", "FakeNvCodecError"]
+__all__ = ["FakeNvCodec"]
 
 _CODECS: Final = {
     "mpeg2": 1,
@@ -51,10 +52,6 @@ _NO_DEVICE_MESSAGE: Final = (
     "Error Type : NV_ENC_ERR\nat NvEncoder.cpp:95"
 )
 _DECODE_MESSAGE: Final = "HandleVideoSequence : \nError code : {code}\nError Type : {text}\nat NvDecoder.cpp:231"
-
-
-class FakeNvCodecError(Exception):
-    """Stands for PyNvVCException."""
 
 
 @dataclass
@@ -92,7 +89,6 @@ class FakeNvCodec:
         return cls(decodes=_HOPPER, decoder_engines=7, encoder_code=2)
 
     def GetDecoderCaps(self, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:
-        """Return what the driver says of a sample format."""
         supported = self._name(codec, chromaformat, bitdepth) in self.decodes and gpuid == 0
         size = (8192, 8192) if supported else (0, 0)
         engines = self.decoder_engines if supported else 0
@@ -104,18 +100,12 @@ class FakeNvCodec:
         }
 
     def CreateDecoder(self, gpuid: int, codec: int, usedevicememory: bool) -> "_Decoder":
-        """Return a decoder; the real one is made with its first packet."""
         if gpuid or usedevicememory:
             raise ValueError(gpuid, usedevicememory)
         self.decoders_made += 1
         return _Decoder(self, codec)
 
     def GetEncoderCaps(self, gpuid: int, codec: str) -> dict[str, int]:
-        """Return what the driver says of an encoder.
-
-        Raises:
-            FakeNvCodecError: there is none.
-        """
         self._open_encoder()
         names = {name for name in self.encodes if name.startswith(f"{codec} ")}
         if not names or gpuid:
@@ -173,7 +163,6 @@ class _Decoder:
         self._packets: list[bytes] = []
 
     def Decode(self, packet: _Packet) -> list[NDArray[Any]]:
-        """Take a packet; an empty one flushes."""
         if packet.bsl:
             self._packets.append(ctypes.string_at(packet.bsl_data, packet.bsl))
             return []
@@ -193,7 +182,7 @@ class _Decoder:
 
 def _frame(luma: NDArray[np.uint16], bit_depth: int, *, spoiled: bool) -> NDArray[Any]:
     rows = np.concatenate([luma + np.uint16(spoiled), luma[: TRIAL_HEIGHT // 2]])
-    return rows.astype(np.uint8) if bit_depth == 8 else rows << np.uint16(16 - bit_depth)  # noqa: PLR2004 - a byte
+    return rows.astype(np.uint8) if bit_depth == 8 else rows << np.uint16(16 - bit_depth)
 
 
 class _Encoder:
@@ -208,5 +197,4 @@ class _Encoder:
         return []
 
     def EndEncode(self) -> list[dict[str, Any]]:
-        """Give what was encoded."""
         return [{"data": data, "timestamp": 0, "picture_type": 3} for data in self._stream.packets]
