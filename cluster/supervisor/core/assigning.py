@@ -1,4 +1,4 @@
-"""From a placement to slots of workers: arithmetic over what is promised and held."""
+"""Assigns placed sessions to workers' slots."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,15 +21,15 @@ def assign_slots(
     jobs: Mapping[str, JobBook],
     places: Mapping[str, Mapping[str, Place]],
 ) -> dict[str, dict[str, int]]:
-    """Deal each lane's sessions out to seats of its node that serve its device: {seat: {job: slots}}.
+    """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
-    A job's sessions go to seats that are ready before those that would have to be started, and to where the job holds
-    slots already, so that nothing moves without need. What no seat has room for is left out. ``places`` are where GPUs
-    and slices are among what Ray gives out on each node; two nodes of one host may know the same GPU.
+    Ready stations come first, and those where the job already holds slots, so that nothing moves without need. Sessions
+    that fit no station are left out. ``places`` say where Ray has each GPU and slice of a node; two nodes of one host
+    may list the same GPU.
     """
     books = {book.station.station: book for book in stations}
-    room = {name: _room(book) for name, book in books.items()}
-    has = _Had(books.values(), places)
+    free_slots = {name: _slots(book) for name, book in books.items()}
+    claims = _Claims(books.values(), places)
     by_node: dict[str, list[StationBook]] = defaultdict(list)
     for book in books.values():
         if book.state not in _OUT_OF_USE and not book.outgoing:
@@ -38,20 +38,20 @@ def assign_slots(
     for lane in lanes:
         left = lane.sessions
         kind = device_kinds.get(lane.device, DeviceKind.CPU)
-        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, has)]
+        fitting = [book for book in by_node[lane.node] if _fits(book, lane, kind, claims)]
         for book in sorted(fitting, key=partial(_order, lane, jobs.get(lane.job))):
             name = book.station.station
-            taken = min(left, room[name])
+            taken = min(left, free_slots[name])
             if taken > 0:
                 assigned[name][lane.job] = assigned[name].get(lane.job, 0) + taken
-                has.take(book, lane.device)
-                room[name] -= taken
+                claims.take(book, lane.device)
+                free_slots[name] -= taken
                 left -= taken
     return dict(assigned)
 
 
-class _Had:
-    """Which device each seat has or is meant to get, and which of Ray's GPUs each bundle: none serves two."""
+class _Claims:
+    """The device that each station has or will get, and the Ray GPU of each bundle, so that none serves two."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[str, Mapping[str, Place]]) -> None:
         self._places = places
@@ -63,7 +63,6 @@ class _Had:
                 self.take(book, book.device)
 
     def take(self, book: StationBook, device: str) -> None:
-        """Note that a seat has a device, or is meant to get it."""
         self._devices[book.station.station] = device
         place = self._places.get(book.station.node, {}).get(device)
         if place is not None:
@@ -71,7 +70,7 @@ class _Had:
             self._taken.add(place.unit)
 
     def can_get(self, book: StationBook, device: str) -> bool:
-        """Tell whether a seat has a device, or may get it: which GPU a new bundle gets is Ray's choice."""
+        """Return whether a station has a device or may get it: Ray chooses the GPU of a new bundle."""
         if book.station.station in self._devices:
             return self._devices[book.station.station] == device
         if device in self._devices.values():
@@ -82,12 +81,12 @@ class _Had:
         return book.station.part == place.part and is_open
 
 
-def _fits(book: StationBook, lane: Lane, kind: DeviceKind, has: _Had) -> bool:
+def _fits(book: StationBook, lane: Lane, kind: DeviceKind, claims: _Claims) -> bool:
     if lane.route is Route.DLA or book.station.dla is not None:
         return book.station.station == lane.device
     if kind is DeviceKind.CPU:
         return not book.station.takes_gpu
-    return book.station.takes_gpu and has.can_get(book, lane.device)
+    return book.station.takes_gpu and claims.can_get(book, lane.device)
 
 
 _OUT_OF_USE = frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED})
@@ -100,16 +99,16 @@ def _order(lane: Lane, job: JobBook | None, book: StationBook) -> tuple[bool, bo
     return (not is_ready, not has_device, -held, book.station.station)
 
 
-def _room(book: StationBook) -> int:
+def _slots(book: StationBook) -> int:
     if book.facts is not None:
         return book.facts.slots
     return book.reserved_cores if book.state is StationState.STARTING and book.reserved_cores else book.station.slots
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a seat's process needs: one per slot; a GPU's what its lanes take beside it.
+    """Return how many cores a station's process needs: one per slot, or what a GPU's lanes use beside it.
 
-    ``slots`` are {job: slots} that were dealt to the seat.
+    ``slots`` are {job: slots} assigned to the station.
     """
     if not book.station.takes_gpu:
         return book.station.slots
@@ -128,10 +127,10 @@ def promise(
     stations: Mapping[str, StationBook],
     others: Sequence[JobBook],
 ) -> dict[str, int]:
-    """Return what a job may use now: its targets, as far as other jobs have left the slots: {worker: slots}.
+    """Return what a job may use now of its targets, as far as other jobs have left the slots: {worker: slots}.
 
-    What a job may use at any moment never exceeds a worker's slots, whoever has heard of what: slots that another
-    job holds, or was promised and may not know to be revoked, are not promised again.
+    Slots that another job holds, or was promised and may not know to be revoked, are not promised again: a worker's
+    slots are never exceeded, however late messages arrive.
     """
     promised = {}
     for name, wanted in targets.items():

@@ -1,10 +1,9 @@
-"""What a supervisor decides: a state machine without Ray, clock or I/O.
+"""The supervisor's decisions: a state machine without Ray, clock or I/O.
 
-``Core.decide`` takes one event and the time, and returns the effects that a shell carries out; what comes of them
-returns as further events. The world tells facts (nodes, workers, clients); the core compares what is wanted with what
-is there, and closes the gap one step at a time. So it does not matter which fact came first, or whether one came twice.
-
-The same core runs in the cluster's supervisor actor and inside a process that uses an embedded Ray.
+``Core.decide`` takes one event and the time, and returns effects for the runner to carry out; their results come back
+as events. The core compares what is wanted with what exists and closes the gap step by step, so the order of facts does
+not matter, nor whether one arrives twice. It runs in the cluster's supervisor actor, and in a process with an embedded
+Ray.
 """
 
 from typing import TYPE_CHECKING
@@ -59,24 +58,24 @@ if TYPE_CHECKING:
 __all__ = ["Core"]
 
 STEADY_S = 10.0
-"""A process that lived this long was no bad start: the count of deaths begins anew."""
+"""A process that lived this long did not fail to start: its death begins a new count."""
 RESTS_S = (0.0, 0.1, 0.2, 0.4)
-"""How long a seat rests after its first death in a row, its second, and so on."""
+"""How long a station rests after its first death in a row, its second, and so on."""
 UNRESERVED_REST_S = 0.1
 OVERSLEPT_S = 2.0
-"""Ticks that lie further apart were not slept through by clients, but by us."""
+"""A longer gap between ticks means that this process stood still, not that clients were silent."""
 _QUIET = (Ticked, Renewed, NodesSeen, Measured, RecycleDue, Encoding, HealthSeen, HealthUnseen)
-"""Events that come all the time and mostly change nothing; their handlers say so when they do."""
+"""Frequent events that mostly change nothing; their handlers unsettle the state when they do."""
 
 
 class Core:
-    """A supervisor's decisions; see ``stations.EDGES`` for what a seat goes through.
+    """A supervisor's decisions; ``stations.EDGES`` has the states of a station.
 
     Args:
-        planner: decides which job gets what.
-        settings: how patient to be.
-        first_epoch: larger than any epoch an earlier supervisor gave out.
-        now_s: the time at which it begins, on the clock of all later events.
+        planner: places jobs.
+        settings: timeouts.
+        first_epoch: larger than any epoch of an earlier supervisor.
+        now_s: the current time, on the clock of all later events.
     """
 
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
@@ -105,32 +104,32 @@ class Core:
         }
 
     def decide(self, event: Event, now_s: float) -> list[Effect]:
-        """Take in what happened at ``now_s`` and return what is to be done, in order."""
+        """Handle an event at ``now_s`` and return what is to be done, in order."""
         return [*self.take_in(event, now_s), *self.conclude(now_s)]
 
     def take_in(self, event: Event, now_s: float) -> list[Effect]:
-        """Take in what happened; what follows for the whole is left to ``conclude``."""
+        """Handle an event; ``conclude`` derives what follows for the whole cluster."""
         if not isinstance(event, _QUIET):
             self.state.is_settled = False
         return self._handlers[type(event)](event, now_s)
 
     def conclude(self, now_s: float) -> list[Effect]:
-        """Compare what is wanted with what is there, after one event or several, and return what is to be done."""
+        """Reconcile after one event or several, and return what is to be done."""
         return reconcile(self.state, self._planner, now_s)
 
     @property
     def is_probing(self) -> bool:
-        """Whether a node has GPUs that were never probed: nothing can be said of them yet."""
+        """Whether a node has GPUs that were never probed, so that their use is unknown."""
         return any(node.ray.gpus and not node.has_answered for node in self.state.nodes)
 
     def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
-        """Return where a demand would be placed beside what is under way."""
+        """Return where a demand would be placed beside current work."""
         others = [job.demand for job in self.state.clients.jobs()]
         inventory = with_caps(Inventory(tuple(effective_nodes(self.state.nodes, self.state.stations))), self.state.caps)
         idle = None if nodes_may_join else Inventory(tuple(node.node for node in self.state.nodes))
         return preview_of(demand, others, inventory, self._planner.place, idle=idle)
 
-    # What is told about nodes
+    # Events of nodes
 
     def _nodes_seen(self, event: NodesSeen, now_s: float) -> list[Effect]:
         came, went, changed = self.state.nodes.see(event.nodes)
@@ -154,7 +153,7 @@ class Core:
         for name in [name for name in self.state.stations if node_of(name) == node]:
             book = self.state.stations.pop(name)
             if book.state not in (StationState.EMPTY, StationState.RESTING, StationState.QUARANTINED):
-                # Its process may live on behind a broken network; its reservation must go in any case.
+                # Its process may still live behind a broken network; its reservation must be released in any case.
                 effects.append(Stop(name, book.epoch))
         return effects
 
@@ -175,22 +174,17 @@ class Core:
         book.has_answered = True
         name = self.state.nodes.title(event.node)
         effects: list[Effect] = [Note(f"node {name} gave no report, so its GPUs are left alone: {event.reason}")]
-        # Its processor is used as it is, so a seat on it may try again too.
+        # Its CPU is used unprobed, so a station on it may try again too.
         return effects + self._release_quarantined(event.node, now_s, kinds=frozenset({DeviceKind.CPU}))
 
     def _release_quarantined(
         self, node: str, now_s: float, kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
     ) -> list[Effect]:
-        """Give the quarantined devices of a node that was probed again another try."""
+        """Let the quarantined stations of a node that was probed again start another process."""
         effects: list[Effect] = []
         for book in self.state.stations.values():
-            if (
-                book.station.node != node
-                or book.station.kind not in kinds
-                or book.state is not StationState.QUARANTINED
-            ):
-                continue
-            if now_s >= book.rest_until_s:
+            is_held = book.state is StationState.QUARANTINED and book.station.kind in kinds
+            if is_held and book.station.node == node and now_s >= book.rest_until_s:
                 book.to(StationState.EMPTY, now_s, "its node passed a probe")
                 book.deaths_in_a_row = 0
                 effects.append(Note(f"{self.state.named(book)} is back from quarantine"))
@@ -199,25 +193,19 @@ class Core:
     def _asked(self, event: Asked, now_s: float) -> list[Effect]:
         book = self.state.nodes.find(event.node)
         if book is None:
-            return [Note(f"asked to {event.order.value} {event.node}, which is no node of this cluster")]
+            return [Note(f"asked to {event.order.value} {event.node}, which is not a node of this cluster")]
         book.order = event.order
         effects: list[Effect] = []
         if event.order is Order.UNCORDON and forget_xids(book):
             book.begin_probe(now_s)
             effects.append(Probe(book.ray.node, again=True))
-        if event.is_recalled:
-            return [
-                *effects,
-                Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked before"),
-            ]
-        orders: dict[str, Order] = {each.ray.node: each.order for each in self.state.nodes if each.has_order}
-        return [
-            *effects,
-            Remember(orders),
-            Note(f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked"),
-        ]
+        if not event.is_recalled:
+            effects.append(Remember({each.ray.node: each.order for each in self.state.nodes if each.has_order}))
+        before = " before" if event.is_recalled else ""
+        line = f"node {self.state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked{before}"
+        return [*effects, Note(line)]
 
-    # What is told about seats
+    # Events of stations
 
     def _reserved(self, event: Reserved, now_s: float) -> list[Effect]:
         book = self._of(event.station, event.epoch, StationState.RESERVING)
@@ -227,19 +215,9 @@ class Core:
         book.reserved_cores = event.cores
         book.unreserved_next, book.unreserved = False, ""
         slots = event.cores if event.cores and book.station.is_processor else book.station.slots
-        station = book.station
-        return [
-            Start(
-                event.station,
-                event.epoch,
-                station.node,
-                slots,
-                station.takes_gpu,
-                station.dla,
-                station.part,
-                station.counts_slices,
-            )
-        ]
+        it = book.station
+        start = (event.station, event.epoch, it.node, slots, it.takes_gpu, it.dla, it.part, it.counts_slices)
+        return [Start(*start)]
 
     def _not_reserved(self, event: NotReserved, now_s: float) -> list[Effect]:
         book = self._of(event.station, event.epoch, StationState.RESERVING)
@@ -248,7 +226,7 @@ class Core:
         book.to(StationState.RESTING, now_s, event.reason)
         book.rest_until_s = now_s + UNRESERVED_REST_S
         book.unreserved = event.reason
-        # Somebody else's work fills the node. One of ours that shares its cores is better than none at all.
+        # Other work fills the node. A worker of ours that shares its cores is better than none.
         book.unreserved_next = book.station.is_processor and not self.state.has_any_worker
         return [Stop(event.station, event.epoch), Note(f"{self.state.named(book)} was not reserved: {event.reason}")]
 
@@ -260,7 +238,7 @@ class Core:
         book.to(StationState.READY, now_s, "the GPU that Ray gave it has no slice for it" if is_empty else "")
         book.occupy(event.facts)
         if is_empty:
-            # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another one.
+            # It keeps that GPU until it has been idle for a while, so that Ray gives the next worker another.
             return [Note(f"{self.state.named(book)} gets no work: {book.reason}")]
         took = f" on {event.facts.device}" if event.facts.device else ""
         return [Note(f"{self.state.named(book)} is up{took}: process {event.facts.pid}, {event.facts.slots} slots")]
@@ -269,8 +247,8 @@ class Core:
         book = self._of(event.station, event.epoch, StationState.STARTING, StationState.READY)
         if book is None:
             return []
-        steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
-        book.deaths_in_a_row = 1 if steady else book.deaths_in_a_row + 1
+        was_steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
+        book.deaths_in_a_row = 1 if was_steady else book.deaths_in_a_row + 1
         effects: list[Effect] = [Stop(event.station, event.epoch)]
         if book.deaths_in_a_row < DEATHS_IN_A_ROW_MAX:
             book.to(StationState.RESTING, now_s, event.reason)
@@ -314,7 +292,7 @@ class Core:
             return self.state.stations.setdefault(station, StationBook(unseen))
         return self.state.stations.get(station)
 
-    # What is told about clients
+    # Events of clients
 
     def _renewed(self, event: Renewed, now_s: float) -> list[Effect]:
         is_new = self.state.clients.get(event.report.client) is None
@@ -327,14 +305,11 @@ class Core:
         return [Note(f"client {event.report.where} came")] if came else []
 
     def _departed(self, event: Departed, _now_s: float) -> list[Effect]:
-        book = self.state.clients.get(event.client)
-        if book is None:
-            return []
-        self.state.clients.depart(event.client)
-        return [*self._abandon(book), Note(f"client {book.where} left")]
+        book = self.state.clients.depart(event.client)
+        return [] if book is None else [*self._abandon(book), Note(f"client {book.where} left")]
 
     def _abandon(self, client: ClientBook) -> list[Effect]:
-        """Have the work of a client that is gone stopped: nobody will ever fetch what comes of it."""
+        """Cancel the work of a client that is gone: its results have no recipient."""
         workers = {worker for job in client.jobs.values() for worker in (*job.held, *job.promised)}
         return [
             Abandon(station_of(worker), int(worker.rpartition(":")[2]), client.client)
@@ -343,7 +318,7 @@ class Core:
         ]
 
     def _ticked(self, _event: Ticked, now_s: float) -> list[Effect]:
-        # Whoever slept through the last seconds (a stopped process, a stalled machine) has heard nobody in them.
+        # After a pause of this process (a stopped process, a stalled machine), silence is not the clients'.
         overslept_s = now_s - self.state.ticked_s - OVERSLEPT_S
         if overslept_s > 0:
             self.state.clients.excuse(overslept_s)
@@ -362,7 +337,7 @@ class Core:
             self.state.clients.forget(book.client)
             self.state.is_settled = False
             effects += self._abandon(book)
-            line = f"client {book.where} has not been heard of for {expiry_s:g} s: what it held is taken back"
+            line = f"client {book.where} sent no report for {expiry_s:g} s: its slots are released"
             effects.append(Note(line))
         return effects
 
@@ -386,9 +361,9 @@ class Core:
             return []
         devices = {device.device: device for device in node.node.devices}
         processor = devices.get(processor_name(book.station.node))
-        # A GPU's worker whose sessions are still being opened decodes in software, like a processor's.
+        # A GPU's worker decodes in software until its sessions are open.
         device = devices.get(book.device) if event.on_device else processor
-        # What others use of its engines, or a missing licence costs, would pass for its own slowness.
+        # Others' use of its engines, or a missing licence, would look like slowness of its own.
         if device is not None and processor is not None and not device.busy and device.fps_max is None:
             demand = jobs[0].demand
             kinds = next((lane.kinds for lane in self.state.placement.lanes if lane.job == jobs[0].key), ())

@@ -1,4 +1,4 @@
-"""What could be used right now: the inventory as it is, cut down to what Ray would really give us."""
+"""The usable inventory: what is probed, limited to what Ray would give us."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from ..state.stations import StationBook, StationState
 
 __all__ = ["effective_nodes", "reservable_cores"]
 
-NO_SEAT = "Ray gives other GPUs of its node to workers"
+NO_STATION = "Ray gives other GPUs of its node to workers"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBook]) -> Iterator[Node]:
-    """Yield each node with the slots that its processor really has for us, and its quarantined devices marked.
+    """Yield each node with the CPU slots that we can use, and with its quarantined devices marked.
 
-    A processor's slots are those of the workers that are there, and for empty seats the cores that nobody else has
-    reserved. Where no worker of ours is anywhere, all cores count: then one that shares them is better than none.
+    CPU slots are those of existing workers, and for empty stations the cores that are not reserved. Without any worker
+    of ours all cores count: a worker that shares them is better than none.
     """
     stations_by_node: dict[str, list[StationBook]] = {}
     for book in stations.values():
@@ -36,16 +36,16 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBoo
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
-    """Yield a node's devices, those of them marked that no worker of ours can get.
+    """Yield a node's devices, with those marked that no worker of ours can get.
 
-    Which GPU a worker gets is Ray's choice, and known once it has taken one: what a worker says outranks what Ray was
-    thought to have been shown. A seat that has not had any device yet may stand for one that no seat has; what is left
-    then has no seat, because Ray gives others, or because workers in such seats do not even start.
+    Ray chooses a worker's GPU, so a worker's own report outranks what Ray was thought to see. A station that never had
+    a device may stand for any that no station has. Remaining devices have no station: Ray gives out others, or workers
+    in such stations do not start.
     """
     stations = [book for book in stations if book.station.takes_gpu]
     taken = {book.device for book in stations if book.device}
     places = places_of(node)
-    held = _units_held(stations, places)
+    held = {book.station.bundle: places[book.device].unit for book in stations if book.device in places}
     free = [
         book
         for book in stations
@@ -64,12 +64,7 @@ def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationB
         elif broken:
             yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
         else:
-            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_SEAT)
-
-
-def _units_held(stations: list[StationBook], places: Mapping[str, Place]) -> dict[str, str]:
-    """Return which of Ray's GPUs each bundle has, as far as its workers have told: {bundle: unit}."""
-    return {book.station.bundle: places[book.device].unit for book in stations if book.device in places}
+            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_STATION)
 
 
 def _station_for(place: Place, free: list[StationBook], held: Mapping[str, str]) -> StationBook | None:
@@ -100,7 +95,7 @@ def _effective(device: Device, stations: list[StationBook], free_cores: int) -> 
 
 
 _HOLDING = frozenset({StationState.STARTING, StationState.READY})
-"""A GPU's worker in these holds the cores that encode what it decodes: they are the processor's, and not free."""
+"""A GPU's worker in these states holds the CPU cores that encode what it decodes; they are not free."""
 
 
 def _slots(stations: list[StationBook], free_cores: int) -> int:
@@ -120,11 +115,10 @@ def _slots(stations: list[StationBook], free_cores: int) -> int:
 
 
 def reservable_cores(book: StationBook, wanted: int, free_cores: dict[str, int]) -> int:
-    """Return how many cores a seat should reserve: those wanted, or what is free if that is less; takes them off.
+    """Return how many cores a station should reserve: ``wanted``, or fewer if fewer are free; deducts them.
 
-    0 is no reservation of cores: the worker shares them with others. A processor's seat waits for cores where none is
-    free; a GPU's takes its GPU at once, since what encodes beside it now will be placed anew. So does a DLA's: what
-    decodes for a network is little beside the network.
+    0 reserves none: the worker shares cores. A CPU station waits where none is free. A GPU's or DLA's takes its device
+    at once: encoding beside it is placed again, and decoding for a network costs little beside the network.
     """
     if book.unreserved_next:
         return 0

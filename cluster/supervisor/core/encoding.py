@@ -1,4 +1,4 @@
-"""What workers' encoder sessions teach: how many a device, or a machine, takes."""
+"""Learns from workers' encoder sessions how many a device, or a machine, allows."""
 
 from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open
 from ...placement.model.inventory import Device
@@ -11,9 +11,9 @@ __all__ = ["see_encoding"]
 
 
 def see_encoding(state: SupervisorState, event: Encoding) -> list[Effect]:
-    """Take in how many encoder sessions a worker has, and whether its driver opened no further; those of others count.
+    """Take in a worker's encoder sessions and whether its driver refused another; others' sessions count too.
 
-    The caps of GeForce cards are the machine's, documented as ``system_encoder_sessions_max``.
+    GeForce cards are capped per machine (``system_encoder_sessions_max``).
     """
     book = state.stations.get(event.station)
     if book is None or book.epoch != event.epoch or book.state is not StationState.READY:

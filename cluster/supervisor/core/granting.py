@@ -1,4 +1,4 @@
-"""What clients are told: which slots they may use now, and why they have none."""
+"""The grants that clients are sent: which slots they may use, and why they have none."""
 
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.inventory import Inventory
@@ -13,18 +13,18 @@ __all__ = ["grants_for", "why_not"]
 
 
 def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
-    """Return what a client may use from now on, and remember that it was told."""
+    """Return what a client may use from now on, and record it as promised."""
     book = state.clients.get(client)
     if book is None or state.end:
         dead = frozenset() if book is None else _dead(state, book)
-        return Grants({}, dead=dead, unrecoverable=state.end, what_next=_START_ANEW)
-    everybody = state.clients.jobs()
+        return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
+    all_jobs = state.clients.jobs()
     never, what_next = _why_never(state, now_s)
     for job in book.jobs.values():
         if state.is_recovering(now_s):
             job.promise({worker: slots for worker, slots in job.held.items() if state.is_live(worker)})
         else:
-            job.promise(promise(job, state.targets, state.stations, everybody))
+            job.promise(promise(job, state.targets, state.stations, all_jobs))
     return Grants(
         slots={name: dict(job.promised) for name, job in book.jobs.items()},
         dead=_dead(state, book),
@@ -42,20 +42,20 @@ def _dead(state: SupervisorState, book: ClientBook) -> frozenset[str]:
 
 
 def why_not(state: SupervisorState, job: JobBook) -> str:
-    """Say why a job has nothing."""
+    """Say why a job has no slots."""
     refused = [refusal.reason for refusal in state.placement.refusals if refusal.job == job.key]
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    meant = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
-    if meant and all(book.state is StationState.RESERVING for book in meant):
+    stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if stations and all(book.state is StationState.RESERVING for book in stations):
         return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
-    if meant:
-        return "its workers are on their way, or other jobs have not yet left them"
+    if stations:
+        return "its workers are starting, or other jobs still use them"
     return refused[0] if refused else "nothing is free"
 
 
 def _why_refused(state: SupervisorState, job: JobBook) -> str:
-    """Say why a job that runs a network never can: every node has been probed, and none has a DLA for it."""
+    """Say why a job that runs a network never can: every node was probed, and none has a DLA for it."""
     nodes = list(state.nodes)
     if job.demand.dlas is None or not nodes or not all(node.has_answered for node in nodes):
         return ""
@@ -63,7 +63,7 @@ def _why_refused(state: SupervisorState, job: JobBook) -> str:
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Say why a job gets nothing that only GPUs, or DLAs, can do: they rest in quarantine, or none came; "" else."""
+    """Say why a job gets no GPU or DLA that it needs: all are quarantined, or none came; else ""."""
     dlas = job.demand.dlas
     if dlas is not None:
         books = [book for book in state.stations.values() if book.station.dla is not None]
@@ -77,11 +77,13 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
 def _why_all_rest(books: list[StationBook], whose: str) -> str:
     if not books or any(book.state is not StationState.QUARANTINED for book in books):
         return ""
-    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {_cause(books[0].reason)}"
+    reason = books[0].reason
+    cause = reason.partition("in a row: ")[2] or reason
+    return f"every {whose} died {DEATHS_IN_A_ROW_MAX} times in a row: {cause}"
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
-    """Say why nothing will ever come, and what to do about it; "" while something may."""
+    """Say why no worker will ever come, and what to do about it; "" while one may."""
     has_processor = any(node.ray.cores for node in state.nodes)
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
@@ -92,8 +94,4 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
 _FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
-_START_ANEW = "Open a new fleet."
-
-
-def _cause(reason: str) -> str:
-    return reason.partition("in a row: ")[2] or reason
+_OPEN_ANOTHER = "Open a new fleet."

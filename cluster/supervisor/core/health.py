@@ -1,4 +1,4 @@
-"""What a supervisor makes of polls: each Xid does what its rule says, and devices get their conditions."""
+"""What follows from polls: each Xid has the effect of its rule, and devices get their conditions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["forget_xids", "probe_passed", "see_health", "unsee_health"]
 
 UNSEEN_POLLS = 3
-"""So many polls in a row may fail before what others use is forgotten."""
+"""After this many failed polls in a row, others' use is unknown."""
 
 
 def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_s: float) -> list[Effect]:
-    """Take in a poll of a node."""
+    """Handle a poll of a node."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -51,7 +51,7 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
 
 
 def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
-    """Take in that a node could not be polled; after several times, what others use there is not known any more."""
+    """Handle a failed poll; after several in a row, others' use of the node is unknown."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -65,12 +65,12 @@ def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
 
 
 def probe_passed(book: NodeBook) -> None:
-    """Let devices that have recovered work again: their node has passed a probe."""
+    """Let recovered devices work again: their node has passed a probe."""
     book.conditions = {name: replace(each, sick=each.trouble) for name, each in book.conditions.items()}
 
 
 def forget_xids(book: NodeBook) -> bool:
-    """Trust a node's devices again after a user has reset them; return whether any was not trusted."""
+    """Trust a node's devices again after a user reset them; return whether any was distrusted."""
     had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}
@@ -78,7 +78,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Have a node probed again, once, where a poll shows other devices than the probe did: a GPU was cut meanwhile."""
+    """Probe a node again, once, where a poll lists other devices than the probe: a GPU was repartitioned."""
     seen = [each for device in book.gpus if (each := _found(polled, device)) is not None]
     gone = {device.device for device in book.gpus if _found(polled, device) is None}
     came = {known(each.uuid, str(each.index)) for each in polled if each not in seen}
@@ -93,7 +93,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
-    """Return the poll of a device of the inventory, by the name that it has there (``gpu_identity``)."""
+    """Return the poll of an inventory device, matched by its name there (``gpu_identity``)."""
     for seen in devices:
         names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
         if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:
@@ -120,7 +120,7 @@ _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 def _heed_xids(
     state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
-    """Do what new Xids ask for; the device's own quarantine is in its condition."""
+    """Apply the rules of new Xids; the device's own quarantine is in its condition."""
     if not xids:
         return []
     worst = worst_action(xids)
@@ -160,7 +160,7 @@ def _own_load(
 
 
 def _probe_recovered(book: NodeBook, now_s: float) -> list[Effect]:
-    """Have a node probed again whose device was sick and seems well again: it may work once it has passed."""
+    """Probe a node again whose sick device seems well: it may work once it has passed."""
     waits = any(each.sick and not each.trouble for each in book.conditions.values())
     stale = any(
         device.state is DeviceState.QUARANTINED and (each := book.conditions.get(device.device)) and not each.trouble

@@ -1,4 +1,4 @@
-"""Closes the gap between what is wanted and what is there: places, reserves, gives back."""
+"""Reconciles what is wanted with what exists: places, reserves, releases."""
 
 from dataclasses import replace
 
@@ -18,11 +18,11 @@ from .effective import effective_nodes, reservable_cores
 __all__ = ["reconcile"]
 
 EXACT_BITS = 4
-"""Up to 15 segments left are counted, more of them in steps of an eighth or less."""
+"""Up to 15 remaining segments are counted exactly, more in steps of at most an eighth."""
 
 
 def reconcile(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
-    """Compare what is wanted with what is there; reserve what is missing, give back what nobody uses."""
+    """Reserve what is missing, and release what is unused."""
     if state.end:
         return []
     effects: list[Effect] = []
@@ -42,7 +42,7 @@ def _set_out_stations(state: SupervisorState) -> None:
             book = state.stations.setdefault(station.station, StationBook(station))
             if book.state is StationState.EMPTY:
                 book.station = station
-            # Ray must know of what we use: as soon as it has cores to give, a worker that reserves them takes over.
+            # Once Ray has free cores, a worker that reserves them replaces one that only shares them.
             is_relieved = book.borrows and node.ray.free_cores >= min(station.slots, node.ray.cores)
             book.outgoing = is_relieved or bool(book.recycle_due)
 
@@ -73,10 +73,10 @@ def _place(state: SupervisorState, planner: Planner) -> list[Effect]:
 def _place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
 ) -> tuple[Placement, list[Effect]]:
-    """Place every demand; one that makes the planner fail is refused, and costs nobody else anything."""
+    """Place every demand; refuse one that makes the planner fail, without cost to the others."""
     try:
         return planner.place(demands, inventory), []
-    except Exception:  # noqa: BLE001 - a defect of ours, which must stay with the job that it shows in
+    except Exception:  # noqa: BLE001 - a defect must affect only the job that triggers it
         sound, refused = [], []
         for demand in demands:
             try:
@@ -85,15 +85,12 @@ def _place_or_refuse(
             except Exception as error:  # noqa: BLE001 - as above
                 refused.append(Refusal(demand.job, f"it cannot be placed: {type(error).__name__}: {error}"))
         placement = planner.place(sound, inventory)
-        lines: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
-        return Placement(placement.lanes, (*placement.refusals, *refused)), lines
+        notes: list[Effect] = [Note(f"defect: job {refusal.job}: {refusal.reason}") for refusal in refused]
+        return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 
 def _about(segments: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what matters of the segments that a job has left: a few more or less of many change no placement.
-
-    So a job with thousands of them does not have a whole cluster placed anew with each that ends.
-    """
+    """Round the remaining segments, so that a long job does not trigger a placement with each one that ends."""
     count = len(segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return (count // step * step, step)
@@ -143,7 +140,7 @@ def _patience_s(state: SupervisorState, book: StationBook) -> float | None:
 
 
 def _holds_wanted_cores(state: SupervisorState, book: StationBook) -> bool:
-    """Tell whether a GPU's worker has reserved cores for which a processor's is wanted, and waits, on its node."""
+    """Return whether a GPU's worker reserves cores that a CPU worker on its node waits for."""
     if not (book.station.takes_gpu and book.reserved_cores):
         return False
     waiting = (other for name in state.targets if (other := state.stations[name]).state in _WAITING)

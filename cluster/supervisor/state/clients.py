@@ -14,10 +14,10 @@ DEPARTED_KEPT = 1024
 
 @dataclass(slots=True)
 class JobBook:
-    """One job.
+    """One job. ``key`` is unique among all clients.
 
-    ``key`` is unique among all clients. ``promised`` is what its client was last told it may use, and ``revoked`` what
-    it was told before and may still believe: until it says that it has heard better.
+    ``promised`` is what its client was last sent; ``revoked`` is what it was sent earlier and may still use, until it
+    acknowledges newer grants.
     """
 
     key: str
@@ -27,11 +27,11 @@ class JobBook:
     revoked: dict[str, int] = field(default_factory=dict)
 
     def occupies(self, worker: str) -> int:
-        """How many of a worker's slots it may be using: what it holds, or may take up at any moment."""
+        """Return how many of a worker's slots it may be using: held, promised, or not known to be revoked."""
         return max(self.held.get(worker, 0), self.promised.get(worker, 0), self.revoked.get(worker, 0))
 
     def promise(self, promised: dict[str, int]) -> None:
-        """Change what it may use; what that takes back stays its own until its client has heard."""
+        """Change what it may use; what is revoked stays occupied until its client acknowledges."""
         for worker, slots in self.promised.items():
             if promised.get(worker, 0) < slots:
                 self.revoked[worker] = max(slots, self.revoked.get(worker, 0))
@@ -40,7 +40,7 @@ class JobBook:
 
 @dataclass(slots=True)
 class ClientBook:
-    """One client and its jobs, by their own names; ``told`` is the number of the last grants it was sent."""
+    """One client and its jobs, by their own names; ``sent_number`` is that of the last grants it was sent."""
 
     client: str
     where: str
@@ -51,7 +51,7 @@ class ClientBook:
 
 
 class Clients:
-    """Every client that has been heard of lately."""
+    """Every client that has not expired."""
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientBook] = {}
@@ -72,7 +72,7 @@ class Clients:
         return sorted((job for client in self for job in client.jobs.values()), key=lambda job: job.key)
 
     def renew(self, report: ClientReport, now_s: float) -> bool:
-        """Take in a report, unless a newer one is known or its client has left; say whether it is any news.
+        """Apply a report, unless a newer one is known or its client has left; return whether it changed anything.
 
         A job that a report does not name is over.
         """
@@ -93,22 +93,22 @@ class Clients:
         }
         return before != {name: (job.demand, job.held) for name, job in book.jobs.items()}
 
-    def depart(self, client: str) -> None:
-        """Forget a client that said goodbye; a report of its that is still on its way will not bring it back."""
+    def depart(self, client: str) -> ClientBook | None:
+        """Remove a client that left, and return it; a late report does not bring it back."""
         self._departed.append(client)
-        self.forget(client)
+        return self.forget(client)
 
-    def forget(self, client: str) -> None:
-        """Forget a client and all its jobs, until it is heard of again."""
-        self._clients.pop(client, None)
+    def forget(self, client: str) -> ClientBook | None:
+        """Remove a client and all its jobs until its next report, and return it."""
+        return self._clients.pop(client, None)
 
     def excuse(self, seconds: float) -> None:
-        """Take so many seconds of silence for our own."""
+        """Do not count ``seconds`` of silence against any client."""
         for book in self:
             book.seen_s += seconds
 
     def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
-        """Return the clients that have not been heard of for too long."""
+        """Return the clients whose last report is older than ``expiry_s``."""
         return [book for book in self if now_s - book.seen_s > expiry_s]
 
 

@@ -1,8 +1,8 @@
-"""From polls of a device to what placement counts on: which part of it others use, and whether it may get work.
+"""From polls of a device to what placement counts on: others' use of it, and whether it may get work.
 
-Pure functions over frozen values. What rises counts at once while nothing of ours runs on the device, and in the second
-poll in a row while something does, since our own part is taken off by figures of another moment. What falls counts in
-the second poll. So work does not move to and fro with every change of a load.
+Pure functions over frozen values. A rise counts at once while nothing of ours runs on the device, else in the second
+poll in a row, since our own share is measured at another moment. A fall counts in the second poll. So work does not
+move with every change of a load.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,19 @@ __all__ = ["Condition", "LoadBasis", "OwnLoad", "Settled", "next_condition", "se
 
 FULL_PERCENT: Final = 100
 NOTICED: Final = 0.1
-"""The part of an engine by which a load must differ to count as another one."""
+"""The smallest change of an engine's load that counts."""
 ROUNDING: Final = 1e-9
 STEPS: Final = 20
 """Loads of engines are counted in twentieths."""
 MEMORY_NOTICED: Final = 0.02
-"""The same of a memory: a few sessions' worth."""
+"""The smallest change of memory use that counts: a few sessions' worth."""
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
-"""Where our own use is told by our speed, it is taken for so much more: rates are not exact, and our own load must not
-pass for others'."""
+"""A factor on our own use where it is estimated from speed, so that our load does not pass for others'."""
 
 
 class LoadBasis(Enum):
-    """How what others use is told from what is ours."""
+    """How others' use is separated from ours."""
 
     NO_WORK_OF_OURS = "no work of ours is on it"
     PROCESS = "by process"
@@ -43,9 +42,9 @@ class LoadBasis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A part of something, from 0 to 1, that placement counts on.
+    """A fraction that placement counts on.
 
-    ``away`` counts polls in a row that say otherwise: above 0 those that saw more, below 0 those that saw less.
+    ``away`` counts polls in a row that disagree: positive if they saw more, negative if less.
     """
 
     part: float = 0.0
@@ -54,10 +53,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLoad:
-    """What is known of our own use of a device: whether a worker of ours has it, and work, and what that explains.
+    """Our own use of a device: whether a worker of ours has it and works, and what that explains.
 
-    ``parts`` are of each kind of engine, from 0 to 1: what our speed takes, the most since the last poll. {} is none,
-    or a speed that is not known yet.
+    ``parts`` are fractions per kind of engine: the most that our speed took since the last poll; {} is none or unknown.
     """
 
     has_worker: bool = False
@@ -68,10 +66,10 @@ class OwnLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A device as its polls left it.
+    """A device after its last poll.
 
-    ``others`` are the parts of its engines that others use. ``memory_others_bytes`` is None where that is not known.
-    ``xids`` keep it from work until a user opens its node again. ``sick`` says why it gets none, "" where it may.
+    ``others`` are the fractions of its engines that others use. ``memory_others_bytes`` is None where unknown. ``xids``
+    keep it from work until a user uncordons its node. ``sick`` says why it gets no work, "" where it may.
     """
 
     seen: DeviceHealth
@@ -86,12 +84,12 @@ class Condition:
 
     @property
     def trouble(self) -> str:
-        """Return why it should get no work by its last poll; it may be sick still when this is "" again."""
+        """Why its last poll rules out work, or ""; it may still be ``sick`` then."""
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
 def settle(before: Settled, part: float, polls_to_rise: int, noticed: float = NOTICED) -> Settled:
-    """Return what to count on after one more poll that saw ``part``; changes of less than ``noticed`` are none."""
+    """Return the value to count on after one more poll that saw ``part``; changes below ``noticed`` are ignored."""
     part = 0.0 if part < noticed - ROUNDING else min(part, 1.0)
     if abs(part - before.part) < noticed - ROUNDING and (part > 0 or before.part == 0):
         return Settled(before.part)
@@ -107,10 +105,10 @@ def next_condition(
     """Return a device's condition after one more poll.
 
     Args:
-        before: that after the last one, None for the first.
+        before: the last condition, None at first.
         seen: the poll.
-        own: what is known of our own use.
-        xids: all that keep it from work by now.
+        own: our own use.
+        xids: all Xids that keep it from work by now.
         now_s: when it was polled.
     """
     basis = _basis(seen, own)
@@ -133,7 +131,7 @@ def next_condition(
 
 
 def unseen(before: Condition) -> Condition:
-    """Return the condition of a device that has not been polled for a while: its load is forgotten, its state kept."""
+    """Return the condition of a device that was not polled for a while: its load is dropped, its state kept."""
     return replace(before, others={}, memory_others=Settled(), memory_others_bytes=None, encoder_sessions_others=0)
 
 
@@ -157,10 +155,10 @@ def _engine_others(
 ) -> Settled:
     was = Settled() if before is None else before.others.get(engine, Settled())
     percent = use_of(seen, engine)
-    if isinstance(percent, Unavailable):  # one answer that is missing is no proof that the load has gone
+    if isinstance(percent, Unavailable):  # one missing answer does not prove that the load is gone
         return settle(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
-    # In steps, so that many GPUs under about the same load are alike to placement.
+    # Rounded, so that GPUs under similar load look alike to placement.
     return settle(was, round(part * STEPS) / STEPS, 1 if basis is LoadBasis.NO_WORK_OF_OURS else POLLS_TO_BELIEVE)
 
 
@@ -175,7 +173,7 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
-    """Return what others have of the memory: all that is used, less ours; what it was while ours cannot be told."""
+    """Return others' memory use: the total less ours; unchanged while ours is unknown."""
     if isinstance(seen.memory, Unavailable):
         return None
     if not own.has_worker:
@@ -195,7 +193,7 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
 
 
 def with_condition(device: Device, condition: Condition) -> Device:
-    """Return a device as placement is to count on it, after its last poll."""
+    """Return a device as placement is to count on it after its last poll."""
     busy = {engine: level.part for engine, level in condition.others.items() if level.part}
     counted = replace(device, busy=busy, encoder_sessions_others=condition.encoder_sessions_others)
     if not isinstance(condition.seen.licence, Unavailable):

@@ -1,8 +1,7 @@
-"""What happens to a supervisor, and what it has done about it: the alphabet of ``core.Core``."""
+"""The input and output of ``core.Core``: events that reach a supervisor, and effects it asks for."""
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
 
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
@@ -43,29 +42,53 @@ __all__ = [
 
 
 class Order(Enum):
-    """What can be asked about a node."""
+    """What a user can order for a node."""
 
-    CORDON = "cordon"  #: give it no new work
-    DRAIN = "drain"  #: give it no new work, and let its workers go once theirs is done
-    UNCORDON = "uncordon"  #: give it work again
+    CORDON = "cordon"  #: no new work
+    DRAIN = "drain"  #: no new work; workers are released once idle
+    UNCORDON = "uncordon"  #: new work again
+
+
+class Event:
+    """Something that happened."""
+
+    __slots__ = ()
+
+
+class Effect:
+    """Something to be done."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NodesSeen:
+class _StationEvent(Event):
+    station: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _StationEffect(Effect):
+    station: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSeen(Event):
     """These nodes are alive, and no others."""
 
     nodes: tuple[RayNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
-    """A node's probes have reported."""
+class Probed(Event):
+    """A node's probes reported."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeFailed:
+class ProbeFailed(Event):
     """A node's probes did not report."""
 
     node: str
@@ -73,73 +96,62 @@ class ProbeFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """Ray reserved the seat's bundle, with ``cores`` CPUs in it."""
+class Reserved(_StationEvent):
+    """Ray reserved the station's bundle, with ``cores`` CPUs in it."""
 
-    station: str
-    epoch: int
     cores: int
 
 
 @dataclass(frozen=True, slots=True)
-class NotReserved:
-    """Ray did not reserve the seat's bundle in time, or never will."""
+class NotReserved(_StationEvent):
+    """Ray did not reserve the station's bundle in time, or never will."""
 
-    station: str
-    epoch: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The seat's process answered."""
+class Started(_StationEvent):
+    """The station's process answered."""
 
-    station: str
-    epoch: int
     facts: WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
-    """The seat's process is gone, did not come up, or does not answer any more."""
+class Died(_StationEvent):
+    """The station's process ended, did not start, or no longer answers."""
 
-    station: str
-    epoch: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """The seat's process and reservation are gone, as we wished."""
-
-    station: str
-    epoch: int
+class Stopped(_StationEvent):
+    """The station's process and reservation are gone, as ordered by ``Stop``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An earlier supervisor's workers, alive. Told once, at the beginning."""
+class Found(Event):
+    """An earlier supervisor's live workers; sent once, at the start."""
 
     workers: tuple[FoundWorker, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
-    """A client says what it wants and holds."""
+class Renewed(Event):
+    """A client reported what it wants and holds."""
 
     report: ClientReport
 
 
 @dataclass(frozen=True, slots=True)
-class Departed:
-    """A client says goodbye."""
+class Departed(Event):
+    """A client left."""
 
     client: str
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A user asks for something about a node; or asked an earlier supervisor, which ``is_recalled``."""
+class Asked(Event):
+    """A user gave an order for a node; ``is_recalled``: to an earlier supervisor."""
 
     order: Order
     node: str
@@ -147,19 +159,17 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time has passed."""
+class Ticked(Event):
+    """Time passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A worker's sessions, all for one job (by the name its driver gave it), gave so many frames a second together.
+class Measured(_StationEvent):
+    """A worker's sessions, all for one job (by its driver's name for it), ran at ``fps`` together.
 
-    ``on_device`` is whether the worker's device decoded for them.
+    ``on_device`` is whether the worker's device decoded.
     """
 
-    station: str
-    epoch: int
     job: str
     sessions: int
     fps: float
@@ -167,30 +177,25 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class RecycleDue:
-    """The seat's process has run so long that another should take its place, once it has nothing to do."""
+class RecycleDue(_StationEvent):
+    """The station's process should be replaced once it is idle."""
 
-    station: str
-    epoch: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
-    """A worker has so many encoder sessions open; None, or how many it had open when its driver opened no further."""
+class Encoding(_StationEvent):
+    """A worker's open encoder sessions, and how many were open when its driver refused another, if it did."""
 
-    station: str
-    epoch: int
     sessions: int
     refused_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HealthSeen:
+class HealthSeen(Event):
     """A node's GPUs were polled.
 
-    ``fps`` are {worker: source frames a second}: the most that each there gave since the last poll while its device
-    decoded.
+    ``fps`` are {worker: source frames a second}: its maximum since the last poll while its device decoded.
     """
 
     node: str
@@ -199,7 +204,7 @@ class HealthSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthUnseen:
+class HealthUnseen(Event):
     """A node's GPUs could not be polled."""
 
     node: str
@@ -207,29 +212,27 @@ class HealthUnseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What everything runs on is gone, or is being closed."""
+class Ended(Event):
+    """The Ray that everything runs on is gone, or is being closed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Probe a node; Probed or ProbeFailed follows. ``again`` wants no cached answers."""
+class Probe(Effect):
+    """Probe a node; Probed or ProbeFailed follows. ``again`` bypasses caches."""
 
     node: str
     again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
-    """Reserve a seat's bundle on its node; Reserved or NotReserved follows.
+class Reserve(_StationEffect):
+    """Reserve a station's bundle on its node; Reserved or NotReserved follows.
 
-    ``gpus`` is booked once for all ``sharers`` seats of the same ``bundle``: they have slices of one GPU.
+    ``gpus`` is booked once for all ``sharers`` stations of one ``bundle``, which use slices of the same GPU.
     """
 
-    station: str
-    epoch: int
     node: str
     cores: int
     gpus: float
@@ -238,14 +241,12 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Start the seat's process in its bundle; Started or Died follows. ``dla`` is the DLA that it is for, if any.
+class Start(_StationEffect):
+    """Start the station's process in its bundle; Started or Died follows. ``dla`` is its DLA, if any.
 
-    ``part`` is the slice that it takes of the GPU that Ray gives it, ``counts_slices`` whether Ray counts slices there.
+    ``part`` is its slice of the GPU that Ray assigns, ``counts_slices`` whether Ray counts slices there.
     """
 
-    station: str
-    epoch: int
     node: str
     slots: int
     takes_gpu: bool
@@ -255,55 +256,26 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """End the seat's process, if there is one, and give its reservation back; Stopped follows."""
-
-    station: str
-    epoch: int
+class Stop(_StationEffect):
+    """End the station's process, if there is one, and release its reservation; Stopped follows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
-    """Have a worker stop whatever it runs for a client that is gone."""
+class Abandon(_StationEffect):
+    """Have a worker cancel everything it runs for a client that is gone."""
 
-    station: str
-    epoch: int
     client: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
-    """Keep what users asked about nodes, for the next supervisor: {node: order}, open nodes left out."""
+class Remember(Effect):
+    """Store users' orders for the next supervisor: {node: order}, without open nodes."""
 
     orders: dict[str, Order]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Write a line into the event log."""
+class Note(Effect):
+    """Write a line to the event log."""
 
     line: str
-
-
-Event: TypeAlias = (
-    NodesSeen
-    | Probed
-    | ProbeFailed
-    | Reserved
-    | NotReserved
-    | Started
-    | Died
-    | Stopped
-    | Found
-    | Renewed
-    | Departed
-    | Asked
-    | Ticked
-    | Measured
-    | RecycleDue
-    | Encoding
-    | HealthSeen
-    | HealthUnseen
-    | Ended
-)
-Effect: TypeAlias = Probe | Reserve | Start | Stop | Abandon | Remember | Note

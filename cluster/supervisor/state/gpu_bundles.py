@@ -1,7 +1,7 @@
-"""Reservations of GPUs that several workers share, one worker for each slice: booked with Ray once.
+"""Reservations of GPUs that several workers share, one worker per slice: booked with Ray once.
 
-Ray counts a GPU that is cut into slices as one. One bundle books the policy's share of it, and every worker in it gets
-that GPU and takes a slice of its own: so Ray's numbers say what is in use, and no slice counts as a GPU.
+Ray counts a GPU that is cut into slices as one. One bundle books the policy's share of it; each worker in it gets that
+GPU and takes its own slice. So Ray's figures show the use of whole GPUs.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup:
-    """Ask Ray for a detached bundle on a node; it is there once its ``ready`` is."""
+    """Request a detached bundle on a node; it exists once its ``ready`` resolves."""
     group: PlacementGroup = placement_group(
         [bundle], strategy="STRICT_PACK", name=name, lifetime="detached", bundle_label_selector=[{NODE_LABEL: node}]
     )
@@ -29,31 +29,31 @@ def reserve_on(node: str, bundle: dict[str, float], name: str) -> PlacementGroup
 
 
 class GpuBundles:
-    """The shared reservations of a cluster, by the name of their bundle (``Station.bundle``)."""
+    """A cluster's shared reservations, by bundle name (``Station.bundle``)."""
 
     def __init__(self) -> None:
         self._groups: dict[str, PlacementGroup] = {}
         self._lock = asyncio.Lock()
 
     def get(self, worker: str) -> PlacementGroup | None:
-        """Return the reservation that a worker shares, if it has one."""
+        """Return the reservation that a worker shares, if any."""
         return self._groups.get(bundle_of(station_of(worker)))
 
     async def reserve(self, order: Reserve) -> None:
-        """Wait for the GPU that a seat shares; the first one books it."""
+        """Wait for the GPU that a station shares; the first caller books it."""
         async with self._lock:
             if order.bundle not in self._groups:
                 self._groups[order.bundle] = await asyncio.to_thread(_found_or_made, order)
         await self._groups[order.bundle].ready()
 
     async def give_back(self, worker: str, others: Iterable[str]) -> None:
-        """Give a worker's GPU back, unless one of the others shares it."""
+        """Release a worker's GPU, unless one of ``others`` shares it."""
         bundle = bundle_of(station_of(worker))
         if bundle in self._groups and all(bundle_of(station_of(other)) != bundle for other in others):
             await self._remove(bundle)
 
     async def sweep(self, in_use: Iterable[str]) -> None:
-        """Take over the shared reservations of workers in use, and give back every other one."""
+        """Adopt the shared reservations of workers in use, and release all others."""
         bundles = {bundle_of(station_of(worker)) for worker in in_use}
         for bundle in await asyncio.to_thread(_reserved_bundles):
             if bundle not in self._groups:

@@ -1,7 +1,7 @@
-"""What clients and the supervisor tell each other, and what the world tells the supervisor: frozen, picklable values.
+"""Messages between clients and the supervisor, and the cluster's facts: frozen, picklable values.
 
-Clients do not ask for changes: each says, again and again, what it wants and what it holds, and gets back what it may
-use. So a lost message costs a second, and a supervisor that begins anew learns everything from the next round.
+Clients send no changes: each repeatedly reports what it wants and holds, and receives what it may use. A lost message
+costs a second, and a restarted supervisor learns everything from the next round.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ __all__ = ["ClientReport", "FoundWorker", "Grants", "JobReport", "RayNode"]
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job of a client: what it still wants, and how many of its pieces of work run on which worker."""
+    """One job: what it still wants, and how many of its pieces of work run on each worker."""
 
     demand: Demand
     held: dict[str, int] = field(default_factory=dict)
@@ -25,10 +25,11 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """What a client says of itself; ``turn`` grows with every report, so that a late one is told from a new one.
+    """A client's report; ``sequence`` grows with each, so that late ones are recognised.
 
-    ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that have done work
-    for it: what came before is no crash loop. ``heard`` is the number of the newest grants it has heard.
+    ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
+    for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
+    received.
     """
 
     client: str
@@ -41,13 +42,13 @@ class ClientReport:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What a client may use until it is told otherwise.
+    """What a client may use until the next grants.
 
-    ``slots`` maps each of its jobs to {worker: slots}; ``number`` grows with every answer, whoever is supervisor.
-    ``dead`` names workers it held that are gone. ``capacity_slots`` is what one job could get at most if it were alone.
-    ``waiting`` says why a job that has nothing has nothing, ``refused`` why a job will never have anything on the
-    machines that there are, and ``broken`` why one that only certain devices serve has nothing any more.
-    ``unrecoverable`` says why nothing will ever come, "" while something may, and ``what_next`` what to do about it.
+    ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are
+    workers it held that are gone. ``capacity_slots`` is the most one job could get if it were alone. ``waiting`` says
+    why a job has no slots, ``refused`` why it never will on these machines, ``broken`` why the devices that it needs
+    are lost. ``unrecoverable`` says why no slots will ever come, "" while some may, and ``what_next`` what to do about
+    it.
     """
 
     slots: dict[str, dict[str, int]]
@@ -63,10 +64,10 @@ class Grants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A live node as Ray lists it: all of its CPUs and GPUs, and those that nobody has reserved.
+    """A live node as Ray lists it: its CPUs and GPUs, and the unreserved CPUs.
 
-    ``devices`` are the GPUs that are known before any probe, ``shown`` their names, ``dlas`` counts the DLAs that are.
-    ``preemptible`` is a node that may be taken away at any moment.
+    ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``preemptible``
+    nodes may be taken away at any moment.
     """
 
     node: str
@@ -81,10 +82,7 @@ class RayNode:
     dlas: int = 0
 
     def unprobed(self) -> Node:
-        """Return what is known of it before any probe has reported.
-
-        That is its processor, able to do all our software can, and such GPUs as are known.
-        """
+        """Return what is known before any probe: its CPU with all our software codecs, and its known GPUs."""
         plain = processor_of(self.node, self.name, self.cores)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)
@@ -93,7 +91,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorker:
-    """A worker that an earlier supervisor left behind, alive; ``is_reserved`` says whether it has a bundle."""
+    """A live worker of an earlier supervisor; ``is_reserved`` says whether it has a bundle."""
 
     station: str
     epoch: int

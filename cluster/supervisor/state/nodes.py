@@ -1,4 +1,4 @@
-"""The nodes of a cluster as a supervisor sees them: alive or not, probed or not, open for work or not."""
+"""The nodes of a cluster: alive or not, probed or not, open for work or not."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from .stations import Station, stations_of
 __all__ = ["NodeBook", "Nodes", "Place", "places_of"]
 
 PROBE_AGAIN_S = 60.0
-"""A probe that was asked for and has said nothing for this long may be asked for again."""
+"""A probe that has not answered for this long may be requested again."""
 
 
 _STATES = {
@@ -30,11 +30,11 @@ NO_UNITS = Units((), {}, counts_slices=False)
 
 @dataclass(slots=True)
 class NodeBook:
-    """One live node. ``has_answered`` says that a probe of it has ended, well or badly.
+    """One live node. ``has_answered``: a probe of it has ended, well or badly.
 
-    ``conditions`` are its GPUs' as polls left them, by device. ``lost`` says what drains all of it, "" for nothing.
-    ``unseen_polls`` counts those in a row that failed, for ``unseen_reason``. ``unmatched`` are devices that only its
-    last probe knows, or only its last poll.
+    ``conditions`` are those of its GPUs, by device. ``lost`` says what drains it all, "" for nothing. ``unseen_polls``
+    counts failed polls in a row, ``unseen_reason`` the last one's. ``unmatched`` are devices that only the last probe
+    or only the last poll listed.
     """
 
     ray: RayNode
@@ -57,7 +57,7 @@ class NodeBook:
         return self.order is not Order.UNCORDON
 
     def report(self, node: Node) -> None:
-        """Take in what its probes found."""
+        """Apply what its probes found."""
         self.probed = node
         self.probing_since_s = None
         self.has_answered = True
@@ -67,34 +67,34 @@ class NodeBook:
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def begin_probe(self, now_s: float) -> None:
-        """Note that a probe was asked for."""
+        """Record that a probe was requested."""
         self.probing_since_s = now_s
 
     @property
     def state(self) -> DeviceState:
-        """Whether it takes new work: Ray's own drain counts as one of ours."""
+        """Whether it takes new work; Ray's own drain counts."""
         return DeviceState.DRAINING if self.ray.draining or self.lost else _STATES[self.order]
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """All its GPUs and slices, as they were probed."""
+        """All its GPUs and slices, as probed."""
         known = self.probed or self.ray.unprobed()
         return tuple(device for device in known.devices if device.kind is not DeviceKind.CPU)
 
     @property
     def is_polled(self) -> bool:
-        """Whether its GPUs are to be polled: not while it drains, since a GPU that is watched cannot be reset."""
+        """Whether its GPUs are polled: not while it drains, since a watched GPU cannot be reset."""
         return bool(self.gpus) and self.state is not DeviceState.DRAINING
 
     @property
     def stations(self) -> list[Station]:
-        """The places for worker processes that it has."""
+        """Its places for worker processes."""
         self._look_up()
         return self._stations
 
     @property
     def units(self) -> Units:
-        """What each of Ray's GPUs stands for there, by the devices' identities in the cluster."""
+        """What each of Ray's GPUs stands for there, by the devices' cluster identities."""
         self._look_up()
         return self._units
 
@@ -102,22 +102,24 @@ class NodeBook:
         key = (replace(self.ray, free_cores=0), self.probed)
         if self._known_for != key:
             known = self.probed or self.ray.unprobed()
-            self._known_for, self._units = (
-                key,
-                _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus)),
-            )
+            self._known_for = key
+            self._units = _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus))
             self._stations = stations_of(self.node, self.ray.gpus, self._units)
 
     @property
     def node(self) -> Node:
-        """What is known of it, for the inventory: its processor alone until it was probed.
+        """Its inventory: the CPU alone until it was probed.
 
-        Ray says how much of it is for Ray: its CPUs, which its owner may have set, and which of its GPUs.
+        Ray decides how many CPUs it may use (its owner may have set that), and which GPUs.
         """
         known = self.probed or self.ray.unprobed()
         reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
         reason = self.lost or reason
-        devices = [self._processor(device) for device in known.devices if device.kind is DeviceKind.CPU]
+        devices = [
+            replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
+            for device in known.devices
+            if device.kind is DeviceKind.CPU
+        ]
         devices += [self._offered(device) for device in self.gpus]
         return replace(
             known, devices=tuple(devices), preemptible=self.ray.preemptible, state=self.state, state_reason=reason
@@ -131,19 +133,16 @@ class NodeBook:
         hidden = self.units.hidden.get(device.device)
         return polled if hidden is None else cordoned(polled, hidden)
 
-    def _processor(self, device: Device) -> Device:
-        return replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
-
     @property
     def summary(self) -> str:
-        """Say in a few words what it has."""
+        """Its devices in a few words."""
         dlas = len(self.node.dlas)
         return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device is among what Ray gives out: in which unit, and as which part of it."""
+    """A device's place in what Ray gives out: which unit, and which part of it."""
 
     unit: str
     part: int = 0
@@ -152,7 +151,8 @@ class Place:
 def places_of(node: NodeBook) -> dict[str, Place]:
     """Return the place of every GPU and slice of a node: {device: place}.
 
-    What Ray is not thought to give out has a place too, in a unit of its own: a worker may have got it all the same.
+    Devices that Ray is not thought to give out have a place too, in a unit of their own: a worker may have got one
+    anyway.
     """
     offered = {
         name: Place(f"{node.ray.node}#{number}", part)
@@ -163,7 +163,7 @@ def places_of(node: NodeBook) -> dict[str, Place]:
 
 
 def _shown_by(node: Node) -> ShownGpus:
-    """Return the GPUs that a node's devices are or belong to, where NVML was not asked for their names."""
+    """Return the GPUs that a node's devices are or belong to, where NVML gave no names."""
     devices = [device for device in node.devices if device.kind is not DeviceKind.CPU]
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
@@ -189,7 +189,7 @@ def _words(device: Device) -> str:
 
 
 class Nodes:
-    """Every live node, in the order in which they came."""
+    """Every live node, in the order of arrival."""
 
     def __init__(self) -> None:
         self._books: dict[str, NodeBook] = {}
@@ -201,11 +201,11 @@ class Nodes:
         return len(self._books)
 
     def get(self, node: str) -> NodeBook | None:
-        """Return a node by its id, None if it is not alive."""
+        """Return a live node by its id."""
         return self._books.get(node)
 
     def title(self, node: str) -> str:
-        """Return what people call a node: its host's name, with its id where several nodes share a host."""
+        """Return a node's display name: its host's, with the id where several nodes share a host."""
         book = self._books.get(node)
         if book is None:
             return node
@@ -213,7 +213,7 @@ class Nodes:
         return book.ray.name if alone else f"{book.ray.name}[{node[:8]}]"
 
     def find(self, wanted: str) -> NodeBook | None:
-        """Return the node that a person means: by id, by the beginning of it, or by name; None if none or several."""
+        """Return the node that a user names by id, id prefix or host name; None if none or several match."""
         if wanted in self._books:
             return self._books[wanted]
         found = [book for book in self._books.values() if book.ray.name == wanted]
@@ -221,7 +221,7 @@ class Nodes:
         return found[0] if len(found) == 1 else None
 
     def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
-        """Take in which nodes are alive now; return those that came, those that went, and whether anything changed."""
+        """Update which nodes are alive; return those that came, those that went, and whether anything changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []

@@ -1,4 +1,4 @@
-"""How patient a supervisor is. All times in seconds."""
+"""A supervisor's timeouts, in seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,26 +8,26 @@ from ....errors import UsageError
 __all__ = ["IDLE_VARIABLE", "SupervisorSettings", "settings_from"]
 
 IDLE_VARIABLE = "CODECFLEET_IDLE_S"
-"""The environment variable that sets ``idle_release_s`` for a supervisor that this process has to make."""
+"""The environment variable that sets ``idle_release_s`` of a supervisor that this process creates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorSettings:
-    """The supervisor's patience, with the defaults of a cluster.
+    """The supervisor's timeouts, with a cluster's defaults.
 
     Attributes:
-        idle_release_s: an unused worker keeps its process and reservation this long; None keeps it for good.
-        client_expiry_s: a client that has not been heard of for this long has lost what it held.
-        recovery_s: after a restart, clients get this long to say what they hold before anything is given to others.
-        node_wait_s: how long jobs wait for a first node with a CPU, on a cluster that is only starting.
-        device_wait_s: how long a job that only GPUs can serve waits for one that can, or that Ray gives.
-        reserve_limit_s: how long a reservation may wait for Ray; then the next attempt takes what is free.
+        idle_release_s: an unused worker keeps its process and reservation this long; None keeps it.
+        client_expiry_s: a client without a report for this long loses its slots.
+        recovery_s: after a restart, clients have this long to report what they hold before anything else is granted.
+        node_wait_s: how long jobs wait for a first node with a CPU, on a cluster that is starting.
+        device_wait_s: how long a job that only GPUs can serve waits for one.
+        reserve_limit_s: how long a reservation may wait for Ray; the next attempt takes what is free.
         start_limit_s: how long a worker process may take to answer; a cold node needs some seconds.
-        ping_limit_s: a worker that has not answered for this long counts as dead: Ray needs 65 s to see a frozen node.
+        ping_limit_s: a worker without an answer for this long counts as dead: Ray needs 65 s to see a frozen node.
         quarantine_s: how long a device rests after too many deaths before it is probed; doubles each time.
-        fence_s: a worker that nobody has renewed for this long ends itself.
+        fence_s: a worker that is not renewed for this long ends itself.
         health_s: how often every node's GPUs are polled.
-        health_limit_s: how long a poll may take; the process that polls is then replaced.
+        health_limit_s: how long a poll may take; then the polling process is replaced.
         retire_s: a supervisor without clients and workers ends itself after this long.
     """
 
@@ -50,7 +50,7 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     """Return a cluster's settings, as the environment changes them.
 
     Raises:
-        UsageError: a variable holds no number of seconds.
+        UsageError: a variable is not a number of seconds.
     """
     text = environment.get(IDLE_VARIABLE, "")
     if not text:
@@ -60,6 +60,6 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     except ValueError:
         idle_s = -1.0
     if not 0 <= idle_s < float("inf"):
-        message = f"{IDLE_VARIABLE} is no number of seconds: {text}"
+        message = f"{IDLE_VARIABLE} is not a number of seconds: {text}"
         raise UsageError(message, "Leave it unset for 30 seconds.")
     return replace(SupervisorSettings(), idle_release_s=idle_s)

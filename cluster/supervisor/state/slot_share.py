@@ -1,4 +1,4 @@
-"""How a number of slots is dealt out to worker processes: arithmetic."""
+"""Shares slots among worker processes."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -6,7 +6,7 @@ from fractions import Fraction
 __all__ = ["CORES_PER_PROCESS", "share_out"]
 
 CORES_PER_PROCESS = 8
-"""One process serves up to 8 cores: codecs release the GIL, and a process more costs 80 MiB and a start."""
+"""One process serves up to 8 cores: codecs release the GIL, and another process costs 80 MiB and a start."""
 
 
 def share_out(total: int, weights: Sequence[int]) -> list[int]:

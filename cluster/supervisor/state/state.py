@@ -1,4 +1,4 @@
-"""Everything a supervisor knows, and the small questions it answers about it."""
+"""The supervisor's whole state, and simple queries of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ __all__ = ["Planner", "Stranded", "SupervisorState"]
 
 
 class Planner(ABC):
-    """Where demands go, and what is learnt on the way: the one thing that a supervisor is given to decide by."""
+    """Places demands and learns rates: the supervisor's only dependency for decisions."""
 
     gpu_share: float
     """The part of a GPU that a reservation books."""
 
     @abstractmethod
     def seen(self, node: Node) -> Node:
-        """Return a node that was probed, with what the cluster's owner says of its devices."""
+        """Return a probed node with the policy's statements about its devices."""
 
     @abstractmethod
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
@@ -35,7 +35,7 @@ class Planner(ABC):
     def engine_parts(
         self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
     ) -> dict[Engine, float]:
-        """Return which part of each kind of a device's engines ``fps`` source frames a second of ``demand`` take."""
+        """Return which fraction of each kind of engine ``fps`` source frames a second of ``demand`` take."""
 
     @abstractmethod
     def record_measurement(
@@ -48,9 +48,9 @@ class Planner(ABC):
         processor: Device,
         kinds: tuple[EncoderKind, ...],
     ) -> None:
-        """Take in that ``sessions`` sessions for ``demand`` on ``device`` gave so many frames a second together.
+        """Record that ``sessions`` sessions for ``demand`` on ``device`` ran at ``fps`` together.
 
-        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are who encoded.
+        ``device`` decoded, a GPU beside ``processor`` or that itself; ``kinds`` are the encoders.
         """
 
 
@@ -64,13 +64,13 @@ class Stranded:
 
 @dataclass(slots=True)
 class SupervisorState:
-    """What is known, and what was concluded from it last.
+    """What is known, and the last conclusions.
 
-    ``targets`` are {seat: {job: slots}}; ``placed_for`` is what ``placement`` was made for, so that it is made again
-    only when that changes. ``unservable`` says which jobs could not be placed if they were alone, and why; ``stranded``
-    which can get nothing, and since when. ``is_settled`` says that nothing has changed since that would call for
-    another look. ``processor_seen_s`` is when a node with a CPU was last alive, ``ticked_s`` when time was last told.
-    Until ``recovering_until_s`` clients keep what they say they hold, and nothing else moves.
+    ``targets`` are {station: {job: slots}}; ``placed_for`` is the input of ``placement``, which is repeated only when
+    that changes. ``unservable`` says which jobs could not be placed even alone, and why; ``stranded`` which can get
+    nothing, and since when. ``is_settled``: nothing has changed that requires another reconcile. ``processor_seen_s``
+    is when a node with a CPU was last alive, ``ticked_s`` the last tick. Until ``recovering_until_s`` clients keep what
+    they report to hold, and nothing else moves.
     """
 
     settings: SupervisorSettings
@@ -93,24 +93,24 @@ class SupervisorState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, and nothing that was reserved."""
+        """Whether there is no client and no reservation."""
         in_use = (StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING)
         return not len(self.clients) and not any(book.state in in_use for book in self.stations.values())
 
     def is_recovering(self, now_s: float) -> bool:
-        """Tell whether clients still keep what they say they hold, after a restart."""
+        """Return whether clients still keep what they report to hold, after a restart."""
         return now_s < self.recovering_until_s
 
     @property
     def has_any_worker(self) -> bool:
-        """Whether a worker of ours is up that could transcode, or is coming up whatever others have reserved."""
+        """Whether a transcoding worker is up, or starts without a reservation."""
         return any(book.could_transcode for book in self.stations.values())
 
     def is_live(self, worker: str) -> bool:
-        """Tell whether a worker of this name, epoch included, is up."""
+        """Return whether a worker of this name, epoch included, is up."""
         book = self.stations.get(station_of(worker))
         return book is not None and book.state is StationState.READY and book.worker == worker
 
     def named(self, book: StationBook) -> str:
-        """Return what people call a seat."""
+        """Return a station's display name."""
         return f"worker {self.nodes.title(book.station.node)}/{book.station.station.rpartition('/')[2]}"

@@ -1,4 +1,4 @@
-"""The place of a worker process, and the states it goes through."""
+"""A station: the place of a worker process, and its states."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,15 +25,15 @@ __all__ = [
 
 
 DEATHS_IN_A_ROW_MAX = 5
-"""A seat whose processes die this often, each soon after its start, is quarantined."""
+"""A station whose processes die this often, each soon after its start, is quarantined."""
 
 
 GPU_SLOTS = 64
-"""Sessions a GPU's process may have at most; how many it is given is placement's to say."""
+"""The most sessions of a GPU's process; placement decides how many it gets."""
 
 
 class StationState(Enum):
-    """What is in a seat."""
+    """The state of a station's process."""
 
     EMPTY = "empty"
     RESERVING = "reserving"
@@ -45,14 +45,14 @@ class StationState(Enum):
 
 
 EDGES: dict[StationState, frozenset[StationState]] = {
-    # A seat whose node goes is forgotten, whatever its state.
-    # Somebody wants what it could give; or a worker of an earlier supervisor was found in it.
+    # A station whose node goes is dropped in any state.
+    # A job wants its device; or an earlier supervisor's worker was found in it.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
     # Ray reserved its bundle; or did not.
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),
-    # Its process answered; or died, or did not come.
+    # Its process answered; died; or did not start.
     StationState.STARTING: frozenset({StationState.READY, StationState.RESTING, StationState.QUARANTINED}),
-    # Nobody used it; or its process died.
+    # It was unused; or its process died.
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # Its process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
@@ -65,13 +65,13 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Station:
-    """The place of one worker process: on which node, for which kind of device, and how many slots it is meant for.
+    """The place of one worker process: its node, kind of device, and slots.
 
-    ``station`` is the node's id, the kind and a number: ``<node>/cpu#0``. Which of a node's GPUs a seat gets is Ray's
-    choice; the worker tells (``WorkerFacts.device``). Where a GPU of Ray's may stand for several slices, seats share
-    it: ``bundle`` is the name of the first of them, ``part`` says which slice a seat gets, whatever GPU it is, and
-    ``sharers`` how many seats there are for one GPU. A DLA's seat has the name of the DLA itself, whose number ``dla``
-    is: Ray knows nothing of DLAs, and books nothing but cores for it.
+    ``station`` is the node's id, the kind and a number: ``<node>/cpu#0``. Ray chooses a station's GPU; the worker
+    reports it (``WorkerFacts.device``). Where one Ray GPU stands for several slices, stations share it: ``bundle`` is
+    the first one's name, ``part`` the slice that a station takes of whatever GPU it gets, and ``sharers`` the number of
+    stations per GPU. A DLA's station is named like the DLA, whose number is ``dla``: Ray does not know DLAs, and books
+    only cores for it.
     """
 
     station: str
@@ -85,7 +85,7 @@ class Station:
 
     @property
     def bundle(self) -> str:
-        """The name of the GPU's bundle that it shares, or has alone."""
+        """The name of its GPU's bundle, shared or not."""
         return bundle_of(self.station)
 
     @property
@@ -95,24 +95,23 @@ class Station:
 
     @property
     def engine(self) -> str:
-        """What it is for, in a word: cpu, gpu or dla."""
+        """Its engine: cpu, gpu or dla."""
         return "dla" if self.dla is not None else "cpu" if self.is_processor else "gpu"
 
     @property
     def is_processor(self) -> bool:
-        """Whether it is for work of the processor alone."""
+        """Whether it runs CPU work alone."""
         return self.kind is DeviceKind.CPU
 
 
 @dataclass(slots=True)
 class StationBook:
-    """What is known of a seat. ``epoch`` names its present process; whatever speaks of another one is ignored.
+    """A station's state. ``epoch`` names its current process; messages about another are ignored.
 
-    ``device`` is the GPU it has, or had last. ``unreserved_next`` says that its next process is to share cores that
-    other Ray work has reserved, ``unreserved`` why Ray reserved nothing at the last attempt. ``outgoing`` says that the
-    present one gets no more work, and goes when it is idle:
-    it shares cores while others are free now, or it is ``recycle_due``, for the reason that this holds.
-    ``encoding`` counts its encoder sessions.
+    ``device`` is its current or last GPU. ``unreserved_next``: its next process shares cores that other Ray work has
+    reserved; ``unreserved`` says why Ray reserved nothing at the last attempt. ``outgoing``: the current process gets
+    no more work and goes once idle, because it shares cores while others are free, or is ``recycle_due`` for that
+    reason. ``encoding`` counts its encoder sessions.
     """
 
     station: Station
@@ -135,13 +134,13 @@ class StationBook:
     story: list[str] = field(default_factory=list)
 
     def to(self, state: StationState, now_s: float, reason: str = "") -> None:
-        """Go into ``state``.
+        """Change to ``state``.
 
         Raises:
-            ValueError: there is no such edge; the message tells the seat's story.
+            ValueError: no such edge; the message lists the station's last transitions.
         """
         if state not in EDGES[self.state]:
-            message = f"seat {self.station.station} cannot go from {self.state.value} to {state.value}: {self.story}"
+            message = f"station {self.station.station} cannot go from {self.state.value} to {state.value}: {self.story}"
             raise ValueError(message)
         self.story = [*self.story[-7:], f"{self.state.value} -> {state.value} {reason}".rstrip()]
         self.state, self.since_s, self.reason = state, now_s, reason
@@ -153,37 +152,37 @@ class StationBook:
             self.encoding = 0
 
     def occupy(self, facts: WorkerFacts) -> None:
-        """Note who sits here now."""
+        """Record its process."""
         self.facts, self.device = facts, on_node(self.station.node, facts.device)
 
     @property
     def worker(self) -> str:
-        """The name of its process: seat and epoch."""
+        """The name of its process: station and epoch."""
         return f"{self.station.station}:{self.epoch}"
 
     @property
     def borrows(self) -> bool:
-        """Whether its process shares cores that others have reserved, because nothing was free when it came."""
+        """Whether its process shares cores that others reserved, because none was free when it started."""
         return self.state is StationState.READY and self.reserved_cores == 0 and self.station.is_processor
 
     @property
     def could_transcode(self) -> bool:
-        """Whether a worker that transcodes is up here, or is coming up whatever others have reserved."""
+        """Whether a transcoding worker is up here, or starts without a reservation."""
         is_up = self.state in (StationState.READY, StationState.STARTING)
         return self.station.dla is None and (is_up or self.unreserved_next)
 
     @property
     def ready_slots(self) -> int:
-        """How many slots it offers now."""
+        """The slots it offers now."""
         return 0 if self.facts is None else self.facts.slots
 
 
 def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
-    """Return the seats of a node: a process per 8 cores, one for each GPU that Ray has there, and one for each DLA.
+    """Return the stations of a node: a process per 8 cores, one for each of Ray's GPUs there, and one per DLA.
 
-    A GPU of Ray's that is cut into slices has a seat for each of them. Which GPU its bundle gets is Ray's choice, so
-    every GPU has as many as the one with the most slices. The first is there before the node was probed: a worker that
-    was left in it is found again. One process has one DLA: whatever goes wrong there is final for all of the process.
+    A Ray GPU that is cut into slices has a station per slice. Ray chooses a bundle's GPU, so every GPU has as many as
+    the one with the most slices. The first exists before the node was probed, so that a worker left in it is found. One
+    process has one DLA: an error there is final for the whole process.
     """
     stations = [
         station for device in node.devices if device.kind is DeviceKind.CPU for station in _processor_stations(device)
@@ -195,10 +194,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: str) -> Station | None:
-    """Return the seat of a name that is there only once its node was probed: a DLA's, or a slice's.
-
-    Its worker may be found before that.
-    """
+    """Return the station of a DLA or slice by its name: its worker may be found before its node was probed."""
     name = station.rpartition("/")[2]
     if name.startswith(_DLA):
         return _dla_station(station)
@@ -228,7 +224,7 @@ def _gpu_station(node: str, number: int, part: int, units: Units) -> Station:
 
 
 def bundle_of(station: str) -> str:
-    """Return the name of the bundle that a seat has: the seat's own, or that of the first slice of its GPU."""
+    """Return the name of a station's bundle: its own, or that of the first slice of its GPU."""
     node, slash, name = station.rpartition("/")
     return f"{node}{slash}{name.partition(_PART)[0]}"
 
@@ -239,12 +235,12 @@ def _dla_station(station: str) -> Station:
 
 
 def node_of(station: str) -> str:
-    """Return the node's id in a seat's."""
+    """Return the node's id in a station's."""
     return station.rpartition("/")[0]
 
 
 def station_of(worker: str) -> str:
-    """Return the seat's id in a worker's name."""
+    """Return the station's id in a worker's name."""
     return worker.rpartition(":")[0]
 
 

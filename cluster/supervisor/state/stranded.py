@@ -1,6 +1,6 @@
-"""Jobs that only GPUs can serve and that get none: since when, and why, so that none waits for ever.
+"""Jobs that only GPUs can serve and that get none: since when, and why, so that none waits without end.
 
-A job that others keep waiting is not among them: their work ends, and then it is served.
+Jobs that wait for other jobs are not among them: they are served when those end.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from .stations import StationState
 __all__ = ["find_unservable", "note_stranded", "why_stranded"]
 
 _NOT_COMING = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
-"""What a seat may stay in for as long as Ray gives nothing: a process that starts comes, or dies, in time."""
+"""States that may last for as long as Ray gives nothing; a process that starts answers or dies in time."""
 
 
 def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
-    """Return why jobs that need devices could not be placed even if they were alone: {job: reason}."""
+    """Return why jobs that need devices could not be placed even alone: {job: reason}."""
     placed = {lane.job for lane in state.placement.lanes}
     reasons = {}
     for job in state.clients.jobs():
@@ -30,7 +30,7 @@ def find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Plac
 
 
 def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update which jobs can get nothing; a job that gets something is no longer among them."""
+    """Update which jobs can get nothing."""
     before, state.stranded = state.stranded, {}
     for job in state.clients.jobs():
         if _needs_gpus(job) and not job.held and (reason := _why(state, job)):
@@ -55,9 +55,9 @@ def _why(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
     nodes = {lane.node for lane in state.placement.lanes if lane.job == job.key}
-    meant = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
-    if any(book.state not in _NOT_COMING for book in meant):
+    stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
+    if any(book.state not in _NOT_COMING for book in stations):
         return ""
-    # A seat that rests after such an attempt is meant for no job just now.
+    # A station that rests after such an attempt is no job's target now.
     gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in nodes]
     return next((book.unreserved for book in gpus if book.unreserved and book.state in _NOT_COMING), "")

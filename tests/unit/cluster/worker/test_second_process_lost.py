@@ -88,9 +88,9 @@ def test_one_that_says_that_nothing_is_done_is_well(second: Second) -> None:
     """It says so also when it has no work."""
     process = second.ready()
     process.look(100.0)
-    before = process._heard
+    before = process._messages
     second.ticks.release()
-    _until(lambda: process._heard > before)
+    _until(lambda: process._messages > before)
     process.look(100.0 + QUIET_S)
     assert process.is_ready
 
