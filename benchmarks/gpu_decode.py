@@ -125,7 +125,7 @@ def _devices(gpus: int) -> list[str]:
 async def _on_gpus(
     devices: Sequence[str], film: Film, options: argparse.Namespace, findings: Findings, keep: Callable[[], None]
 ) -> None:
-    """Measure everything on so many GPUs."""
+    """Measure everything on several GPUs."""
     ways = [way for way in WAYS if way.value in options.ways]
     children = DecodeChildren(devices, film) if any(isinstance(way, ChildWay) for way in ways) else None
     try:

@@ -14,7 +14,7 @@ from codecfleet import CodecfleetError, Done, Fleet, TranscodeSpec
 
 
 async def convert(source: str, output: str, workers: int | None) -> None:
-    """Transcode ``source``, and print every event as a line of JSON, for whoever reads the job's log."""
+    """Transcode ``source``, and print every event as a line of JSON, for the job's log."""
     spec = TranscodeSpec(source=source, output=output, overwrite=True)
     # No address: inside a Ray job its environment names the cluster.
     async with Fleet(workers=workers) as fleet:

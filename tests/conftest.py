@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 for _name in [name for name in os.environ if name == "RAY_ADDRESS" or name.startswith("CODECFLEET_")]:
     del os.environ[_name]
 
-# A busy machine is no failure. `make test-all` tries more examples, and CI finds the same ones every time.
+# A busy machine is not a failure. `make test-all` tries more examples, and CI finds the same ones every time.
 _CI = os.environ.get("CI") == "true"
 settings.register_profile("fast", deadline=None, max_examples=25, derandomize=_CI)
 settings.register_profile("full", deadline=None, derandomize=_CI)

@@ -34,7 +34,7 @@ class CodecCase:
         return as_arguments(pairs)
 
     def thread_options(self, threads: int) -> list[str]:
-        """Return what limits one FFmpeg to so many encoder threads; 0 leaves it its default."""
+        """Return the options that limit FFmpeg's encoder threads; none for 0."""
         return as_arguments(tuple((name, value.format(threads)) for name, value in self.few_threads)) if threads else []
 
 

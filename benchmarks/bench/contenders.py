@@ -164,7 +164,7 @@ def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
 def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     """Run ``codecfleet transcode``.
 
-    Its start-up is everything that is no work on the film: from the process's start to the job's, what the job waited
+    Its start-up is everything but work on the film: from the process's start to the job's, what the job waited
     for the fleet beyond its own planning (the report's ``startup``), and the end of Ray and of the process.
     """
     output = bench.output(f"{case.name}-codecfleet")
@@ -189,7 +189,7 @@ def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
 def run_fleet_jobs(bench: Bench, case: CodecCase, device: str, warm_jobs: int) -> Run:
     """Run the same job once and then ``warm_jobs`` times more on one fleet, in a program of its own.
 
-    The first job's start-up is everything before it that is no work on the film: the start of Python, the imports, and
+    The first job's start-up is everything before it but work on the film: the start of Python, the imports, and
     what the job waited for the fleet beyond its own planning (the report's ``startup``).
     """
     output = bench.output(f"{case.name}-codecfleet-{device}")
@@ -273,7 +273,7 @@ def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight
 
 
 def fan_out_part(bench: Bench, case: CodecCase, cut: Cut, part: Path, threads: int) -> list[str]:
-    """Return the command that encodes one segment: a seek to just before its first picture, then so many pictures."""
+    """Return the command that encodes one segment: a seek to just before its first picture, then its pictures."""
     seek = []
     if cut.start_s > 0:
         seek = ["-seek_timestamp", "1", "-ss", f"{float(bench.facts.before_frame_s(cut.start_s)):.6f}"]

@@ -51,7 +51,7 @@ class DecodeChildren:
             self._processes.append(process)
 
     def run(self, way: ChildWay, threads: int, films: int) -> tuple[int, float]:
-        """Decode ``films`` films in each of so many threads of each process; return the pictures and the wall time."""
+        """Decode ``films`` films in each thread of each process; return the pictures and the wall time."""
         self._ask((way, threads, films))
         began_s = time.perf_counter()
         answers = self._ask("go")
@@ -99,7 +99,7 @@ def _serve(connection: Connection, film: Film) -> None:
                 connection.send(sum(executor.map(decoders.way(way, threads, films), places)))
             except EOFError:
                 return
-            except Exception as error:  # noqa: BLE001 - told to whoever asked
+            except Exception as error:  # noqa: BLE001 - reported to the caller
                 connection.send(f"{type(error).__name__}: {error}")
 
 
@@ -156,7 +156,7 @@ class _Raw:
         self._packets = [np.frombuffer(packet, dtype=np.uint8) for packet in film.packets]
 
     def decode(self, order: Sequence[int], films: int) -> int:
-        """Decode the packets at these places, so many times over; return the number of pictures."""
+        """Decode the packets at these places, repeatedly; return the number of pictures."""
         self._cuda.enter()
         try:
             decoder = self._idle.pop()

@@ -101,7 +101,7 @@ class DecodeFleet:
         return self._there[2].status()
 
     async def settle(self, sessions: int, pieces: int, patience_s: float = SETTLE_S) -> None:
-        """Ask for so many sessions on GPUs, for a job with so many pieces of work, and wait until they are granted.
+        """Ask for sessions on GPUs for a job with ``pieces`` of work, and wait until they are granted.
 
         Raises:
             CommandFailed: no GPU decodes the film here, or none came.

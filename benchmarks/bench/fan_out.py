@@ -1,4 +1,4 @@
-"""Plain process fan-out: run the commands of a job file, so many at a time, then the one that joins their outputs.
+"""Plain process fan-out: run the commands of a job file, several at a time, then the one that joins their outputs.
 
 Run as a program of its own (``python -I -S fan_out.py JOB.json``), so that it is measured whole, as the others are.
 """

@@ -44,7 +44,7 @@ class _WatchedPool(ConnectedPool):
             self._look(work.job)
 
     def _look(self, job: str) -> None:
-        held = self._started()._leases.held(job)  # noqa: SLF001 - nobody tells it, and a benchmark may look
+        held = self._started()._leases.held(job)  # noqa: SLF001 - there is no public way to read it
         for worker, count in held.items():
             self.most[_kind(worker)] = max(self.most[_kind(worker)], count)
 

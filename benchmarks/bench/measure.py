@@ -1,6 +1,6 @@
 """Running one command and measuring it with everything it starts, daemons included.
 
-CPU time. A process's end is told to whoever waits for it, with the time it used and that of all it has waited for. A
+CPU time. The process that waits for another gets the time that it used, with that of all it has waited for. A
 daemon's parent has gone, so its time is lost to its ancestors; Ray's processes are of that kind. Here the measuring
 process makes itself their *subreaper* (prctl(2)): what loses its parent becomes its child, is waited for, and its exact
 time is added. One hole remains: a parent that ignores SIGCHLD, as Ray's raylet does, has its children's times dropped
@@ -83,7 +83,7 @@ class Measurement:
 class _Seen:
     stat: ProcessStat
     dropped: bool
-    """Its parent ignores SIGCHLD: nobody will be told what it used."""
+    """Its parent ignores SIGCHLD, so its use is lost."""
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ def _adopting_orphans() -> Iterator[None]:
     former = ctypes.c_int(0)
     libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(former), 0, 0, 0)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "this kernel lets nobody adopt orphaned processes")
+        raise OSError(ctypes.get_errno(), "this kernel lets no process adopt orphaned ones")
     try:
         yield
     finally:

@@ -62,7 +62,7 @@ def parse_stat(text: str) -> ProcessStat:
 class ProcessTree:
     """Every living process below ``root``, zombies too, but not ``without`` and what is below those.
 
-    A process is looked at once to learn that it is a stranger: it can become nobody's descendant later.
+    A process that is not a descendant now cannot become one later, so it is looked at once.
     """
 
     def __init__(self, root: int, *, without: Iterable[ProcessKey] = ()) -> None:

@@ -33,7 +33,7 @@ __all__ = [
     "Verdict",
     "decoding_of",
     "earlier_rows",
-    "gpu_objection",
+    "gpu_unsupported_reason",
     "known_gpus",
     "smallest_first",
     "summary_line",
@@ -107,13 +107,13 @@ class FileCheck:
             "frames": report.frames,
         }
         if device != CPU and set(told["decoded_by"]) == {SOFTWARE.name} and not told["fallbacks"]:
-            told["objection"] = await asyncio.to_thread(self._objection, spec)
+            told["unsupported"] = await asyncio.to_thread(self._unsupported_reason, spec)
         return told
 
-    def _objection(self, spec: TranscodeSpec) -> str:
+    def _unsupported_reason(self, spec: TranscodeSpec) -> str:
         """Return why no GPU was asked at all; "" where one was free to take part, and processors were quicker."""
         demand = demand_of(plan_transcode(spec))
-        return demand.software_decode or gpu_objection(demand, self.gpus)
+        return demand.software_decode or gpu_unsupported_reason(demand, self.gpus)
 
 
 def known_gpus() -> tuple[Device, ...]:
@@ -122,7 +122,7 @@ def known_gpus() -> tuple[Device, ...]:
     return () if isinstance(nvml, Unavailable) else documented_devices(nvml, HERE)
 
 
-def gpu_objection(demand: Demand, gpus: tuple[Device, ...]) -> str:
+def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
     """Return why none of these GPUs would be given a demand; "" where one would."""
     if not gpus:
         return "this machine has no GPU"
@@ -199,7 +199,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["file"],
         told.get("source_codec", "") or "-",
         decoded or told.get("error", "-"),
-        reasons or told.get("objection", "") or told.get("message", ""),
+        reasons or told.get("unsupported", "") or told.get("message", ""),
         str(told.get("segments", "-")),
         row["verdict"],
         number(row["seconds"], 1),

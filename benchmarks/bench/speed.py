@@ -46,7 +46,7 @@ class SpeedOptions:
 
 
 def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say) -> list[dict[str, Any]]:
-    """Run every contender so many times, one after the other and in turn (A B C A B C); return a record of each."""
+    """Run every contender ``repeats`` times, one after the other and in turn (A B C A B C); return a record of each."""
     runs: dict[Entrant, list[Run]] = {entrant: [] for entrant in entrants(options.contenders, options.devices)}
     cuts = read_plan(bench, case) if Contender.FAN_OUT in options.contenders else ()
     for repeat in range(options.repeats):

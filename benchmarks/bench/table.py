@@ -20,7 +20,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def number(value: float | None, digits: int) -> str:
-    """Return a figure with so many decimals; a dash for one that was not measured."""
+    """Return a figure with ``decimals`` decimals; a dash for one that was not measured."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 

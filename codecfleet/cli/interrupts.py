@@ -139,7 +139,7 @@ class Interrupts:
     def listen(self) -> None:
         """Take the signals over; call it again when something else may have taken them since, as Ray does.
 
-        Outside the main thread Python lets nobody take signals: then nothing happens.
+        Does nothing outside the main thread, where Python does not allow signal handlers.
         """
         if threading.current_thread() is not threading.main_thread():
             return

@@ -20,13 +20,13 @@ class FakeClock:
         return self._now_s
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until so many seconds of this clock have passed."""
+        """Sleep until ``seconds`` of this clock have passed."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._now_s + seconds, woken))
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, a quarter of a second at a time, and whoever wakes do what they do then."""
+        """Let time pass, a quarter of a second at a time, and let the tasks that wake run."""
         for _ in range(int(seconds / STEP_S)):
             self._now_s += STEP_S
             due = [woken for at_s, woken in self._sleepers if at_s <= self._now_s]

@@ -43,7 +43,7 @@ def test_frames_are_software_s(film: Path, place: str) -> None:
 
 
 def test_a_tensor_names_the_samples(film: Path, cuda: Cuda) -> None:
-    """What lies at a tensor's address is the picture, and nobody writes to it while the frame is held."""
+    """What lies at a tensor's address is the picture, which does not change while the frame is held."""
     frames = asyncio.run(_some(film, 50))
     stream = cuda.stream()
     for frame in frames:

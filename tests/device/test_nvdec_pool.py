@@ -29,7 +29,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gpu(cuda: Cuda) -> Iterator[Gpu]:
-    """A worker's GPU that nobody has opened yet."""
+    """A worker's GPU, not opened yet."""
     del cuda  # it says whether there is one
     found = Gpu()
     yield found
@@ -51,7 +51,7 @@ def _digest(picture: av.VideoFrame) -> bytes:
 
 
 def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu, clip: Path) -> None:
-    """Many who could do without: whoever gets a session gets all pictures, and there is one for each thread at most."""
+    """Many callers with a fallback: each that gets a session gets all pictures, and there is one per thread at most."""
     wanted = _hashes(SOFTWARE, clip)
 
     def ask(_: int) -> bool:

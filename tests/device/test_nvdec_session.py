@@ -29,7 +29,7 @@ GOP = "keyint=16:min-keyint=16:scenecut=0:bframes=2:b-adapt=0:open-gop=0"
 X265 = f"{GOP}:repeat-headers=1:log-level=none:pools=1:frame-threads=1"
 TIMES = constant_times(24)
 SIZES = ((256, 144), (640, 360), (320, 200), (256, 144))
-"""Larger, smaller, and heights that are no whole number of macroblocks: those are cropped."""
+"""Larger, smaller, and heights that are not a whole number of macroblocks: those are cropped."""
 CLIPS = {
     "h264": (".ts", Clip(times=TIMES, options=(("x264-params", GOP),))),
     "hevc": (".ts", Clip(times=TIMES, encoder="libx265", options=(("x265-params", X265),))),

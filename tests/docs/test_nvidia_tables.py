@@ -26,7 +26,7 @@ _SLIPS = {
     "cudaEglFramestructure": "cudaEglFrame",
     "cudaEgl": "",
 }
-"""Names that the documents misspell, and what they mean; "" is no name."""
+"""Names that the documents misspell, and what they mean; "" is not a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Original:
     """One of NVIDIA's documents: our table of it, its text, and what of it is not held against the table.
 
     ``only_names`` maps a chapter that we do not implement to the names in it that we do use; only the chapter itself
-    needs a row. ``has_code`` says that it has samples, whose names are no rules.
+    needs a row. ``has_code`` says that it has samples, whose names are not rules.
     """
 
     table: str
@@ -88,7 +88,7 @@ def missing_place(row: Row) -> str:
         return "" if row.place.partition(": ")[2] else "it does not say why"
     match = _PLACE.match(row.place)
     if match is None:
-        return f"{row.place} is no place, and does not say why there is none"
+        return f"{row.place} is not a place, and does not say why there is none"
     try:
         found: object = importlib.import_module(f"codecfleet.{match[1]}")
     except ImportError as error:

@@ -14,7 +14,7 @@ from bench.decode_work import DecodeOnly
 from bench.failures import CommandFailed
 from bench.media import loop_clip, read_video, scale_clip
 from bench.program import FILM
-from bench.same_bytes import Verdict, earlier_rows, gpu_objection, smallest_first, verdict_of
+from bench.same_bytes import Verdict, earlier_rows, gpu_unsupported_reason, smallest_first, verdict_of
 from bench.speed import differences, ratio_lines, ratios
 from bench.stack_sampler import StackSampler, add_profiles
 from bench.table import save_results, spread
@@ -136,10 +136,10 @@ class TestSameBytes:
         """Why no GPU was asked is what its engines cannot do, and nothing where one would take the file."""
         node = inventory_of_fleet(load_fleet("h200-l40s")).nodes[0]
         gpus = tuple(replace(device, node="here") for device in node.devices if device.kind is not DeviceKind.CPU)
-        assert gpu_objection(plain_demand("one", 1), gpus) == ""
+        assert gpu_unsupported_reason(plain_demand("one", 1), gpus) == ""
         av1 = replace(plain_demand("one", 1), decode=CodecCase(MediaCodec.AV1, Direction.DECODE))
-        assert "NVDEC" in gpu_objection(av1, gpus)
-        assert gpu_objection(av1, ()) == "this machine has no GPU"
+        assert "NVDEC" in gpu_unsupported_reason(av1, gpus)
+        assert gpu_unsupported_reason(av1, ()) == "this machine has no GPU"
 
     def test_order_and_resumption(self, tmp_path: Path) -> None:
         """The smallest file goes first, and what an earlier run with the same settings did is not done again."""

@@ -30,7 +30,7 @@ REFERENCE = (RatePoint(1e6, 34.0), RatePoint(2e6, 37.0), RatePoint(4e6, 39.5), R
 
 
 def scaled(points: Sequence[RatePoint], rate: float, psnr_db: float = 0.0) -> list[RatePoint]:
-    """Return a curve at so many times the rate, and so much better."""
+    """Return a curve at a multiple of the rate, with a better quality."""
     return [RatePoint(point.rate_bps * rate, point.psnr_db + psnr_db) for point in points]
 
 
@@ -123,7 +123,7 @@ class TestCases:
         assert sorted(case.qualities) == list(case.qualities)
 
     def test_threads_of_a_fan_out(self) -> None:
-        """A process is limited to so many threads in its encoder's own words, or left alone."""
+        """A process's threads are limited by its encoder's own options, or not at all."""
         assert CASES["x265"].thread_options(3) == ["-x265-params", "log-level=error:pools=3"]
         assert CASES["x264"].thread_options(0) == []
 

@@ -111,7 +111,7 @@ class LocalPool(Pool):
 
     def _end(self, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # perhaps nobody else asks for it any more, and that is no fault
+            ended.exception()  # retrieved: it may not be awaited any more
         self._free_slot()
 
     def _free_slot(self) -> None:
@@ -213,7 +213,7 @@ class FaultyPool(Pool):
         try:
             self._let_go()
             await gate.wait()
-            # Whoever waits for this result gets the chance to submit more before the next one is let go.
+            # The caller that awaits this result may submit more before the next one is released.
             await asyncio.sleep(0)
         finally:
             del self._held[ticket]

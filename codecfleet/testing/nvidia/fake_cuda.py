@@ -20,7 +20,7 @@ __all__ = ["CONTEXT", "NOISE", "FakeCudaCore", "FakeCudaDriver"]
 CONTEXT: Final = 0xC0DE
 """The handle of the only context."""
 NOISE: Final = 0xA5
-"""What memory holds that nobody has written."""
+"""What unwritten memory holds."""
 _FIRST_STREAM: Final = 0x5700
 _INVALID_VALUE, _ILLEGAL_ADDRESS = 1, 700
 _NAMES: Final = {0: "CUDA_SUCCESS", 2: "CUDA_ERROR_OUT_OF_MEMORY", 999: "CUDA_ERROR_UNKNOWN"}

@@ -51,7 +51,7 @@ class FakeDevice:
         self.gpu = Gpu(self.opened)
 
     def opened(self) -> OpenedGpu:
-        """Open it anew."""
+        """Open it again."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
             Cuda(self.driver), self.package, None, lambda: self.decoder.wrong_pictures, converter=lambda: converter
@@ -66,7 +66,7 @@ class _GpuWith(Gpu):
         self.pictures = pictures
 
     def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend that decoder: nobody waits for it."""
+        """Lend that decoder without a wait."""
         return nullcontext(self.pictures)
 
 

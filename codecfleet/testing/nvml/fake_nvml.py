@@ -1,4 +1,4 @@
-"""NVML for machines that nobody has at hand: pynvml's functions, answered from a simulated node.
+"""NVML for machines that are not at hand: pynvml's functions, answered from a simulated node.
 
     nvml = FakeNvml(node)
     report = probe_nvml(nvml)
@@ -107,7 +107,7 @@ class FakeNvml:
         self._init_code = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     def unload_driver(self) -> None:
-        """Unload the kernel module: the library is there and nobody answers it."""
+        """Unload the kernel module: the library is there and gets no answer."""
         self._init_code = int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     @property

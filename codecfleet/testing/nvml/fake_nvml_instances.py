@@ -18,7 +18,7 @@ FIRST_HANDLE = 0x4000_0000
 
 
 class FakeInstances:
-    """Hands out GPU instances and compute instances, and answers for them.
+    """Creates GPU instances and compute instances, and answers for them.
 
     Args:
         device_of: finds the device of a handle for a function, or refuses.

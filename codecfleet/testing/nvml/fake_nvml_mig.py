@@ -130,7 +130,7 @@ class GpmSamples:
 
     @property
     def held(self) -> int:
-        """Return how many samples nobody has freed."""
+        """Return how many samples were not freed."""
         return len(self._taken)
 
     def alloc(self) -> Any:

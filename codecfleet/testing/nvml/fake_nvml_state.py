@@ -121,7 +121,7 @@ class FakeNvmlDevice:
     slices: list[FakeSlice] = field(default_factory=list)
     vgpus: list[FakeVgpu] = field(default_factory=list)
     events: list[tuple[int, int]] = field(default_factory=list)
-    """Events that nobody has fetched: their NVML type and data."""
+    """Events that were not fetched yet: their NVML type and data."""
 
     @classmethod
     def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeNvmlDevice":

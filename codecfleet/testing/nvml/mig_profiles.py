@@ -73,7 +73,7 @@ def profiles_of_gpu(name: str) -> tuple[FakeProfile, ...]:
 
 
 def compute_sizes(slices: int) -> tuple[int, ...]:
-    """Return the sizes of compute instances, in slices, that a GPU instance of so many can have."""
+    """Return the sizes of compute instances, in slices, that a GPU instance of this many can have."""
     return tuple(size for size in COMPUTE_KINDS if size <= slices and (slices, size) != (4, 3))
 
 

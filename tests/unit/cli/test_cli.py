@@ -199,7 +199,7 @@ def test_a_failed_job_is_one_line_and_its_exit_code(error: CodecfleetError, mode
 
 
 def test_an_unexpected_error_is_one_line_and_exit_5(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody foresaw is one line with its type and the way to its traceback."""
+    """An unexpected error is one line with its type, and says how to get the traceback."""
     monkeypatch.delenv("CODECFLEET_DEBUG", raising=False)
     fleet = FakeFleet(error=ZeroDivisionError("division\nby zero"))
     assert run(["transcode", "in.mkv", "out.mp4"], services_with(fleet)) == 5
@@ -236,7 +236,7 @@ def test_the_report_is_written_whole(tmp_path: Path, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("name", ["missing/report.json", "."])
 def test_a_report_that_cannot_be_written_is_told_before_the_work(name: str, tmp_path: Path, capsys: Captured) -> None:
-    """Nobody works for an hour to learn that the report has no folder: exit 4, and no job was started."""
+    """A report without a folder is refused before any work: exit 4, and no job was started."""
     fleet = FakeFleet(sample_events())
     report = str(tmp_path / name)
     assert run(["transcode", "in.mkv", "out.mp4", "--report", report], services_with(fleet)) == 4

@@ -90,7 +90,7 @@ def test_options_choose_the_machines(line: str, machines: Machines, capsys: Capt
     ],
 )
 def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
-    """Mistakes are one line on stderr, exit code 2, and nobody is probed for them."""
+    """Mistakes are one line on stderr, exit code 2, and nothing is probed for them."""
     asked = Asked()
     assert run(line.split(), asked.services()) == 2
     assert named in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_a_cancellation_that_lost_the_race_is_forgotten() -> None:
 
 
 def test_a_deadline_without_a_signal_means_nothing() -> None:
-    """A stray deadline never ends a run that nobody interrupted."""
+    """A stray deadline never ends a run that was not interrupted."""
     assert decide(State(), Happening.DEADLINE) == (State(), ())
 
 
@@ -65,7 +65,7 @@ def test_no_story_cancels_or_exits_twice(story: list[Signalled | Happening]) -> 
     assert (state.phase is Phase.KILLED) == (Act.EXIT in acts)
 
 
-def test_descendants_are_children_and_theirs_but_nobody_else() -> None:
+def test_descendants_are_children_and_theirs_alone() -> None:
     """A forced exit ends our own tree of processes, however a table of parents may look."""
     parents = {1: 0, 10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 30, 0: 0}
     assert descendants(10, parents) == [11, 12, 13]

@@ -20,7 +20,7 @@ ORDERS = ("drain", "cordon", "uncordon")
 
 
 def busy(turn: int = 0) -> Answer:
-    """Return what a cluster with so many jobs has to say."""
+    """Return a cluster's status."""
     return Answer([f"supervisor  process {turn}", "", "jobs        none"], {"supervisor": {"pid": turn, "jobs": []}})
 
 
@@ -196,7 +196,7 @@ def test_watch_is_a_request_of_its_own() -> None:
 
 @pytest.mark.parametrize("ending", [ctrl_c, sigterm])
 def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitable[None]], capsys: Captured) -> None:
-    """Each answer is printed as it comes, with an empty line after it; whoever has seen enough has made no error."""
+    """Each answer is printed as it comes, with an empty line after it; an interruption is not an error."""
     cluster = Cluster(ending=ending, shows=3)
     assert run(["status", "--watch"], cluster.services()) == 0
     said = capsys.readouterr()
@@ -232,7 +232,7 @@ def test_a_reader_that_goes_away_ends_it_in_silence(line: str, capsys: Captured)
 
 
 def test_signals_are_given_back_after_a_watch() -> None:
-    """Whoever called us handles Ctrl-C afterwards as before."""
+    """The caller's signal handlers are restored."""
     before = signal.getsignal(signal.SIGINT)
     with redirect_stdout(io.StringIO()):
         assert run(["status", "--watch"], Cluster(ending=ctrl_c).services()) == 0

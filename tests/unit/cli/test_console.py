@@ -107,12 +107,12 @@ def test_plain_progress_is_a_line_every_five_seconds() -> None:
     assert lines[-1] == "codecfleet: warning: an oddity [odd]"
 
 
-def test_a_log_nobody_reads_does_not_stop_the_job() -> None:
+def test_a_closed_log_does_not_stop_the_job() -> None:
     """A closed stderr costs the progress, not the work."""
     PlainView(Output(io.StringIO()), Output(ClosedPipe())).show(PLAN)
 
 
-def test_results_nobody_reads_stop_the_job() -> None:
+def test_a_closed_stdout_stops_the_job() -> None:
     """A closed stdout ends a run that prints its events there."""
     with pytest.raises(ReaderGone):
         JsonView(Output(ClosedPipe())).show(PLAN)

@@ -1,0 +1,103 @@
+"""Plain words: none of a private dialect in code, tests, documents, examples and configs; one name for one thing."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+SUFFIXES = {".py", ".md", ".toml", ".c", ".h", ".sh", ".in", ".yml", ".yaml", ""}
+
+WORDS = (
+    "mend|mends|mended|mending|mender|nobody|whoever|anew|in vain|come what may|hasty|hastily|lent|undertaker|hopeless"
+    "|hopelessly|troubled|parcel|parcels|seat|seats|pulse|pulses|insist|insists|insisted|of its own accord|prospect"
+    "|prospects|so many|its way|narrator|to_its_end|passed_values|close_the_gap|spoken_errors|objection|objections"
+    "|conversation"
+)
+NAMES = "Hands|Shell|Link|SeatBook|Worn|ParcelPost|FAREWELL_S|LentMemory|Mender|NotApplicable|Wish"
+"""Names left behind that are ordinary words in lower case."""
+_LETTER = "[A-Za-z]"
+FORBIDDEN = re.compile(
+    rf"(?<!{_LETTER})(?i:{WORDS.replace(' ', '[ _]')})(?!{_LETTER})"
+    rf"|\b(?:{NAMES})\b"
+    # "is no X" for "is not an X"; "there is no", "is no longer" and "is no larger" are plain.
+    r"|(?<![Tt]here )\b(?:is|are) no\b(?! longer\b| more\b| less\b| fewer\b| better\b| larger\b| smaller\b)"
+)
+
+CLEAN = (
+    "benchmarks",
+    "codecfleet",
+    "configs",
+    "examples",
+    "tests/device",
+    "tests/packaging",
+    "tests/reachability",
+    "tests/rooms",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "README.md",
+    "docs/README.md",
+    "docs/api.md",
+    "docs/cli.md",
+    "docs/config.md",
+    "docs/design.md",
+    "docs/doctor.md",
+    "docs/errors.md",
+)
+ALLOWED = {
+    "tests/docs/test_vocabulary.py": "it lists the words",
+    "benchmarks/results": "records of runs, with the names of their time",
+}
+
+
+def texts(name: str) -> Iterator[Path]:
+    """Yield the text files of a folder, or a file itself."""
+    path = REPOSITORY / name
+    for each in [path] if path.is_file() else sorted(path.rglob("*")):  # rglob follows no links
+        place = each.relative_to(REPOSITORY)
+        if each.is_file() and each.suffix in SUFFIXES and not any(place.is_relative_to(other) for other in ALLOWED):
+            yield each
+
+
+def slips(text: str) -> list[str]:
+    """Return the forbidden words of a text, each with its line's number."""
+    return [
+        f"{number}: {match[0]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for match in FORBIDDEN.finditer(line)
+    ]
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_words_are_plain(name: str) -> None:
+    """No file has a word or a name of the private dialect."""
+    files = list(texts(name))
+    assert files
+    found = [f"{path.relative_to(REPOSITORY)}:{slip}" for path in files for slip in slips(path.read_text("utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Nobody asks.", "def mend_times():", "SEAT = 1", "class Hands(ABC):", "an oddity is no error", "so many slots"],
+)
+def test_a_slip_is_found(line: str) -> None:
+    """In prose, in names, in constants."""
+    assert len(slips(line)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "there is no GPU",
+        "it is no longer there",
+        "it is no larger",
+        "recommended",
+        "the kernel hands it out",
+        "on silent",
+    ],
+)
+def test_plain_words_pass(line: str) -> None:
+    """Plain English, and words that only contain a forbidden one."""
+    assert slips(line) == []
