@@ -17,8 +17,8 @@ class CodecSupport(Enum):
 
     HARDWARE = "hardware"  #: an engine of a device; where the processor can do it too, that is not said
     SOFTWARE = "software"  #: the processor alone
-    NONE = "no"  #: nobody here
-    UNTRIED = "not tried"  #: nobody asked
+    NONE = "no"  #: no engine here
+    UNTRIED = "not tried"  #: not asked of any engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     rows = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
     untried = Cell(CodecSupport.UNTRIED)
-    # What nobody offers to encode was never tried, and cannot be done.
+    # What no engine offers to encode was never tried, and cannot be done.
     absent = Cell(CodecSupport.NONE)
     return tuple(
         MatrixRow(

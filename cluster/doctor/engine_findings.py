@@ -4,36 +4,25 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..probes.node.report import DeviceTrials, NodeReport
-from ..probes.report.absence import Unavailable, known
+from ..probes.report.absence import known
 from ..probes.report.device_report import DeviceReport, MigSlice
 from ..probes.report.engines import Engine, How, Trial
 from .finding import Finding, Weight
 
-__all__ = ["engine_findings", "gpus_of", "undecoding_slices"]
+__all__ = ["engine_findings", "undecoding_slices"]
 
 _DECODES_NOTHING_FIX: Final = (
     "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
 )
 
 
-def gpus_of(report: NodeReport) -> tuple[DeviceReport, ...]:
-    """Return the devices that NVML shows."""
-    return () if isinstance(report.nvml, Unavailable) else report.nvml.devices
-
-
 def _names(report: NodeReport) -> dict[str, str]:
     """Map what trials call a device to what people call it."""
     names: dict[str, str] = {}
-    for device in gpus_of(report):
-        label = f"GPU {device.index} ({device.name})"
-        names[known(device.uuid, str(device.index))] = label
-        if not isinstance(device.mig, Unavailable):
-            names |= {part.uuid: f"{label}, MIG {part.profile} {part.gpu_instance}" for part in device.mig.slices}
+    for gpu in report.gpus:
+        names[gpu.key] = gpu.label
+        names |= {part.uuid: f"{gpu.label}, MIG {part.profile} {part.gpu_instance}" for part in gpu.slices}
     return names
-
-
-def _about(report: NodeReport, trials: DeviceTrials) -> str:
-    return _names(report).get(trials.device, trials.kind)
 
 
 def engine_findings(report: NodeReport) -> Iterator[Finding]:
@@ -43,12 +32,13 @@ def engine_findings(report: NodeReport) -> Iterator[Finding]:
 
 
 def _engines(report: NodeReport) -> Iterator[Finding]:
-    without_decoder = {part.uuid for gpu in gpus_of(report) for part in undecoding_slices(gpu)}
+    names = _names(report)
+    without_decoder = {part.uuid for gpu in report.gpus for part in undecoding_slices(gpu)}
     without_encoder: dict[tuple[str, str], list[str]] = {}
     for device in report.devices:
         if device.device in without_decoder:
             continue  # a slice that no video work goes to is told of as such
-        about = _about(report, device)
+        about = names.get(device.device, device.kind)
         decodes = [trial for trial in device.trials if trial.engine is Engine.NVDEC]
         encodes = [trial for trial in device.trials if trial.engine is Engine.NVENC]
         yield from _decoders(device, decodes, about)
@@ -105,8 +95,8 @@ def _wrong(trials: list[Trial], about: str) -> Iterator[Finding]:
 
 
 def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
-    trials = {known_device.device: known_device.trials for known_device in report.devices}
-    for device in gpus_of(report):
+    trials = {each.device: each.trials for each in report.devices}
+    for device in report.gpus:
         said = [codec for codec, percent in device.use.encoder_capacity_percent.items() if known(percent, 0) > 0]
         tried = [t for t in trials.get(known(device.uuid, ""), ()) if t.engine is Engine.NVENC]
         if said and tried and not any(trial.works for trial in tried):
@@ -119,9 +109,5 @@ def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
 
 def undecoding_slices(device: DeviceReport) -> list[MigSlice]:
     """Return the slices that are known to have no decoder."""
-    if isinstance(device.mig, Unavailable):
-        return []
-    counts = [
-        (part, [count.count for count in part.engines if count.engine is Engine.NVDEC]) for part in device.mig.slices
-    ]
+    counts = [(part, [each.count for each in part.engines if each.engine is Engine.NVDEC]) for part in device.slices]
     return [part for part, decoders in counts if decoders and not any(decoders)]

@@ -9,9 +9,9 @@ __all__ = ["Finding", "Weight"]
 class Weight(Enum):
     """How grave a finding is."""
 
-    BROKEN = "broken"  #: something does not work that should, until a user mends it
+    BROKEN = "broken"  #: something does not work that should, until a user fixes it
     LIMITED = "limited"  #: works, but not everything, or not as fast
-    NOTE = "note"  #: nothing to mend; it is good to know what will happen
+    NOTE = "note"  #: nothing to fix; it is good to know what will happen
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
-"""What is wrong on a machine, and how to mend it: pure rules over a node report, the gravest first."""
+"""What is wrong on a machine, and how to fix it: pure rules over a node report, the gravest first."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
 
 from ..placement.nodes.guest_share import guest_share
@@ -12,12 +11,12 @@ from ..probes.node.report import NodeReport
 from ..probes.nvml.facts import BRANDS
 from ..probes.report.absence import Absence, Unavailable, known
 from ..probes.report.device_report import DeviceReport
-from ..probes.report.engines import Direction, How, Trial
+from ..probes.report.engines import How
 from ..probes.report.verdict import Diagnosis, Grade
 from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from ..probes.vgpu.licence import UNLICENSED_FPS, LicenceState, fps_limit, licence_of
-from .engine_findings import engine_findings, gpus_of, undecoding_slices
+from .engine_findings import engine_findings, undecoding_slices
 from .finding import Finding, Weight
 
 __all__ = ["Finding", "Weight", "findings", "needs_repair", "verdicts"]
@@ -57,7 +56,7 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
 
 
 def needs_repair(found: tuple[Finding, ...]) -> bool:
-    """Tell whether a user must mend something."""
+    """Return whether a user must fix something."""
     return any(finding.weight is Weight.BROKEN for finding in found)
 
 
@@ -66,13 +65,12 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
     package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
-    version = "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
     container = (
         ()
         if isinstance(report.container, Unavailable)
         else judge_container(report.container, report.cuda, _brand(report))
     )
-    return (*judge(CompatFacts(report.cuda, package, version, _codecs_work(report))), *container)
+    return (*judge(CompatFacts(report.cuda, package, report.driver, _codecs_work(report))), *container)
 
 
 def _codecs_work(report: NodeReport) -> bool:
@@ -82,16 +80,12 @@ def _codecs_work(report: NodeReport) -> bool:
 
 def _brand(report: NodeReport) -> str:
     """Return NVML's brand of the first GPU, which stands for all as it does for the container runtime; "" unknown."""
-    said = (gpu.facts.get("brand") for gpu in gpus_of(report))
+    said = (gpu.facts.get("brand") for gpu in report.gpus)
     return next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
 
 
-def _has_devices(report: NodeReport) -> bool:
-    return not isinstance(report.nvml, Unavailable) and bool(report.nvml.devices)
-
-
 def _driver_is_here(report: NodeReport) -> bool:
-    return _has_devices(report) or (not isinstance(report.cuda, Unavailable) and has_driver(report.cuda))
+    return bool(report.gpus) or (not isinstance(report.cuda, Unavailable) and has_driver(report.cuda))
 
 
 def _is_cut_off(report: NodeReport) -> bool:
@@ -102,10 +96,9 @@ def _is_cut_off(report: NodeReport) -> bool:
 def _no_gpu(report: NodeReport) -> Iterator[Finding]:
     if _driver_is_here(report) or _is_cut_off(report):
         return
-    encoders = ", ".join(dict.fromkeys(t.implementation for t in _software_encoders(report)))
     yield Finding(
         Weight.NOTE,
-        f"software engines will be used: {encoders or 'none works here'}",
+        f"software engines will be used: {report.software_encoders or 'none works here'}",
         "there is no NVIDIA driver on this machine",
         "if it has an NVIDIA GPU: install the driver; in a container, start it with --gpus all",
     )
@@ -134,8 +127,8 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
-        # A GPU that nobody can use is worse than the package's absence by itself.
-        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and _has_devices(report):
+        # A GPU that cannot be used is worse than the package's absence by itself.
+        if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and bool(report.gpus):
             weight = Weight.BROKEN
         if weight is not None:
             limits = f"; not possible: {', '.join(verdict.limits)}" if verdict.limits else ""
@@ -146,8 +139,8 @@ def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
 
 
 def _health(report: NodeReport) -> Iterator[Finding]:
-    for device in gpus_of(report):
-        about, health = f"GPU {device.index} ({device.name})", device.health
+    for device in report.gpus:
+        about, health = device.label, device.health
         if health.lost:
             fix = f"{_reset(device)}; if it stays lost, restart the machine"
             yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, fix, about)
@@ -172,7 +165,7 @@ def _reset(device: DeviceReport) -> str:
 
 
 def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
-    """Tell of the errors that hurt the device; those that a program brought on itself hurt nobody else."""
+    """Yield the errors that hurt the device; those that a program brought on itself hurt nothing else."""
     for xid in dict.fromkeys(xids):
         rule = xid_rule(xid)
         if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
@@ -184,10 +177,10 @@ def _xids(xids: tuple[int, ...], about: str, reset: str) -> Iterator[Finding]:
 
 
 def _mig(report: NodeReport) -> Iterator[Finding]:
-    for device in gpus_of(report):
+    for device in report.gpus:
         if isinstance(device.mig, Unavailable):
             continue
-        about = f"GPU {device.index} ({device.name})"
+        about = device.label
         if device.mig.enabled and not device.mig.slices:
             yield _no_slice(device, device.mig.slices_refused, about)
         if device.mig.enabled != device.mig.pending:
@@ -219,8 +212,8 @@ def _no_slice(device: DeviceReport, refused: Unavailable | None, about: str) -> 
 
 
 def _vgpu(report: NodeReport) -> Iterator[Finding]:
-    for device in gpus_of(report):
-        about = f"GPU {device.index} ({device.name})"
+    for device in report.gpus:
+        about = device.label
         if not device.uuid_is_stable:
             cause = "a vGPU's UUID changes with every start of its machine"
             yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause, "", about)
@@ -241,8 +234,7 @@ def _vgpu(report: NodeReport) -> Iterator[Finding]:
 def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[Finding]:
     """Judge the licence of a device as its guest sees it; a GPU that is passed through loses no speed without one."""
     guest = report.vgpu_guests.get(known(device.uuid, ""))
-    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
-    licence = None if guest is None else licence_of(guest.licences, taken_at)
+    licence = None if guest is None else licence_of(guest.licences, report.taken_utc)
     if licence is None or isinstance(licence, Unavailable) or licence.is_valid:
         return
     state = "has no licence" if licence.state is LicenceState.MISSING else "has a licence that expired"
@@ -254,10 +246,6 @@ def _licence(report: NodeReport, device: DeviceReport, about: str) -> Iterator[F
         title = f"the passed-through GPU {state} for vGPU software"
         cause = f"{licence.sentence}: only features for graphics workstations need one, and video engines do not"
         yield Finding(Weight.NOTE, title, cause, "", about)
-
-
-def _software_encoders(report: NodeReport) -> list[Trial]:
-    return [t for t in report.software if t.case.direction is Direction.ENCODE and t.works]
 
 
 def _software(report: NodeReport) -> Iterator[Finding]:

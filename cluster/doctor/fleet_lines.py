@@ -5,7 +5,6 @@ from typing import Final
 
 from ..grouping import counted, equal_groups, short_names
 from ..probes.node.report import NodeReport, SilentNode
-from ..probes.report.absence import Unavailable, known
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .finding import Weight
@@ -60,13 +59,13 @@ def _summary(reports: Reports) -> Iterator[str]:
 
 
 def _verdict(reports: Reports) -> str:
-    """Return the last line: how much there is to mend, and on how many machines."""
+    """Return the last line: how much there is to fix, and on how many machines."""
     broken = [[f for f in findings_of(report) if f.weight is Weight.BROKEN] for report in reports]
     things, nodes = sum(map(len, broken)), sum(map(bool, broken))
     if not things:
-        return "healthy: nothing to mend"
+        return "healthy: nothing to fix"
     where = f" on {nodes} of {len(reports)} nodes" if len(reports) > _FEW else ""
-    return f"{counted(things, 'thing')} to mend{where}"
+    return f"{counted(things, 'thing')} to fix{where}"
 
 
 def _name(report: NodeReport | SilentNode) -> str:
@@ -103,9 +102,8 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
     hypervisors = [f"{name} (hosts vGPUs)" for name in hypervisor_gpus(report)]
     shown = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
     shown += [f"{hypervisors.count(name)} x {name}" for name in dict.fromkeys(hypervisors)]
-    driver = "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
     host = report.host
-    return (str(host.cores), gigabytes(host.memory_bytes), driver or "none"), tuple(shown) or ("CPU only",)
+    return (str(host.cores), gigabytes(host.memory_bytes), report.driver or "none"), tuple(shown) or ("CPU only",)
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..grouping import counted, equal_groups
 from ..probes.node.device_values import device_condition
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
-from ..probes.report.absence import Maybe, Unavailable, known
+from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
 from ..probes.report.engines import Engine
 from ..probes.vgpu.guest import VgpuGuestReport
@@ -17,7 +17,6 @@ from ..probes.vgpu.licence import licence_of
 from ..probes.vgpu.values import VmId
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
-from .engine_findings import gpus_of
 from .findings import findings, needs_repair, verdicts
 from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
 
@@ -40,33 +39,29 @@ HOST_VGPU: Final = "host vgpu"
 Reports = Sequence[NodeReport | SilentNode]
 
 
-def _driver(report: NodeReport) -> str:
-    return "" if isinstance(report.nvml, Unavailable) else known(report.nvml.driver_version, "")
-
-
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
     """Return (device, kind, GPU) of all that work can be pinned to on a machine, its processor aside.
 
     A GPU that hosts vGPUs is none: its engines belong to its guests.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
-    for gpu in gpus_of(report):
+    for gpu in report.gpus:
         if hosts_vgpus(gpu):
             continue
-        if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
-            units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.mig.slices]
+        if gpu.is_cut:
+            units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.slices]
         else:
-            units.append((known(gpu.uuid, str(gpu.index)), gpu.name, gpu))
-    return units or [(device.device, device.kind, None) for device in report.devices if not gpus_of(report)]
+            units.append((gpu.key, gpu.name, gpu))
+    return units or [(device.device, device.kind, None) for device in report.devices if not report.gpus]
 
 
 def hypervisor_gpus(report: NodeReport) -> list[str]:
     """Return the names of the GPUs whose engines belong to vGPU guests of this machine."""
-    return [gpu.name for gpu in gpus_of(report) if hosts_vgpus(gpu)]
+    return [gpu.name for gpu in report.gpus if hosts_vgpus(gpu)]
 
 
 def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Tell whether a GPU is a hypervisor's, for its guests."""
+    """Return whether a GPU is a hypervisor's, for its guests."""
     return known(gpu.virtualization, "") == HOST_VGPU
 
 
@@ -78,19 +73,19 @@ def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
 
 
 def _each_device(report: NodeReport) -> Iterator[str]:
-    trials = {device.device: device for device in report.devices}
-    for gpu in gpus_of(report):
+    trials = report.trials_by_device
+    for gpu in report.gpus:
         yield from _device(gpu, trials)
-    if not gpus_of(report):
+    if not report.gpus:
         yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
 
 
 def _equal_devices(report: NodeReport) -> Iterator[str]:
     """Yield the devices of a machine without what tells equal ones from each other."""
-    trials = {device.device: device for device in report.devices}
-    texts = [text for gpu in gpus_of(report) for text in _kinds(gpu, trials)]
-    texts += [device.kind for device in report.devices if not gpus_of(report)]
+    trials = report.trials_by_device
+    texts = [text for gpu in report.gpus for text in _kinds(gpu, trials)]
+    texts += [device.kind for device in report.devices if not report.gpus]
     for group in equal_groups(texts, lambda text: text):
         yield from wrapped(f"{len(group)} x {group[0]}", "  ")
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
@@ -102,22 +97,21 @@ def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
             engines = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
             yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
         return
-    engines = engine_text(engine_counts(gpu.engines, trials.get(known(gpu.uuid, str(gpu.index)))))
+    engines = engine_text(engine_counts(gpu.engines, trials.get(gpu.key)))
     mode = known(gpu.virtualization, "none")
     lost = f"; LOST: {gpu.health.lost}" if gpu.health.lost else ""
     yield f"{gpu.name}{'' if mode == 'none' else f', {mode}'}: {engines}{lost}"
 
 
 def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
-    uuid = known(gpu.uuid, str(gpu.index))
     yield from wrapped(device_head(gpu), "  ")
-    yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
+    yield f"    {gpu.key} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
     if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
         for part in gpu.mig.slices:
             counts = engine_text(engine_counts(part.engines, trials.get(part.uuid)))
             yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
     else:
-        yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(uuid)))}", "    ")
+        yield from wrapped(f"engines: {engine_text(engine_counts(gpu.engines, trials.get(gpu.key)))}", "    ")
     if use := _use(gpu):
         yield from wrapped(f"in use: {use}", "    ")
     if gpu.health.lost:
@@ -143,10 +137,10 @@ def mig_lines(reports: Reports) -> Iterator[str]:
 
 
 def _mig_of(report: NodeReport) -> Iterator[str]:
-    if not gpus_of(report):
+    if not report.gpus:
         yield "  no NVIDIA devices"
-    trials = {device.device: device for device in report.devices}
-    for gpu in gpus_of(report):
+    trials = report.trials_by_device
+    for gpu in report.gpus:
         yield f"  GPU {gpu.index}: {gpu.name}"
         if isinstance(gpu.mig, Unavailable):
             yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
@@ -179,15 +173,15 @@ def vgpu_lines(reports: Reports) -> Iterator[str]:
 
 
 def _vgpus_of(report: NodeReport) -> Iterator[str]:
-    if not gpus_of(report):
+    if not report.gpus:
         yield "  no NVIDIA devices"
-    for gpu in gpus_of(report):
+    for gpu in report.gpus:
         yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
         uuid = known(gpu.uuid, "")
         if uuid in report.vgpu_hosts:
             yield from _vgpu_host(report.vgpu_hosts[uuid])
         if uuid in report.vgpu_guests:
-            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_at)
+            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_utc)
         if uuid not in report.vgpu_hosts and uuid not in report.vgpu_guests:
             yield "    hosts no vGPUs, and is none"
 
@@ -201,7 +195,7 @@ def _vgpu_host(host: VgpuHostReport) -> Iterator[str]:
     active = known(host.active, ())
     yield f"    {len(active)} running"
     for vgpu in active:
-        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {_vm(vgpu.vm_id)}"]
+        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {known(vgpu.vm_id, VmId('unknown', '')).value}"]
         parts += [names.get(known(vgpu.type_id, -1), "")]
         if not isinstance(vgpu.framebuffer_used_bytes, Unavailable):
             parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
@@ -217,12 +211,12 @@ def _creation(host: VgpuHostReport, type_id: int) -> str:
     return f"{state} ({why.reason})" if why and why.reason else state
 
 
-def _vgpu_guest(guest: VgpuGuestReport, taken_at: str) -> Iterator[str]:
+def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
     """Yield what a guest knows of its own: how it came by the GPU, its identity, its licence and its use."""
     stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
     seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
-    licence = licence_of(guest.licences, datetime.fromisoformat(taken_at) if taken_at else None)
+    licence = licence_of(guest.licences, taken_utc)
     yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
     rates = {
         "graphics": guest.use.graphics_percent,
@@ -233,10 +227,6 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_at: str) -> Iterator[str]:
     used = [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
     if used:
         yield from wrapped(f"in use, of what it may take: {', '.join(used)}", "    ")
-
-
-def _vm(vm: Maybe[VmId]) -> str:
-    return "unknown" if isinstance(vm, Unavailable) else vm.value
 
 
 def nodes_document(reports: Reports) -> dict[str, Any]:
@@ -252,7 +242,7 @@ def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
         "simulated": report.simulated,
         "cores": report.host.cores,
         "memory_bytes": report.host.memory_bytes,
-        "driver": _driver(report),
+        "driver": report.driver,
         "devices": [
             {"device": device, "kind": kind} | ({} if gpu is None else device_condition(gpu, report))
             for device, kind, gpu in device_units(report)
@@ -270,7 +260,7 @@ def _devices_of(report: NodeReport | SilentNode, part: str) -> dict[str, Any]:
         return {"node": report.name, "error": report.reason}
     whole = to_json(report)
     found: dict[str, Any] = {"node": report.host.name, "simulated": report.simulated}
-    gpus = [] if isinstance(report.nvml, Unavailable) else whole["nvml"]["devices"]
+    gpus = whole["nvml"]["devices"] if report.gpus else []
     if part == "mig":
         return found | {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
     if part == "vgpu":

@@ -8,9 +8,9 @@ from ..placement.nodes.build import shown_by
 from ..placement.nodes.guest_share import guest_share
 from ..probes.gpus.hardware import load_hardware
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode
-from ..probes.report.absence import Maybe, Unavailable, known
+from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_report import DeviceReport, MigReport, MigSlice
-from ..probes.report.engines import Direction, Engine, EngineCount, How, MediaCodec, Trial
+from ..probes.report.engines import Engine, EngineCount, How, MediaCodec, Trial
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import Cell, CodecSupport, MatrixRow, all_trials, capability_matrix
 from .findings import findings, verdicts
@@ -114,39 +114,29 @@ def _driver(report: NodeReport) -> str:
         return f"not known: {report.nvml.reason}"
     if isinstance(report.nvml.driver_version, Unavailable):
         return f"none: {report.nvml.driver_version.reason}"
-    return f"NVIDIA {report.nvml.driver_version}, for CUDA {_text(report.nvml.cuda_driver_version)}"
-
-
-def _text(value: Maybe[str]) -> str:
-    return f"unknown ({value.reason})" if isinstance(value, Unavailable) else value
+    cuda = report.nvml.cuda_driver_version
+    return f"NVIDIA {report.driver}, for CUDA {f'unknown ({cuda.reason})' if isinstance(cuda, Unavailable) else cuda}"
 
 
 def _devices(report: NodeReport) -> Iterator[str]:
-    trials = {device.device: device for device in report.devices}
-    gpus = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
-    for gpu in gpus:
-        uuid = known(gpu.uuid, str(gpu.index))
+    trials = report.trials_by_device
+    for gpu in report.gpus:
         yield from wrapped(device_head(gpu), "  ")
-        yield f"    {uuid} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
+        yield f"    {gpu.key} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
         if isinstance(gpu.mig, Unavailable) or not gpu.mig.enabled:
-            yield from _engines_of(gpu.engines, trials.get(uuid))
+            yield from _engines_of(gpu.engines, trials.get(gpu.key))
             continue
         for part in gpu.mig.slices:
             yield from wrapped(slice_head(gpu.mig, part), "    ")
             yield from _engines_of(part.engines, trials.get(part.uuid), "      ")
     yield from _ray_lines(report)
-    seen = {known(gpu.uuid, str(gpu.index)) for gpu in gpus}
-    for device in report.devices if not seen else ():
+    for device in report.devices if not report.gpus else ():
         yield f"  device {device.device}: {device.kind}"
         yield from _engines_of((), device)
     if not isinstance(report.tegra, Unavailable):
         yield from tegra_lines(report.tegra)
-    names = ", ".join(dict.fromkeys(t.implementation for t in report.software if t.works and _encodes(t)))
-    yield from wrapped(f"CPU: {report.host.cores} software engines; encoders: {names or 'none'}", "  ")
-
-
-def _encodes(trial: Trial) -> bool:
-    return trial.case.direction is Direction.ENCODE
+    encoders = report.software_encoders or "none"
+    yield from wrapped(f"CPU: {report.host.cores} software engines; encoders: {encoders}", "  ")
 
 
 def device_head(gpu: DeviceReport) -> str:
@@ -160,8 +150,8 @@ def device_head(gpu: DeviceReport) -> str:
     parts.append("" if mode == "none" else mode)
     share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
     parts.append("" if share is None else f"{share:.0%} of its GPU")
-    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
-        parts.append(f"MIG: {len(gpu.mig.slices)} instances")
+    if gpu.is_cut:
+        parts.append(f"MIG: {len(gpu.slices)} instances")
     return ", ".join(part for part in parts if part)
 
 
@@ -196,7 +186,7 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = [trial for trial in tried if trial.engine is engine]
         if mine and not any(trial.works or trial.fix for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine that does nothing, and that nobody can mend, is none
+            counts[engine] = (0, How.TRIED)  # an engine that does nothing, and cannot be fixed, does not count
     return counts
 
 

@@ -80,4 +80,4 @@ def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iter
         yield from wrapped(f"cause: {finding.cause}", "     ")
         if finding.fix:
             own = " (for each by its own number)" if each.has_own_fixes else ""
-            yield from wrapped(f"mend: {finding.fix}{own}", "     ")
+            yield from wrapped(f"fix: {finding.fix}{own}", "     ")

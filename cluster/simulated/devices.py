@@ -1,8 +1,8 @@
 """A machine that does not exist: what a simulated fleet says of each node, resolved to the last number.
 
 ``cluster/simulated/fleet_file.py`` reads ``configs/fleets/*.toml`` into these values.
-``codecfleet.testing.FakeNvml`` answers NVML's calls from them, so that the real probes report on machines that nobody
-has at hand.
+``codecfleet.testing.FakeNvml`` answers NVML's calls from them, so that the real probes report on machines that are
+not at hand.
 """
 
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class SimulatedNode:
     """One machine of a simulated fleet.
 
     Its processor is among its devices where the fleet names it. ``cordoned`` says why somebody asked for no new work
-    on it, "" where nobody did.
+    on it, "" where there is no such request.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Simulated fleets: TOML files that describe machines nobody has at hand, resolved to the last number.
+"""Simulated fleets: TOML files that describe machines that are not at hand, resolved to the last number.
 
 ``configs/fleets/README.md`` lists every key. What a file leaves out comes from ``configs/hardware.toml`` by the
 model's name. The same files feed ``codecfleet plan --fleet``, the tests, and the fakes of NVML.

@@ -44,7 +44,7 @@ from .nvml_nodes import (
 def test_a_library_that_cannot_answer_says_how_to_fix_it(
     break_it: Callable[[FakeNvml], None], absence: Absence, says: str, fix: str
 ) -> None:
-    """Without a driver, or with one that was exchanged under us, there is one problem with its mend, and no device."""
+    """Without a driver, or with one that was exchanged under us, there is one problem with its fix, and no device."""
     fake = FakeNvml(node(L4))
     break_it(fake)
     report = probed(fake)
@@ -56,7 +56,7 @@ def test_a_library_that_cannot_answer_says_how_to_fix_it(
 
 
 def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
-    """A probe opens the library anew, so whoever holds it open elsewhere does not hide the mismatch."""
+    """A probe opens the library again, so another process that holds it open does not hide the mismatch."""
     fake = FakeNvml(node(L4))
     fake.nvmlInit()
     assert probed(fake).library_problem is None
@@ -117,7 +117,7 @@ def test_xids_arrive_with_what_to_do(xid: int, action: XidAction) -> None:
 
 
 def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
-    """The last event of a GPU that no longer answers is told with its UUID, which nobody can ask for any more."""
+    """The last event of a GPU that no longer answers is reported with its UUID, which can no longer be asked for."""
     fake = FakeNvml(node(H200))
     fake.nvmlInit()
     with watch_events(fake, {"GPU-h200": fake.nvmlDeviceGetHandleByIndex(0)}) as watch:

@@ -39,7 +39,7 @@ def test_a_machine_without_a_gpu_is_healthy_and_says_what_it_will_use(tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())  # lines are folded
     assert "software engines will be used: libx264, libx265, libsvtav1, libvpx-vp9" in words
-    assert done.stdout.splitlines()[-1] == "healthy: nothing to mend"
+    assert done.stdout.splitlines()[-1] == "healthy: nothing to fix"
     assert max(len(line) for line in done.stdout.splitlines()) <= 100
 
 

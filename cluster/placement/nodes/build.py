@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...probes.gpus.hardware import Hardware, load_hardware
@@ -48,10 +47,7 @@ def node_of_report(
         cuda_visible: CUDA_VISIBLE_DEVICES as Ray was started with it there; None where it was not set.
     """
     tables, name = hardware or load_hardware(), node or report.host.name
-    devices: tuple[DeviceReport, ...] = ()
-    driver = ""
-    if not isinstance(report.nvml, Unavailable):
-        devices, driver = report.nvml.devices, known(report.nvml.driver_version, "").partition(".")[0]
+    driver = report.driver.partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
     limits, converts, untried = _licence_limits(report, name), _converts(report), _why_untried(report)
     found = [
@@ -61,7 +57,7 @@ def node_of_report(
             converts=converts,
             untried="" if made.trials else untried,
         )
-        for each in devices
+        for each in report.gpus
         for made in _devices_of(each, name, driver, trials, tables)
     ]
     processor = Device(
@@ -85,9 +81,8 @@ def node_of_report(
 
 def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus:
     """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
-    devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
     container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
-    return ShownGpus(tuple(map(named, devices)), cuda_visible, container)
+    return ShownGpus(tuple(map(named, report.gpus)), cuda_visible, container)
 
 
 def _with_shared_memory(device: Device, tegra: "Maybe[TegraReport]") -> Device:
@@ -100,11 +95,9 @@ def _with_shared_memory(device: Device, tegra: "Maybe[TegraReport]") -> Device:
 
 def _licence_limits(report: "NodeReport", node: str) -> dict[str, float | None]:
     """Return what vGPUs are limited to for their licences, in frames a second, by device."""
-    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
-    devices = () if isinstance(report.nvml, Unavailable) else report.nvml.devices
     return {
-        on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, taken_at))
-        for each in devices
+        on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, report.taken_utc))
+        for each in report.gpus
         if (guest := report.vgpu_guests.get(known(each.uuid, ""))) is not None
     }
 

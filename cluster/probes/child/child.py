@@ -67,7 +67,7 @@ def run_in_child(
     Args:
         probe: an importable function, or a generator function whose items are kept as they come.
         arguments: its keyword arguments; they and all results are values that msgpack carries.
-        limit_s: the child is killed, with its own children, after so many seconds.
+        limit_s: the child is killed, with its own children, after that time.
         environment: variables to set over this process's own.
     """
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What NVIDIA's codecs say when they refuse, as a reason and a mend in a sentence each.
+"""What NVIDIA's codecs say when they refuse, as a reason and a fix in a sentence each.
 
 PyNvVideoCodec raises one exception for all faults; its message holds ``Error code : N`` or ``returned error N``, where
 N is a CUresult for decoders and an NVENCSTATUS for encoders. A decoder whose CUDA context cannot be made does not
@@ -104,7 +104,7 @@ def fault_of_death(death: ChildOutcome) -> Fault:
 
 
 def is_whole_device(fault: Fault) -> bool:
-    """Tell whether an encoder's fault says that the device has no encoder at all."""
+    """Return whether an encoder's fault says that the device has no encoder at all."""
     return fault.code in _NO_ENCODER_CODES
 
 

@@ -11,7 +11,7 @@ __all__ = ["deployment", "is_compat_library"]
 
 
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
-    """Tell whether a libcuda is a compat package's and not the driver's own.
+    """Return whether a libcuda is a compat package's and not the driver's own.
 
     It is where it lies in a compat folder; and, since a package taken from a runfile may lie anywhere (CUDA
     Compatibility 3.2.2), where it has the note of such a library and is of a newer version than the kernel driver. The
@@ -27,7 +27,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Tell how a libcuda came to be loaded (CUDA Compatibility 3.4).
+    """Return how a libcuda came to be loaded (CUDA Compatibility 3.4).
 
     Args:
         library: the file that was loaded.

@@ -52,7 +52,7 @@ def probe_cuda(
     """Report the CUDA driver of this machine; never raises and never hangs for what the driver does.
 
     Args:
-        limit_s: the asking process is killed after so many seconds; what it had said until then is kept.
+        limit_s: the asking process is killed after that time; what it had said until then is kept.
         every_device: ask about all devices, whatever CUDA_VISIBLE_DEVICES of this process leaves of them. Ray sets it
             to nothing for tasks without a GPU.
         root: where the machine's files are read from.

@@ -37,7 +37,7 @@ class ForwardAnswer:
 
 
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
-    """Tell whether a compat library fits a kernel driver version ("550.54.15"), by its note or, without one, by table.
+    """Return whether a compat library fits a kernel driver version ("550.54.15"), by its note, else by table.
 
     By the note: the driver's branch is among those it lists, and its CUDA version is newer than the driver's. By the
     table (CUDA Compatibility 3.3.1): Table 3; beyond it, a library from a branch newer than the driver's may work, and

@@ -47,7 +47,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
     """Report PyNvVideoCodec as this Python would import it; never raises for what the import does.
 
     Args:
-        limit_s: the child that imports it is killed after so many seconds.
+        limit_s: the child that imports it is killed after that time.
     """
     version, files = _package()
     said: dict[str, Maybe[str]] = {}

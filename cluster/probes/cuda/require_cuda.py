@@ -50,7 +50,7 @@ def host_facts(report: CudaReport, brand: str = "") -> HostFacts:
 
 
 def evaluate(requirement: str, host: HostFacts) -> bool | None:
-    """Tell whether a host meets a requirement; None where that depends on what is not known, or cannot be read.
+    """Return whether a host meets a requirement; None where that depends on what is not known, or cannot be read.
 
     An empty requirement is met.
     """

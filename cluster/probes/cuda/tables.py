@@ -180,7 +180,7 @@ NEW_FEATURE_BRANCHES = frozenset({495, 530, 545, 555})
 
 
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
-    """Tell whether the compat package of a CUDA version works on a branch; None where no table knows the pair.
+    """Return whether the compat package of a CUDA version works on a branch; None where no table knows the pair.
 
     For a library without a note. A package older than the driver never works; a branch that has ended and new feature
     branches are no targets (CUDA Compatibility 3.3.1).

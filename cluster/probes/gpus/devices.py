@@ -1,6 +1,6 @@
 """What NVML says about this machine: its driver, and every device as values. Who asks: ``probe_nvml``.
 
-Each probe opens the library anew and gives it back, so that a driver that was exchanged meanwhile is noticed and not
+Each probe opens the library and closes it, so that a driver that was exchanged meanwhile is noticed and not
 carried along. The sections live beside this module: ``nvml_use``, ``nvml_facts``, ``nvml_health``, ``nvml_events``,
 ``gpm`` and ``mig``; ``nvml_calls`` says what becomes of errors.
 """

@@ -244,7 +244,7 @@ class Hardware(_Frozen):
         return next(iter(exact or alike), "")
 
     def is_geforce(self, name: str) -> bool:
-        """Tell whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
+        """Return whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
         return is_geforce(name)
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:

@@ -23,7 +23,7 @@ SHARED_MEMORY_NEEDED_BYTES = 128 << 20
 _SUBSET_TROUBLE_BRANCHES = (570, 580)
 _COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
 _RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
-_NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is no container, as far as its files tell")
+_NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is not a container, as far as its files say")
 _VOID = frozenset({"", "void", "none"})
 
 

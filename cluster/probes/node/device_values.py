@@ -1,6 +1,5 @@
-"""A device's condition as plain values for JSON documents: what is not told is None, and its reason is kept."""
+"""A device's condition as plain values for JSON documents: what is unknown is None, and its reason is kept."""
 
-from datetime import datetime
 from typing import Any, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
@@ -58,8 +57,7 @@ def device_condition(gpu: DeviceReport, report: NodeReport) -> dict[str, Any]:
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)
-    taken_at = datetime.fromisoformat(report.taken_at) if report.taken_at else None
-    licence = _NO_GUEST if guest is None else licence_of(guest.licences, taken_at)
+    licence = _NO_GUEST if guest is None else licence_of(guest.licences, report.taken_utc)
     memory = said.value("memory", gpu.memory)
     return {
         "unplaceable": why_unplaceable(gpu.health),

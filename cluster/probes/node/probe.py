@@ -139,7 +139,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
-    """Tell whether devices can be tried: where the package does not import, its own verdict is the whole news."""
+    """Return whether devices can be tried: where the package does not import, its own verdict is the whole news."""
     return not isinstance(package, Unavailable) and not isinstance(package.picked, Unavailable)
 
 

@@ -1,6 +1,7 @@
 """All that probing found out about one machine, as one frozen value that travels as msgpack or JSON."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ from ....errors import InputUnreadable
 from ..cuda.pynvvideocodec import PyNvVideoCodecReport
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
-from ..report.absence import Absence, Maybe, Unavailable
-from ..report.engines import Trial
+from ..report.absence import Absence, Maybe, Unavailable, known
+from ..report.device_report import DeviceReport
+from ..report.engines import Direction, Trial
 from ..tegra.module import TegraReport
 from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
@@ -96,6 +98,32 @@ class NodeReport:
     simulated: str
     taken_at: str
     took_s: float
+
+    @property
+    def gpus(self) -> tuple[DeviceReport, ...]:
+        """The devices that NVML shows."""
+        return () if isinstance(self.nvml, Unavailable) else self.nvml.devices
+
+    @property
+    def driver(self) -> str:
+        """The driver's version, "" where it is unknown."""
+        return "" if isinstance(self.nvml, Unavailable) else known(self.nvml.driver_version, "")
+
+    @property
+    def taken_utc(self) -> datetime | None:
+        """When the report was taken, None where it does not say."""
+        return datetime.fromisoformat(self.taken_at) if self.taken_at else None
+
+    @property
+    def software_encoders(self) -> str:
+        """The names of the software encoders that work: "libx264, libx265"."""
+        works = (trial for trial in self.software if trial.works and trial.case.direction is Direction.ENCODE)
+        return ", ".join(dict.fromkeys(trial.implementation for trial in works))
+
+    @property
+    def trials_by_device(self) -> dict[str, DeviceTrials]:
+        """What each device's engines did, by its UUID, or its number where it has none."""
+        return {each.device: each for each in self.devices}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ..child.child import run_in_child
 from ..child.trials import RunChild
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
-from ..report.absence import Maybe, Unavailable, known
+from ..report.absence import Maybe, Unavailable
 from ..report.device_report import DeviceReport
 from ..report.engines import Engine, Trial
 from ..trials.cache import CacheKey, is_lasting, load_trials, save_trials
@@ -54,9 +54,9 @@ def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject,
 def _of_device(device: DeviceReport) -> tuple[Subject, ...]:
     if device.health.lost:
         return ()
-    if not isinstance(device.mig, Unavailable) and device.mig.enabled:
-        return tuple(Subject(part.uuid, f"{device.name} MIG {part.profile}") for part in device.mig.slices)
-    return (Subject(known(device.uuid, str(device.index)), device.name),)
+    if device.is_cut:
+        return tuple(Subject(part.uuid, f"{device.name} MIG {part.profile}") for part in device.slices)
+    return (Subject(device.key, device.name),)
 
 
 def try_devices(

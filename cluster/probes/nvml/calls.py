@@ -109,7 +109,7 @@ class NvmlLike(Protocol):
 
 
 def can_load_nvml() -> bool:
-    """Tell whether libnvidia-ml is where pynvml looks for it: without it no child needs to ask; nothing is called."""
+    """Return whether libnvidia-ml is where pynvml looks for it: without it no child needs to ask; nothing is called."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

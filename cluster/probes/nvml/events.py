@@ -1,6 +1,6 @@
 """Watching devices for Xid errors and other events, without ever waiting for one.
 
-The driver keeps events for an event set from the moment a device is registered with it, so a watch belongs to whoever
+The driver keeps events for an event set from the moment a device is registered with it, so a watch belongs to what
 lives long: it is opened once, polled now and then, and closed. NVML API Reference Manual, "Event Handling Methods".
 """
 
@@ -71,7 +71,7 @@ class DeviceWatch:
         """Return what happened since the last poll; never waits, never raises.
 
         When the driver refuses, the events so far are returned and ``failure`` says why; the watch is then of no use
-        and must be opened anew.
+        and must be opened again.
         """
         events: list[DeviceEvent] = []
         while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:

@@ -1,6 +1,6 @@
 """How busy each single engine is, for a whole GPU and for each MIG slice: NVML's GPU performance monitoring (GPM).
 
-A figure is what happened between two samples, so whoever measures takes a first sample of everything, lets some time
+A figure is what happened between two samples, so a measurement takes a first sample of everything, lets some time
 pass, and then takes the second. Documented for Hopper and later; a slice is sampled by its GPU instance's number.
 """
 

@@ -23,7 +23,7 @@ SLICES_MAX = 64
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
     """Ask how a GPU is cut; ``profiles`` are from ``probe_profiles``. Never raises.
 
-    Slices come without per-engine use (``gpm_percent``): whoever measures it fills it in.
+    Slices come without per-engine use (``gpm_percent``): the measurement fills it in.
     """
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):

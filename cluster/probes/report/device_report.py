@@ -6,7 +6,7 @@ Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period
 from dataclasses import dataclass
 from enum import Enum
 
-from .absence import Maybe, Unavailable
+from .absence import Maybe, Unavailable, known
 from .engines import EngineCount
 
 __all__ = [
@@ -179,3 +179,23 @@ class DeviceReport:
     health: Health
     mig: Maybe[MigReport]
     facts: dict[str, Maybe[str | int | float | bool]]
+
+    @property
+    def key(self) -> str:
+        """The UUID, or NVML's number where it has none: what trials call it."""
+        return known(self.uuid, str(self.index))
+
+    @property
+    def label(self) -> str:
+        """What people call it: "GPU 0 (NVIDIA H200)"."""
+        return f"GPU {self.index} ({self.name})"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether MIG is on: then its slices are the devices."""
+        return not isinstance(self.mig, Unavailable) and self.mig.enabled
+
+    @property
+    def slices(self) -> tuple[MigSlice, ...]:
+        """Its MIG slices, those that wait for a reset included."""
+        return () if isinstance(self.mig, Unavailable) else self.mig.slices

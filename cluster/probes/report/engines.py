@@ -29,7 +29,7 @@ class How(Enum):
 
     TRIED = "tried"  #: a real frame went through
     ASKED = "asked"  #: the driver said so (GetDecoderCaps, MIG attributes)
-    DOCUMENTED = "documented"  #: a table says so; nobody asked this machine
+    DOCUMENTED = "documented"  #: a table says so; this machine was not asked
     SIMULATED = "simulated"  #: a simulated fleet says so
 
 

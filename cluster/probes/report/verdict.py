@@ -1,4 +1,4 @@
-"""A judgement about a machine: what it is about, how it stands, which rule decided, and how to mend it."""
+"""A judgement about a machine: what it is about, how it stands, which rule decided, and how to fix it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +11,7 @@ class Grade(Enum):
 
     OK = "ok"  #: works, without limits worth a mention
     LIMITED = "limited"  #: works, but not everything: see the verdict's limits
-    BROKEN = "broken"  #: does not work until somebody mends it
+    BROKEN = "broken"  #: does not work until a user fixes it
     UNKNOWN = "unknown"  #: nothing here says
 
 

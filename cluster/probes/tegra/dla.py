@@ -40,7 +40,7 @@ def probe_dla(limit_s: float = 10.0, environment: Mapping[str, str] | None = Non
     """Ask cuDLA how many accelerators there are, and what they are; never raises and never hangs.
 
     Args:
-        limit_s: the asking process is killed after so many seconds: accelerator firmware can hang.
+        limit_s: the asking process is killed after that time: accelerator firmware can hang.
         environment: variables for the asking process over this process's own.
     """
     return dla_report_of(run_in_child(f"{__name__}:ask_cudla", {}, limit_s, environment))

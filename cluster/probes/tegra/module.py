@@ -47,7 +47,7 @@ RELEASE = "etc/nv_tegra_release"
 
 _RELEASE = re.compile(r"^#\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9.]+)")
 _TEGRA = re.compile(r"^nvidia,tegra[0-9]+")
-_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "nobody has asked CUDA")
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
 _ROOT = Path("/")
 _OLDEST: Final[Version] = (0, 0)
 _NEWEST: Final[Version] = (999, 0)

@@ -42,14 +42,14 @@ class Rule:
 
 
 def io_coherency(capability: Capability) -> Rule:
-    """Say whether the GPU sees what lies in the processor's caches (2.1): one way only, from Xavier (7.2) on."""
+    """Return whether the GPU sees what lies in the processor's caches (2.1): one way only, from Xavier (7.2) on."""
     if capability >= IO_COHERENT_SINCE:
         return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
     return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Say whether cudaHostRegister() and cuMemHostRegister() work (2.1, 3.2, 3.6).
+    """Return whether cudaHostRegister() and cuMemHostRegister() work (2.1, 3.2, 3.6).
 
     Args:
         capability: the GPU's compute capability.

@@ -1,4 +1,4 @@
-"""Keeps what trials found, so that a machine is not tried anew each time it is asked: a cache, never a truth.
+"""Keeps what trials found, so that a machine is not tried again each time it is asked: a cache, never a truth.
 
 One file per subject under ``codecfleet/`` in the user's cache folder, in msgpack. The key is in the file: other
 drivers, devices, packages or schemas do not match it. A file that cannot be read is no cache.
@@ -58,7 +58,7 @@ def cache_folder() -> Path | None:
 
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
-    """Tell whether trials are worth keeping: a failure that can be mended must be tried again."""
+    """Return whether trials are worth keeping: a failure that can be fixed must be tried again."""
     return bool(trials) and not any(trial.fix for trial in trials)
 
 

@@ -139,7 +139,7 @@ _NVDEC_CHROMAS: Final = {
 
 
 def offered_by_software(sample: Sample) -> bool:
-    """Tell whether codecfleet encodes this sample format in software."""
+    """Return whether codecfleet encodes this sample format in software."""
     return (sample.encoder, sample.pix_fmt) in _OFFERED_PIX_FMTS
 
 

@@ -57,7 +57,7 @@ class GuestView(Enum):
 
 
 def passthrough_or_vgpu(mode: Maybe[VirtualizationMode]) -> Maybe[GuestView]:
-    """Say whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
+    """Return whether a GPU is passed through or a vGPU, by its virtualization mode (guide 3.3.1).
 
     Both look the same otherwise. In any other mode this machine is no guest of that GPU, and neither applies.
     """

@@ -79,7 +79,7 @@ class Creation:
 
 
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
-    """Say by the rules of guide 2.2 whether a vGPU type can be created on a GPU so loaded, and why.
+    """Return by the rules of guide 2.2 whether a vGPU type can be created on a GPU so loaded, and why.
 
     Without MIG: any supported type on an empty GPU; beside running vGPUs only types of the same frame buffer, until the
     GPU is full. With MIG: only types whose profile has a GPU instance on which no vGPU runs. NVML's own list

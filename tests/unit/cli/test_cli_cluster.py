@@ -53,7 +53,7 @@ def test_doctors_exit_code_says_whether_there_is_something_to_fix(
 ) -> None:
     """0 for a machine without a GPU, 1 for one whose GPU is lost; with --json too, and the document agrees."""
     assert run(["doctor"], Asked(report).services()) == code
-    assert capsys.readouterr().out.splitlines()[-1] == ("1 thing to mend" if code else "healthy: nothing to mend")
+    assert capsys.readouterr().out.splitlines()[-1] == ("1 thing to fix" if code else "healthy: nothing to fix")
     assert run(["doctor", "--json"], Asked(report).services()) == code
     assert json.loads(capsys.readouterr().out)["healthy"] is not bool(code)
 

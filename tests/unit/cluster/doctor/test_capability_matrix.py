@@ -1,4 +1,4 @@
-"""The matrix of codecs: hardware before software, tried before told, and nothing that nobody can do."""
+"""The matrix of codecs: hardware before software, tried before told, and nothing that no engine can do."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_hardware_goes_before_software() -> None:
 
 
 def test_what_was_not_tried_is_marked() -> None:
-    """A decoder that nobody tried is a question mark; an encoder that nobody offers is a no."""
+    """A decoder that was not tried is a question mark; an encoder that no engine offers is a no."""
     empty = row([])
     assert (empty.decode.way, empty.encode.way) == (CodecSupport.UNTRIED, CodecSupport.NONE)
     asked = row([trial(Engine.NVDEC, how=How.ASKED)])

@@ -53,7 +53,7 @@ def test_a_second_gpu_is_reset_by_its_own_number() -> None:
 
 
 def test_slices_that_may_not_be_seen_are_not_to_be_taken_away() -> None:
-    """MIG instances that are refused for permission are there: nobody is told to create some or to turn MIG off."""
+    """MIG instances that are refused for permission are there: the advice is not to create some or to turn MIG off."""
 
     def unseen(gpu: DeviceReport) -> DeviceReport:
         assert not isinstance(gpu.mig, Unavailable)

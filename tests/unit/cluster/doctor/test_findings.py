@@ -1,4 +1,4 @@
-"""What is wrong on a machine: one report per finding, each with its cause and its mend."""
+"""What is wrong on a machine: one report per finding, each with its cause and its fix."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ def test_no_driver_is_no_fault() -> None:
 
 
 def test_a_gpu_without_an_encoder_is_a_note_with_what_happens() -> None:
-    """On an H200 NVDEC decodes and the processor encodes; nothing is to be mended."""
+    """On an H200 NVDEC decodes and the processor encodes; nothing needs a fix."""
     report = node("h200-l40s")
     found = titled(report, "no NVENC")
     assert (found.weight, found.fix) == (Weight.NOTE, "")
@@ -79,7 +79,7 @@ def test_a_healthy_gpu_has_no_findings() -> None:
 
 
 def test_decoders_that_all_fail_are_told_once() -> None:
-    """A GPU that decodes nothing for a reason that can be mended is broken; one finding for all its cases."""
+    """A GPU that decodes nothing for a reason that can be fixed is broken; one finding for all its cases."""
     changes = {"works": False, "how": How.TRIED, "reason": "no CUDA device answers", "fix": "give it all GPUs"}
     found = titled(with_trials(node("rtx-4090"), Engine.NVDEC, **changes), "decodes nothing")
     assert (found.weight, found.cause, found.fix) == (Weight.BROKEN, "no CUDA device answers", "give it all GPUs")
@@ -94,7 +94,7 @@ def test_decoders_that_the_driver_denies_may_be_hidden() -> None:
 
 
 def test_an_encoder_that_should_work_is_broken() -> None:
-    """Session limits and old drivers are to be mended; a missing block is not."""
+    """Session limits and old drivers are to be fixed; a missing block is not."""
     changes = {"works": False, "reason": "no more encoder sessions", "fix": "close other encoder sessions"}
     found = titled(with_trials(node("rtx-4090"), Engine.NVENC, **changes), "encoder does not work")
     assert (found.weight, found.fix) == (Weight.BROKEN, "close other encoder sessions")
@@ -156,7 +156,7 @@ def test_a_vgpu_is_known_by_its_bus_id() -> None:
 
 
 def test_nvml_that_does_not_answer_beside_a_driver_is_broken() -> None:
-    """With a kernel driver loaded, a silent NVML is a fault with NVML's own mend; without any, it is not."""
+    """With a kernel driver loaded, a silent NVML is a fault with NVML's own fix; without any, it is not."""
     problem = Unavailable(Absence.FAILED, "the versions of driver and library differ")
     silent = NvmlReport(
         driver_version=problem,
@@ -205,7 +205,7 @@ def test_a_gpu_that_nobody_can_use_is_broken() -> None:
 
 
 def test_verdicts_become_findings_of_their_weight() -> None:
-    """What the CUDA rules call broken is broken here, with their cause; the mend is theirs."""
+    """What the CUDA rules call broken is broken here, with their cause; the fix is theirs."""
     report = replace(node("h200-l40s"), cuda=cuda(init_code=803))
     broken = [verdict for verdict in verdicts(report) if "803" in verdict.because]
     assert broken
@@ -214,7 +214,7 @@ def test_verdicts_become_findings_of_their_weight() -> None:
 
 
 def test_traps_of_containers_are_told() -> None:
-    """Little shared memory in a container is a limit, with the flag that mends it."""
+    """Little shared memory in a container is a limit, with the flag that fixes it."""
     found = titled(replace(node("laptop"), container=CONTAINER, cuda=cuda(kernel_module=ABSENT)), "shared memory")
     assert found.weight is Weight.LIMITED
     assert "--shm-size" in found.fix
@@ -276,7 +276,7 @@ def test_a_slice_has_its_own_engines() -> None:
 
 
 def test_every_fleet_gives_findings_in_sentences() -> None:
-    """Titles and causes are one line each, and broken things always say how to mend them."""
+    """Titles and causes are one line each, and broken things always say how to fix them."""
     for path in FLEETS.glob("*.toml"):
         for machine in load_fleet(path).nodes[:20]:
             for finding in findings(simulated_report(machine)):

@@ -82,7 +82,7 @@ def test_two_hundred_machines_fit_on_a_few_pages() -> None:
         "     8 nodes: a100-mig-1 ... a100-mig-8: GPU 3 (NVIDIA A100-SXM4-40GB)",
     ]
     assert sum("the GPU is lost" in line for line in lines) == 1
-    assert lines[-1] == "8 things to mend on 8 of 200 nodes"
+    assert lines[-1] == "8 things to fix on 8 of 200 nodes"
     rows = list(node_lines(found))
     assert len(rows) <= 35
     assert any(line.startswith("cpu-1 ... cpu-60 (60) ") for line in rows)
@@ -100,7 +100,7 @@ def test_equal_faults_of_one_machine_are_told_once() -> None:
     told = [line for line in lines if "memory is damaged" in line]
     assert told == ["  1. broken: GPU 0-7 (NVIDIA H200): the GPU's memory is damaged"]
     assert "(for each by its own number)" in " ".join(line.strip() for line in lines)
-    assert lines[-1] == "8 things to mend"
+    assert lines[-1] == "8 things to fix"
 
 
 def test_a_hypervisors_gpu_is_not_counted() -> None:
@@ -123,7 +123,7 @@ def test_an_h200_shows_its_engines() -> None:
     """Seven decoders, no encoder, whatever NVML's encoder capacity says."""
     lines = list(doctor_lines(reports("h200-l40s")[:1]))
     assert sum("engines: 7 NVDEC, no NVENC" in line for line in lines) == 8
-    assert lines[-1] == "healthy: nothing to mend"
+    assert lines[-1] == "healthy: nothing to fix"
 
 
 def test_a_node_that_is_silent_is_to_be_repaired() -> None:
@@ -132,10 +132,10 @@ def test_a_node_that_is_silent_is_to_be_repaired() -> None:
     for page in PAGES:
         assert any("worker-7" in line for line in page(silent))
     assert not doctor_document(silent)["healthy"]
-    assert list(doctor_lines(silent))[-1] == "1 thing to mend"
+    assert list(doctor_lines(silent))[-1] == "1 thing to fix"
     three = [SilentNode(f"worker-{number}", "no answer within 150 s") for number in (7, 8, 9)]
     assert "     3 nodes: worker-7 ... worker-9" in list(doctor_lines(three))
-    assert list(doctor_lines(three))[-1] == "3 things to mend on 3 of 3 nodes"
+    assert list(doctor_lines(three))[-1] == "3 things to fix on 3 of 3 nodes"
     for document in (nodes_document(silent), devices_document(silent, "all")):
         assert document["nodes"] == [{"node": "worker-7", "error": "no answer within 150 s"}]
 

@@ -67,7 +67,7 @@ def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
 
 
 def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
-    """After so many children the rest is untried, with the last child's end as the reason."""
+    """After that number of children the rest is untried, with the last child's end as the reason."""
     script = Script(dict.fromkeys(CASES, ChildEnd.EXITED))
     outcome = script.run()
     assert len(script.limits_s) == CHILDREN_MAX

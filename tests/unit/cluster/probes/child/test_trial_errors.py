@@ -1,4 +1,4 @@
-"""What NVIDIA's codecs say when they refuse, read as reasons and mends."""
+"""What NVIDIA's codecs say when they refuse, read as reasons and fixes."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ H200_ENCODER = (
 
 
 def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
-    """The messages of the real one (driver 580.159.04): both are its nature, so there is nothing to mend."""
+    """The messages of the real one (driver 580.159.04): both are its nature, so there is nothing to fix."""
     fault = decode_fault(H200_AV1)
     assert (fault.code, fault.fix) == (801, "")
     encoder = encode_fault(H200_ENCODER)
@@ -93,7 +93,7 @@ def test_a_library_that_is_missing_is_named_with_its_fix(message: str, fix: str)
     [
         ("[FATAL] cuInit(0) returned error 803", 803),
         ("line 12\nCUDA error: 2 out of memory", 2),
-        ("warning, error 7 of nobody's\nerror code : 999", 999),
+        ("warning, error 7 of another program\nerror code : 999", 999),
         ("no number at all", None),
         ("", None),
     ],

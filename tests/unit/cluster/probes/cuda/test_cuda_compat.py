@@ -80,7 +80,7 @@ def test_a_compat_package_is_no_mismatch() -> None:
 
 @pytest.mark.parametrize("code", sorted(CUDA_ERRORS))
 def test_initialising_that_fails_is_broken_and_has_a_fix(code: int) -> None:
-    """Every known code of cuInit is named, with how to mend it."""
+    """Every known code of cuInit is named, with how to fix it."""
     verdict = verdict_on("CUDA initialisation", report(init_code=code, devices=()))
     assert verdict.state is Grade.BROKEN
     assert f"({code})" in verdict.because
@@ -280,7 +280,7 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     in_compat_folder: bool,  # noqa: FBT001
     note: ForwardNote | Unavailable,
 ) -> None:
-    """No combination of versions is beyond judging; what is broken has a mend, and each verdict its rule and reason."""
+    """No combination of versions is beyond judging; what is broken has a fix, and each verdict its rule and reason."""
     library = replace(own_library(user_mode), in_compat_folder=in_compat_folder, note=note)
     found = report(module, cuda, library=library, init_code=code, compat_libraries=(COMPAT_590,))
     verdicts = judge(CompatFacts(replace(found, runtimes=tuple(RuntimeInUse(text, text) for text in runtimes))))

@@ -74,7 +74,7 @@ def test_a_driver_was_made_for_a_cuda_version(driver: str, cuda: str) -> None:
     ],
 )
 def test_the_matrix_of_packages_and_drivers(cuda: str, branch: int, answer: Forward | None) -> None:
-    """The document's matrix answers, its rules where it has no cell, and nobody where neither knows."""
+    """The document's matrix answers, its rules where it has no cell, and nothing where neither knows."""
     assert forward_by_table(cuda, branch) is answer
 
 

@@ -68,7 +68,7 @@ def test_the_build_follows_the_drivers_interface(api: str, build: str | None) ->
 
 
 def test_a_package_that_imports_is_all_right() -> None:
-    """What was tried and worked has nothing to mend."""
+    """What was tried and worked has nothing to fix."""
     assert judged() == Diagnosis(
         "PyNvVideoCodec",
         Grade.OK,

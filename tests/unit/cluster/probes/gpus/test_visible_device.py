@@ -42,7 +42,7 @@ def test_an_index_becomes_a_uuid() -> None:
 
 @pytest.mark.parametrize("uuid", ["GPU-0f1e", "MIG-7a2b"])
 def test_a_uuid_stays_what_it_is(uuid: str) -> None:
-    """A node that was started with UUIDs needs nobody to ask: also a MIG slice, which Ray knows no index of."""
+    """A node that was started with UUIDs needs no question: also a MIG slice, which Ray knows no index of."""
     environment: dict[str, str] = {}
     assert narrow([uuid], environment, None) == uuid == environment["CUDA_VISIBLE_DEVICES"]
 

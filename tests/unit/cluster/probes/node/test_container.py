@@ -133,7 +133,7 @@ def test_this_machine_is_reported() -> None:
 
 
 def test_a_container_that_has_everything_is_all_right() -> None:
-    """With all GPUs, the video capability and enough shared memory there is nothing to mend."""
+    """With all GPUs, the video capability and enough shared memory there is nothing to fix."""
     verdicts = judge_container(container(requirements={"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"}), cuda(), "tesla")
     assert {verdict.state for verdict in verdicts} == {Grade.OK}
 
@@ -265,7 +265,7 @@ def test_a_requirement_is_an_or_of_ands(alternatives: list[list[str]]) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_evaluated(requirement: str) -> None:
-    """A requirement that nobody can read never raises."""
+    """A requirement that cannot be read never raises."""
     assert evaluate(requirement, HOST) in {True, False, None}
 
 
@@ -343,5 +343,5 @@ GIVE_VIDEO = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utilit
 def test_each_trap_of_a_container_says_how_to_start_it(
     inside: ContainerReport, driver: CudaReport, subject: str, fix: str
 ) -> None:
-    """A container is mended from outside, by how it is started: the option is in the words."""
+    """A container is fixed from outside, by how it is started: the option is in the words."""
     assert fix in verdict_on(subject, judge_container(inside, driver)).fix

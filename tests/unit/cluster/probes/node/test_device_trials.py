@@ -91,7 +91,7 @@ def test_slices_of_two_profiles_are_two_kinds() -> None:
 
 
 def test_a_kept_matrix_is_believed_but_every_device_still_decodes_a_frame(tmp_path: Path) -> None:
-    """A second run tries one frame per device, unless it is asked to try anew or the driver is another."""
+    """A second run tries one frame per device, unless it is asked to try again or the driver is another."""
     try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=Children(), clock=lambda: 0.0)
     again = Children()
     devices, _ = try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=again, clock=lambda: 0.0)
@@ -118,7 +118,7 @@ def test_no_time_left_is_said_and_nothing_is_started() -> None:
 
 
 def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
-    """A machine that nobody could ask has no subjects."""
+    """A machine that could not be asked has no subjects."""
     absent = Unavailable(Absence.NO_LIBRARY, "there is none")
     assert subjects(absent, absent) == ()
 

@@ -25,7 +25,7 @@ from codecfleet.cluster.probes.report.xids import XID_RULES, XidAction, worst_ac
     ],
 )
 def test_what_an_xid_asks_for(xid: int, action: XidAction) -> None:
-    """Each Xid that touches codecs or memory has its consequence; one that nobody knows has none."""
+    """Each Xid that touches codecs or memory has its consequence; an unknown one has none."""
     assert xid_rule(xid).action is action
 
 

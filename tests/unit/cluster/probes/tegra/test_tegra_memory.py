@@ -15,7 +15,7 @@ from codecfleet.cluster.probes.tegra.memory import (
 )
 
 MIB = 1 << 20
-NOT_ASKED = Unavailable(Absence.NOT_FOUND, "nobody has asked CUDA")
+NOT_ASKED = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
 ORIN_MEMINFO = """MemTotal:        8192 kB
 MemFree:         2048 kB
 Active(anon):    1024 kB
@@ -110,7 +110,7 @@ def test_thors_empty_counter_is_no_answer(tmp_path: Path) -> None:
     assert allocatable_memory(root, 7 * MIB) == Allocatable(7 * MIB, MemorySource.CUDA)
     nothing = allocatable_memory(root, NOT_ASKED)
     assert isinstance(nothing, Unavailable)
-    assert "nobody has asked CUDA" in nothing.reason
+    assert "CUDA was not asked" in nothing.reason
 
 
 def test_qnx_counts_on_cuda_alone(tmp_path: Path) -> None:

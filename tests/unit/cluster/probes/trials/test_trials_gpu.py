@@ -137,7 +137,7 @@ def test_encoders_are_tried_with_a_real_picture() -> None:
     ("code", "said"), [(10, "sessions"), (15, "older"), (21, "client key"), (1, "no encoder"), (77, "error 77")]
 )
 def test_each_refusal_of_an_encoder_is_named(code: int, said: str) -> None:
-    """Codes become reasons; those that a user can mend carry how."""
+    """Codes become reasons; those that a user can fix carry how."""
     trial = tried(FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encoder_code=code))["h264 8-bit 4:2:0 encode"]
     assert not trial.works
     assert said in trial.reason
@@ -159,7 +159,7 @@ def test_late_cases_are_asked_instead_of_tried() -> None:
 
 
 def test_a_package_that_is_missing_is_one_problem() -> None:
-    """An import that fails stops decoders and encoders alike, and is told once with its mend's cause."""
+    """An import that fails stops decoders and encoders alike, and is reported once with its fix."""
 
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ModuleNotFoundError: No module named 'PyNvVideoCodec'")

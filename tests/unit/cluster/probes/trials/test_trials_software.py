@@ -153,6 +153,6 @@ def test_the_matrix_names_each_case_once() -> None:
 
 
 def test_only_what_codecfleet_offers_counts_as_an_encoder() -> None:
-    """MPEG-2 is encoded to try its decoder; nobody can ask for it."""
+    """MPEG-2 is encoded to try its decoder; it is not offered."""
     offered = {sample.codec for sample in SAMPLES if offered_by_software(sample)}
     assert offered == set(SOFTWARE_ENCODERS)
