@@ -1,34 +1,12 @@
 """Every error that codecfleet raises, by cause.
 
     CodecfleetError
-    ├── UsageError                 the call makes no sense                                exit 2
-    ├── InputError                 the source cannot be used                               exit 3
-    │   ├── InputNotFound          there is nothing at that path or address
-    │   ├── InputUnreadable        it is there, but cannot be opened, parsed or decoded
-    │   ├── InputRefused           opening it would be unsafe (playlists, other protocols)
-    │   └── InputDamaged           decoding it meets damage, and --strict accepts none
-    ├── RequestError               a valid request that this source cannot meet            exit 4
-    │   ├── NoVideoTrack           the source has no video to encode
-    │   ├── OutputExists           something already has the output's name
-    │   ├── OutputUnwritable       the output cannot be created or written
-    │   ├── Unsupported            codec, container, pixel format or option do not fit together
-    │   └── WouldLose              something cannot be carried, and --strict forbids losing it
-    ├── WorkError                  the work failed, after its retries                      exit 5
-    │   ├── WorkerLost             a worker process or its node died
-    │   ├── DeviceError            a GPU, an engine of it or its driver failed
-    │   │   ├── DeviceLost         the device no longer answers; its process or the device needs a reset
-    │   │   ├── DeviceMemory       the device's memory is too small or in use
-    │   │   ├── SessionLimit       the device or its driver opens no further session of that kind now
-    │   │   ├── EngineBusy         an engine's sessions were still opening, and the work did not wait
-    │   │   ├── EngineUnfit        the device has no engine for this codec, format or source
-    │   │   ├── EngineFailed       an engine aborted a task, or returned an impossible result
-    │   │   └── EngineHung         an engine or the driver did not answer in time
-    │   ├── SegmentFailed          one segment failed more often than its budget allows
-    │   ├── EncoderFailed          an encoder refused a frame or returned an impossible result
-    │   ├── ProofFailed            the proof found a difference; nothing was published
-    │   ├── StorageFailed          reading or writing storage failed half-way (disk full, network)
-    │   └── FleetUnavailable       no Ray to run on: it did not start, or did not answer
-    └── Cancelled                  the caller cancelled the job                            exit 130
+    ├── UsageError       exit code 2
+    ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputDamaged
+    ├── RequestError     4: NoVideoTrack, OutputExists, OutputUnwritable, Unsupported, WouldLose
+    ├── WorkError        5: WorkerLost, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed, FleetUnavailable
+    │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
+    └── Cancelled        130
 
 ``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help. All arguments
 are positional and stay in ``args``, so every error survives pickling: Ray turns an exception with keyword-only

@@ -20,7 +20,6 @@ __all__ = [
     "Happening",
     "Interrupts",
     "Phase",
-    "Signalled",
     "State",
     "decide",
     "descendants",
@@ -56,19 +55,12 @@ class Act(Enum):
 
 
 class Happening(Enum):
-    """An event other than a signal."""
+    """An event other than a signal, which is its number."""
 
     DEADLINE = "deadline"
     """Cancelling took too long."""
     PUBLISHED = "published"
     """The output is in its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Signalled:
-    """The process received a signal."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +71,18 @@ class State:
     exit_code: int | None = None
 
 
-def decide(state: State, happening: Signalled | Happening) -> tuple[State, tuple[Act, ...]]:
+def decide(state: State, happening: int | Happening) -> tuple[State, tuple[Act, ...]]:
     """Return the next state and what to do."""
     match state.phase, happening:
-        case Phase.RUNNING, Signalled(number):
+        case Phase.RUNNING, int(number):
             # The shells' own convention: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
             return State(Phase.CANCELLING, 128 + number), (Act.CANCEL,)
         case Phase.RUNNING | Phase.CANCELLING, Happening.PUBLISHED:
             # The output is published, so the run counts as done even if it was being cancelled.
             return State(Phase.PUBLISHED), ()
-        case Phase.CANCELLING, Signalled() | Happening.DEADLINE:
+        case Phase.CANCELLING, int() | Happening.DEADLINE:
             return State(Phase.KILLED, state.exit_code), (Act.EXIT,)
-        case Phase.PUBLISHED, Signalled() | Happening.DEADLINE:
+        case Phase.PUBLISHED, int() | Happening.DEADLINE:
             return State(Phase.KILLED, 0), (Act.EXIT,)
         case _:
             return state, ()
@@ -172,9 +164,9 @@ class Interrupts:
             self._timer.cancel()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
-        self._happen(Signalled(number))
+        self._happen(number)
 
-    def _happen(self, happening: Signalled | Happening) -> None:
+    def _happen(self, happening: int | Happening) -> None:
         self._state, acts = decide(self._state, happening)
         for act in acts:
             self._do(act)

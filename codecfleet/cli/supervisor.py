@@ -1,15 +1,15 @@
 """The commands about a cluster's supervisor: ``status``, ``drain``, ``cordon``, ``uncordon``."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, TextIO
 
 import typer
 
-from ..console.output import Output, ReaderGone, is_terminal, json_line
+from ..console.output import Output, is_terminal, json_line
 from ..jobs.request.values import parse_path
-from .failures import failure_of, print_failure
 from .interrupts import Interrupts, last_acts
 from .params import JsonFlag, flag, named
 from .question import Question, safe_line
@@ -44,23 +44,15 @@ class Watch:
         """Show the status until the user stops it, with exit code 0.
 
         Raises:
+            CodecfleetError: the cluster cannot be asked.
             ReaderGone: stdout was closed.
         """
-        output = Output(stdout)
-        show = _shower(output, redraw=is_terminal(stdout), as_json=self.as_json)
+        del stderr
+        show = _shower(Output(stdout), redraw=is_terminal(stdout), as_json=self.as_json)
         with Interrupts(services.exit_now, last_acts) as interrupts:
-            try:
+            with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
                 asyncio.run(_watch(services, self.address, show, interrupts))
-                interrupts.disarm()
-            except ReaderGone:
-                raise
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                interrupts.disarm()  # the connection is closed already
-                return 0
-            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-                failure = failure_of(error)
-                print_failure(failure, error, stderr)
-                return failure.exit_code
+            interrupts.disarm()  # the connection is closed already
         return 0
 
 

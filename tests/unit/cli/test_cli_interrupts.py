@@ -6,31 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cli.interrupts import Act, Happening, Phase, Signalled, State, decide, descendants
-
-SIGINT = Signalled(signal.SIGINT)
-SIGTERM = Signalled(signal.SIGTERM)
+from codecfleet.cli.interrupts import Act, Happening, Phase, State, decide, descendants
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_cancels_and_fixes_the_exit_code(number: int, code: int) -> None:
     """The first signal asks the job to stop; the exit code is the shells' own for that signal."""
-    state, acts = decide(State(), Signalled(number))
+    state, acts = decide(State(), number)
     assert state == State(Phase.CANCELLING, code)
     assert acts == (Act.CANCEL,)
 
 
 def test_the_second_signal_kills() -> None:
     """The second Ctrl-C ends the process at once, with the first one's exit code."""
-    state, _ = decide(State(), SIGTERM)
-    state, acts = decide(state, SIGINT)
+    state, _ = decide(State(), signal.SIGTERM)
+    state, acts = decide(state, signal.SIGINT)
     assert state == State(Phase.KILLED, 143)
     assert acts == (Act.EXIT,)
 
 
 def test_the_deadline_ends_a_cancellation_that_hangs() -> None:
     """When cancelling takes too long, the process ends all the same."""
-    state, _ = decide(State(), SIGINT)
+    state, _ = decide(State(), signal.SIGINT)
     assert decide(state, Happening.DEADLINE) == (State(Phase.KILLED, 130), (Act.EXIT,))
 
 
@@ -38,12 +35,12 @@ def test_a_published_output_counts_as_done() -> None:
     """Once the output is in its place, a signal only cuts the shutdown short, and the exit code is 0."""
     state, acts = decide(State(), Happening.PUBLISHED)
     assert acts == ()
-    assert decide(state, SIGINT) == (State(Phase.KILLED, 0), (Act.EXIT,))
+    assert decide(state, signal.SIGINT) == (State(Phase.KILLED, 0), (Act.EXIT,))
 
 
 def test_a_cancellation_that_lost_the_race_is_forgotten() -> None:
     """If the job was published while it was being cancelled, the run is done."""
-    state, _ = decide(State(), SIGINT)
+    state, _ = decide(State(), signal.SIGINT)
     state, _ = decide(state, Happening.PUBLISHED)
     assert state == State(Phase.PUBLISHED)
 
@@ -53,8 +50,8 @@ def test_a_deadline_without_a_signal_means_nothing() -> None:
     assert decide(State(), Happening.DEADLINE) == (State(), ())
 
 
-@given(st.lists(st.sampled_from([SIGINT, SIGTERM, Happening.DEADLINE, Happening.PUBLISHED]), max_size=8))
-def test_no_story_cancels_or_exits_twice(story: list[Signalled | Happening]) -> None:
+@given(st.lists(st.sampled_from([signal.SIGINT, signal.SIGTERM, Happening.DEADLINE, Happening.PUBLISHED]), max_size=8))
+def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
     """Whatever happens in whatever order, the job is cancelled at most once and the process ended at most once."""
     state, acts = State(), []
     for happening in story:
