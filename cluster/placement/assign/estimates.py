@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import ceil
 
 from ..model.placement import Route
-from ..rates.rates import read_curve
 from .ledger import Ledger, Site
 from .options import PlacementOption
 from .recipes import Recipe
@@ -29,7 +28,10 @@ def capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger
             continue
         cores[site.host.index] = used + sessions * recipe.cores
         left -= sessions
-        fps += sessions * recipe.fps * _slowed(site, recipe, sessions)
+        part = 1.0
+        for use in recipe.engines:
+            part = min(part, use.slowdown(site.loads[use.engine] + sessions * use.load))
+        fps += sessions * recipe.fps * part
         fastest = max(fastest, recipe.fps)
     return fps, fastest
 
@@ -64,12 +66,9 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
     rooms = [ledger.policy.sessions_per_device - site.sessions]
     if host.cores is not None and recipe.cores:
         rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + 1e-9))
-    if recipe.decoder_load:
-        rooms.append(int((recipe.decoder_curve[-1][0] - site.decoder_load) / recipe.decoder_load + 1e-9))
-    if recipe.encoder_load:
-        rooms.append(int((recipe.encoder_curve[-1][0] - site.encoder_load) / recipe.encoder_load + 1e-9))
+    rooms += [int((use.load_most - site.loads[use.engine]) / use.load + 1e-9) for use in recipe.engines]
     if recipe.encoder_sessions:
-        capped = [caps.most - caps.open for caps in (site.own, site.gpu, host.system) if caps.most is not None]
+        capped = [caps.most - caps.open for caps in site.caps if caps.most is not None]
         rooms += [free // recipe.encoder_sessions for free in capped]
     if site.memory_bytes is not None and recipe.device_bytes:
         context = 0 if site.sessions else ledger.context_bytes
@@ -79,15 +78,3 @@ def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0
     if not recipe.device_bytes:
         rooms = rooms[1:]
     return max(0, min(rooms))
-
-
-def _slowed(site: Site, recipe: Recipe, sessions: int) -> float:
-    """Return by how much so many sessions slow each other down on a device."""
-    part = 1.0
-    if recipe.decoder_load:
-        stations = site.decoder_load + sessions * recipe.decoder_load
-        part = min(part, read_curve(recipe.decoder_curve, stations) / stations if stations > 1 else 1.0)
-    if recipe.encoder_load:
-        stations = site.encoder_load + sessions * recipe.encoder_load
-        part = min(part, read_curve(recipe.encoder_curve, stations) / stations if stations > 1 else 1.0)
-    return part

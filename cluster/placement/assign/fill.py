@@ -209,22 +209,15 @@ def option_key(option: PlacementOption, ledger: Ledger) -> Key:
     gain = ledger.gain_fps(site, option.recipe)
     host = site.host
     load = round(_load(site, option), 9)
-    return (option.rank, -_step(gain), load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
-
-
-def _step(gain_fps: float) -> int:
-    return round(log(gain_fps) / STEP) if gain_fps > 0 else NO_GAIN
+    step = round(log(gain) / STEP) if gain > 0 else NO_GAIN
+    return (option.rank, -step, load, host.has_gpu, host.device_sessions, -site.device.share, site.order)
 
 
 def _load(site: Site, option: PlacementOption) -> float:
     """Return how loaded what this route presses on is, from 0."""
-    recipe = option.recipe
-    if not recipe.encoder_load:
+    if not option.recipe.encoder_sessions:
         return site.host.load
-    used = [site.encoder_load / recipe.encoder_curve[-1][0]]
-    if recipe.decoder_load:
-        used.append(site.decoder_load / recipe.decoder_curve[-1][0])
-    return max(used)
+    return max(site.loads[use.engine] / use.load_most for use in option.recipe.engines)
 
 
 class _Queue:

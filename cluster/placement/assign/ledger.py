@@ -12,12 +12,19 @@ from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ..model.inventory import Device, Node
 from ..model.policy import Policy
-from ..rates.rates import Curve, read_curve
 from .recipes import Recipe
 
 __all__ = ["Host", "Ledger", "Site"]
 
 ROUNDING = 1e-9
+_CAPPED = (
+    "it takes {} encoder sessions at most",
+    "its GPU takes {} encoder sessions at most, all slices together",
+    "its node takes {} encoder sessions at most, all GPUs together",
+)
+"""By the owner of the cap, as in ``Site.caps``."""
+_CPU = Engine.CPU.name
+_IDLE = {Engine.NVDEC.name: 0.0, Engine.NVENC.name: 0.0}
 
 
 @dataclass(slots=True)
@@ -26,9 +33,6 @@ class _Caps:
 
     most: int | None
     open: int = 0
-
-    def has_room(self, sessions: int) -> bool:
-        return self.most is None or self.open + sessions <= self.most
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,19 +59,18 @@ class Host:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A device while work is placed on it. ``order`` is its place in the inventory."""
+    """A device while work is placed on it. ``order`` is its index in the inventory."""
 
     device: Device
     host: Host
     order: int
     memory_bytes: int | None
-    own: _Caps
-    gpu: _Caps
+    caps: tuple[_Caps, _Caps, _Caps]
+    """Its own, its GPU's and its machine's."""
     sessions: int = 0
-    decoder_load: float = 0.0
-    encoder_load: float = 0.0
+    loads: dict[str, float] = field(default_factory=_IDLE.copy)
+    """In full-speed sessions, as ``EngineUse.load``, by the engine's name."""
     memory_used: int = 0
-    by_route: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -77,7 +80,8 @@ class Ledger:
     sites: list[Site]
     policy: Policy
     hardware: Hardware
-    totals: dict[Engine, float]
+    totals: dict[str, float]
+    """Engines of the whole fleet, by name."""
 
     @classmethod
     def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
@@ -93,11 +97,11 @@ class Ledger:
             for engine, count in site.device.engines.items():
                 if engine in totals:
                     totals[engine] += count * site.device.share
-        return cls(sites, policy, hardware, totals)
+        return cls(sites, policy, hardware, {engine.name: total for engine, total in totals.items()})
 
     @property
     def context_bytes(self) -> int:
-        """Return what a process takes of a device before its first session."""
+        """What a process takes of a device before its first session."""
         return self.hardware.memory.context_mib * MIB
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
@@ -112,27 +116,12 @@ class Ledger:
     def _why_not_on_gpu(self, site: Site, recipe: Recipe) -> str:
         if site.sessions >= self.policy.sessions_per_device:
             return f"the policy allows {self.policy.sessions_per_device} sessions on a device"
-        full = _full(site.decoder_load, recipe.decoder_load, recipe.decoder_curve)
-        if full:
-            return f"its NVDEC gets no faster with more than {full} sessions at full speed"
-        full = _full(site.encoder_load, recipe.encoder_load, recipe.encoder_curve)
-        if full:
-            return f"its NVENC gets no faster with more than {full} sessions at full speed"
-        return self._why_no_session(site, recipe) or self._why_no_memory(site, recipe)
-
-    def _why_no_session(self, site: Site, recipe: Recipe) -> str:
-        wanted = recipe.encoder_sessions
-        if not wanted:
-            return ""
-        if not site.own.has_room(wanted):
-            return f"it takes {site.own.most} encoder sessions at most"
-        if not site.gpu.has_room(wanted):
-            return f"its GPU takes {site.gpu.most} encoder sessions at most, all slices together"
-        if not site.host.system.has_room(wanted):
-            return f"its node takes {site.host.system.most} encoder sessions at most, all GPUs together"
-        return ""
-
-    def _why_no_memory(self, site: Site, recipe: Recipe) -> str:
+        for use in recipe.engines:
+            if site.loads[use.engine] + use.load > use.load_most + ROUNDING:
+                return f"its {use.engine} gets no faster with more than {use.load_most} sessions at full speed"
+        for place, caps in enumerate(site.caps if recipe.encoder_sessions else ()):
+            if caps.most is not None and caps.most - caps.open < recipe.encoder_sessions:
+                return _CAPPED[place].format(caps.most)
         needed = recipe.device_bytes + (0 if site.sessions else self.context_bytes)
         if site.memory_bytes is not None and site.memory_used + needed > site.memory_bytes:
             return "its memory is taken"
@@ -148,49 +137,36 @@ class Ledger:
         if site.device.kind is DeviceKind.CPU:
             return
         host.device_sessions += sessions
-        site.decoder_load += sessions * recipe.decoder_load
-        site.encoder_load += sessions * recipe.encoder_load
+        for use in recipe.engines:
+            site.loads[use.engine] += sessions * use.load
         site.memory_used += sessions * recipe.device_bytes
         site.memory_used += self.context_bytes * ((site.sessions > 0) - had_any)
-        for caps in (site.own, site.gpu, host.system):
+        for caps in site.caps:
             caps.open += sessions * recipe.encoder_sessions
 
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
         """Return by how much one more session makes the device faster, in frames a second."""
         part = 1.0
-        if recipe.decoder_load:
-            part = min(part, _gain(site.decoder_load, recipe.decoder_load, recipe.decoder_curve))
-        if recipe.encoder_load:
-            part = min(part, _gain(site.encoder_load, recipe.encoder_load, recipe.encoder_curve))
+        for use in recipe.engines:
+            part = min(part, use.gain(site.loads[use.engine]))
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
         """Return how fast one session runs beside all that is on the device and its host."""
-        part = 1.0
-        if recipe.decoder_load and site.decoder_load > 1:
-            part = min(part, read_curve(recipe.decoder_curve, site.decoder_load) / site.decoder_load)
-        if recipe.encoder_load and site.encoder_load > 1:
-            part = min(part, read_curve(recipe.encoder_curve, site.encoder_load) / site.encoder_load)
+        parts = [use.slowdown(site.loads[use.engine]) for use in recipe.engines]
         host = site.host
-        if recipe.cores and host.cores is not None and host.cores_used > _real_cores(host, self.policy):
-            part = min(part, _real_cores(host, self.policy) / host.cores_used)
-        return recipe.fps * part
+        if recipe.cores and host.cores is not None and host.cores_used:
+            parts.append(host.cores / self.policy.sessions_per_core / host.cores_used)
+        return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
         """Return the largest part of the fleet's engines of one kind that a session takes."""
-        taken = ((recipe.decoder_load, Engine.NVDEC), (recipe.encoder_load, Engine.NVENC), (recipe.cores, Engine.CPU))
-        return max((part / self.totals[engine] for part, engine in taken if part and self.totals[engine]), default=0.0)
-
-
-def _gain(used: float, stations: float, curve: Curve) -> float:
-    if used + stations <= 1:
-        return 1.0
-    return (read_curve(curve, used + stations) - read_curve(curve, used)) / stations
-
-
-def _full(used: float, stations: float, curve: Curve) -> int:
-    """Return the flat point when one more would go beyond it; 0 while there is room."""
-    return curve[-1][0] if stations and used + stations > curve[-1][0] + ROUNDING else 0
+        cores = self.totals[_CPU]
+        share = recipe.cores / cores if cores else 0.0
+        for use in recipe.engines:
+            if total := self.totals[use.engine]:
+                share = max(share, use.load / total)
+        return share
 
 
 def _host(node: Node, index: int, policy: Policy) -> Host:
@@ -208,10 +184,6 @@ def _host(node: Node, index: int, policy: Policy) -> Host:
     )
 
 
-def _real_cores(host: Host, policy: Policy) -> float:
-    return (host.cores or 0.0) / policy.sessions_per_core
-
-
 def _site(device: Device, host: Host, gpus: dict[str, _Caps], order: int, policy: Policy) -> Site:
     free = device.free_memory_bytes
     own = _Caps(device.encoder_sessions_max, device.encoder_sessions_others)
@@ -223,4 +195,5 @@ def _site(device: Device, host: Host, gpus: dict[str, _Caps], order: int, policy
         gpu.most = min(known, default=None)
         gpu.open += device.encoder_sessions_others
     memory = None if free is None else int(free * (1 - policy.memory_reserve))
-    return Site(device=device, host=host, order=order, memory_bytes=memory, own=own, gpu=gpu)
+    caps = (own, gpu, host.system)
+    return Site(device=device, host=host, order=order, memory_bytes=memory, caps=caps)

@@ -10,11 +10,9 @@ from ..model.inventory import DeviceState, Node
 from ..model.policy import Policy, PreemptibleUse
 from ..rates.rates import Rates
 from .ledger import Ledger, Site
-from .recipes import Kinds, Recipe, Refused, nvenc_kind, recipes_of
+from .recipes import Kinds, Recipe, Recipes, nvenc_kind, recipes_of
 
 __all__ = ["Catalogue", "Options", "PlacementOption", "node_refusal"]
-
-Shape = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Catalogue:
         self._rates = rates
         self._policy = policy
         self._kind_of_site = [_device_key(site) for site in self._sites]
-        self._recipes: dict[object, tuple[Recipe, ...] | Refused] = {}
+        self._recipes: dict[object, Recipes] = {}
         self._options: dict[object, Options] = {}
         self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
         self._nvenc_kinds = self._nvenc()
@@ -104,15 +102,15 @@ class Catalogue:
                 node_of = site.host.node
                 refusal = node_refusal(node_of, self._policy)
             reason = refusal or _state_refusal("it", site.device.state, site.device.state_reason)
-            recipes = Refused(reason) if reason else self._recipes_of(demand, kinds, site, (shape, kind))
-            if isinstance(recipes, Refused):
-                refused.setdefault(recipes.reason, []).append(site.device.device)
+            recipes = reason or self._recipes_of(demand, kinds, site, (shape, kind))
+            if isinstance(recipes, str):
+                refused.setdefault(recipes, []).append(site.device.device)
                 continue
             rank = int(node_of.preemptible and self._policy.preemptible is not PreemptibleUse.FREELY)
             found += [PlacementOption(site, recipe, rank) for recipe in recipes]
         return Options(tuple(found), {reason: tuple(devices) for reason, devices in refused.items()})
 
-    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> tuple[Recipe, ...] | Refused:
+    def _recipes_of(self, demand: Demand, kinds: Kinds, site: Site, key: object) -> Recipes:
         known = self._recipes.get(key)
         if known is None:
             host = site.host
@@ -126,18 +124,16 @@ class Catalogue:
                 speed=host.node.speed,
                 host_cores=host.cores or 0.0,
             )
-            if not isinstance(known, Refused) and host.cores is None and not _runs_without_host(known):
-                known = Refused("nothing is known of its host's processor")
+            if not isinstance(known, str) and host.cores is None and not any(kind.is_nvenc for kind in kinds):
+                known = "nothing is known of its host's processor"
             self._recipes[key] = known
         return known
 
 
 def node_refusal(node: Node, policy: Policy) -> str:
     """Return why a node as a whole takes no work; "" when it does."""
-    return _state_refusal("its node", node.state, node.state_reason) or _preemptible_refusal(node, policy)
-
-
-def _preemptible_refusal(node: Node, policy: Policy) -> str:
+    if refusal := _state_refusal("its node", node.state, node.state_reason):
+        return refusal
     if node.preemptible and policy.preemptible is PreemptibleUse.NEVER:
         return "its node may be taken away at any moment, and the policy does not use such nodes"
     return ""
@@ -147,10 +143,6 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
     if state is DeviceState.OPEN:
         return ""
     return f"{name} is {state.value}" + (f" because {reason}" if reason else "")
-
-
-def _runs_without_host(recipes: tuple[Recipe, ...]) -> bool:
-    return any(kind.is_nvenc for recipe in recipes for kind in recipe.kinds)
 
 
 def _device_key(site: Site) -> object:
@@ -174,7 +166,7 @@ def _device_key(site: Site) -> object:
     )
 
 
-def _shape(demand: Demand) -> Shape:
+def _shape(demand: Demand) -> object:
     """Return all of a demand that its options depend on."""
     return (
         demand.decode,

@@ -1,14 +1,14 @@
 """What one session of a demand takes on one device, by every route that is open there: pure arithmetic.
 
 A segment is decoded, processed and encoded on one host. A *recipe* says which engines do it there, how fast one
-session is with the host to itself, and what it takes: places on engines, cores, encoder sessions, memory. Devices of a
-kind share their recipes.
+session is with the host to itself, and what it takes of engines, cores, encoder sessions and memory. Devices of a kind
+share their recipes.
 """
 
 from dataclasses import dataclass
 from math import inf
 
-from ...probes.gpus.hardware import MIB, Hardware
+from ...probes.gpus.hardware import MIB
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
 from ..model.demand import Demand, EncoderKind, Rendition
@@ -16,43 +16,67 @@ from ..model.inventory import Device
 from ..model.placement import Route
 from ..model.policy import Policy
 from ..rates.device_rates import core_fps_beside
-from ..rates.rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, software_fps
+from ..rates.rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, read_curve, software_fps
 
-__all__ = ["Recipe", "Refused", "nvenc_kind", "preset_of", "recipes_of"]
+__all__ = ["EngineUse", "Recipe", "Recipes", "nvenc_kind", "preset_of", "recipes_of"]
 
 EIGHT_BITS = 8
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 
 Kinds = tuple[EncoderKind, ...]
+_ROUTES = {
+    (True, True): Route.GPU,
+    (True, False): Route.HYBRID,
+    (False, True): Route.UPLOAD,
+    (False, False): Route.CPU,
+}
+"""By whether a GPU decodes and whether one encodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """What one session takes of a kind of engine: NVDEC or NVENC.
+
+    ``load`` counts full-speed sessions: one of them keeps one engine busy. ``curve`` is a device's throughput by the
+    load on it, as a multiple of one full-speed session, and ends where it is flat.
+    """
+
+    engine: str
+    load: float
+    curve: Curve
+
+    @property
+    def load_most(self) -> int:
+        """The load beyond which the device gets no faster."""
+        return self.curve[-1][0]
+
+    def gain(self, before: float) -> float:
+        """Return the part of its own speed that one more session adds to a device with a load of ``before``."""
+        if before + self.load <= 1:
+            return 1.0
+        return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
+
+    def slowdown(self, load: float) -> float:
+        """Return the part of its own speed that a session keeps on a device with a load of ``load``, its own too."""
+        return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One session of a demand on a device.
-
-    ``fps`` is its speed with the host to itself. ``decoder_load`` and ``encoder_load`` are what it takes of NVDEC
-    and NVENC at that speed, in sessions that would keep one engine busy; each curve says how a device's throughput
-    grows with them, as a multiple of one, and ends where it is flat. ``cores`` are reference-free: whole threads.
-    """
+    """One session of a demand on a device. ``fps`` is its speed with the host to itself; ``cores`` are threads."""
 
     route: Route
     kinds: Kinds
     fps: float
-    decoder_load: float = 0.0
-    encoder_load: float = 0.0
-    decoder_curve: Curve = ()
-    encoder_curve: Curve = ()
+    engines: tuple[EngineUse, ...] = ()
     cores: float = 0.0
     encoder_sessions: int = 0
     device_bytes: int = 0
     host_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Why no route is open: one sentence without a full stop."""
-
-    reason: str
+Recipes = tuple[Recipe, ...] | str
+"""Fastest first; or why no route is open."""
 
 
 def nvenc_kind(device: Device) -> EncoderKind:
@@ -75,11 +99,11 @@ def recipes_of(
     processor: str = "",
     speed: float = 1.0,
     host_cores: float = 1.0,
-) -> tuple[Recipe, ...] | Refused:
-    """Return the routes that are open to a demand, with its encoder kinds settled, on a device; the fastest first.
+) -> Recipes:
+    """Return the routes open on a device to a demand with settled encoder kinds, fastest first; or why there is none.
 
-    ``processor`` names the host's, ``speed`` is that of its cores against the reference core, and ``host_cores`` is how
-    many it has.
+    ``processor`` names the host's processor, ``speed`` is its cores' relative to the reference core, ``host_cores`` how
+    many it has. A reason is one sentence without a full stop.
     """
     return _Asked(demand, kinds, device, processor, speed, host_cores, rates, policy).answer()
 
@@ -95,23 +119,24 @@ class _Asked:
     rates: Rates
     policy: Policy
 
-    def answer(self) -> tuple[Recipe, ...] | Refused:
+    def answer(self) -> Recipes:
         if self.device.kind is DeviceKind.CPU:
             return self._on_processor()
-        refusal = self._encoding_refusal()
-        if refusal:
-            return Refused(refusal)
+        if refusal := self._encoding_refusal():
+            return refusal
         decoding = self._decoding_refusal()
         found = [] if decoding else [self._recipe(Engine.NVDEC)]
         if any(kind.is_nvenc for kind in self.kinds) and Engine.CPU in self.policy.engines:
             found.append(self._recipe(Engine.CPU))
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
-            return Refused(decoding or "nothing is known of how fast its engines are")
-        if usable[0].route is Route.HYBRID and not self.demand.needs_gpu:
-            refusal = self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps)
-            if refusal:
-                return Refused(refusal)
+            return decoding or "nothing is known of how fast its engines are"
+        if (
+            usable[0].route is Route.HYBRID
+            and not self.demand.needs_gpu
+            and (refusal := self._hybrid_refusal(usable[0].fps, self._recipe(Engine.CPU).fps))
+        ):
+            return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, fps: float, software_fps_: float) -> str:
@@ -126,23 +151,21 @@ class _Asked:
             return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
         return ""
 
-    def _on_processor(self) -> tuple[Recipe, ...] | Refused:
+    def _on_processor(self) -> Recipes:
         if Engine.CPU not in self.policy.engines:
-            return Refused("the policy keeps work off processors")
+            return "the policy keeps work off processors"
         if self.demand.needs_gpu:
-            return Refused("the job asks for a GPU")
+            return "the job asks for a GPU"
         if any(kind.is_nvenc for kind in self.kinds):
-            return Refused("the track is encoded by NVENC, which a processor cannot continue")
-        for case, implementation in self._software():
-            trial = _failed(self.device.trials, case, implementation)
-            if trial is not None:
-                return Refused(trial.reason or f"{implementation} failed its trial with {case.name} there")
+            return "the track is encoded by NVENC, which a processor cannot continue"
+        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
+            case, name = rendition.case, kind.implementation
+            tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
+            # A trial that was never made is not an objection.
+            if tried and not any(trial.works for trial in tried):
+                return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self._recipe(Engine.CPU)
-        return (recipe,) if recipe.fps > 0 else Refused("nothing is known of how fast its software encoder is")
-
-    def _software(self) -> list[tuple[CodecCase, str]]:
-        pairs = zip(self.demand.renditions, self.kinds, strict=True)
-        return [(rendition.case, kind.implementation) for rendition, kind in pairs if not kind.is_nvenc]
+        return (recipe,) if recipe.fps > 0 else "nothing is known of how fast its software encoder is"
 
     def _encoding_refusal(self) -> str:
         if any(not kind.is_nvenc for kind in self.kinds) and Engine.CPU not in self.policy.engines:
@@ -150,8 +173,7 @@ class _Asked:
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
             if not kind.is_nvenc:
                 continue
-            refusal = self._engine_refusal(Engine.NVENC, rendition.case, rendition.width, rendition.height)
-            if refusal:
+            if refusal := self._engine_refusal(Engine.NVENC, rendition.case, rendition.width, rendition.height):
                 return refusal
             if kind != nvenc_kind(self.device):
                 return f"the track is encoded by {_spoken(kind)}, and this is {_spoken(nvenc_kind(self.device))}"
@@ -174,7 +196,8 @@ class _Asked:
             return next((trial.reason for trial in trials if trial.reason), f"{self.device.name} has no {engine.name}")
         working = [trial for trial in trials if trial.works]
         if not working:
-            return f"{self.device.name} cannot {case.direction.value} {_format(case)} with its {engine.name}"
+            named = f"{case.codec.value} {case.bit_depth}-bit {case.chroma}"
+            return f"{self.device.name} cannot {case.direction.value} {named} with its {engine.name}"
         if not any(_takes(trial, width, height) for trial in working):
             most = max((trial.max_width or 0, trial.max_height or 0) for trial in working)
             return (
@@ -184,43 +207,42 @@ class _Asked:
 
     def _recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
-        hardware = self.rates.hardware
-        decode = Stage(self.demand.decode, self.demand.width, self.demand.height, decoder, Engine.NVDEC.value)
-        on_device, core_s = [], 0.0
-        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
+        demand = self.demand
+        decode = Stage(demand.decode, demand.width, demand.height, decoder, Engine.NVDEC.value)
+        decodes, encodes, core_s = [decode] if decoder is Engine.NVDEC else [], [], 0.0
+        for rendition, kind in zip(demand.renditions, self.kinds, strict=True):
             engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
-            name, preset = kind.implementation, preset_of(rendition)
-            stage = Stage(rendition.case, rendition.width, rendition.height, engine, name, preset)
+            size, preset = (rendition.width, rendition.height), preset_of(rendition)
+            stage = Stage(rendition.case, *size, engine, kind.implementation, preset)
             if engine is Engine.NVENC:
-                on_device.append(stage)
+                encodes.append(stage)
             else:
-                core_s += self._core_s(stage, beside_gpu=decoder is Engine.NVDEC)
-        decoder_curve = curve_of(self.rates, self.device, decode) if decoder is Engine.NVDEC else ()
-        if decoder is Engine.CPU:
+                core_s += self._core_s(stage, beside_gpu=bool(decodes))
+        if not decodes:
             core_s += self._core_s(decode)
-        encoder_curves = [curve_of(self.rates, self.device, stage) for stage in on_device]
-        if not all(encoder_curves) or (decoder is Engine.NVDEC and not decoder_curve):
-            return Recipe(route=_route(decoder, on_device), kinds=self.kinds, fps=0.0)
-        encoder_s = sum(1 / curve[0][1] for curve in encoder_curves)
-        engines = max(1.0, self.device.engines.get(Engine.NVENC, 0) * self.device.share)
-        bounds = [curve[0][1] for curve in encoder_curves]
-        bounds += [engines / encoder_s] if encoder_s else []
-        bounds += [decoder_curve[0][1]] if decoder_curve else []
+        route = _ROUTES[bool(decodes), bool(encodes)]
+        decoding, encoding = (
+            [curve_of(self.rates, self.device, stage) for stage in stages] for stages in (decodes, encodes)
+        )
+        if not all(decoding + encoding):
+            return Recipe(route=route, kinds=self.kinds, fps=0.0)
+        encoder_s = sum(1 / curve[0][1] for curve in encoding)
+        nvencs = max(1.0, self.device.engines.get(Engine.NVENC, 0) * self.device.share)
+        bounds = [curve[0][1] for curve in encoding + decoding]
+        bounds += [nvencs / encoder_s] if encoder_s else []
         bounds += [1 / core_s] if core_s else []
         fps = min(bounds, default=0.0)
-        uses_device = decoder is Engine.NVDEC or bool(on_device)
+        uses = [EngineUse(Engine.NVDEC.name, fps / curve[0][1], _relative(curve)) for curve in decoding]
+        uses += [EngineUse(Engine.NVENC.name, fps * encoder_s, _relative(curve)) for curve in encoding[:1]]
         return Recipe(
-            route=_route(decoder, on_device),
+            route=route,
             kinds=self.kinds,
             fps=fps,
-            decoder_load=fps / decoder_curve[0][1] if decoder_curve else 0.0,
-            encoder_load=fps * encoder_s,
-            decoder_curve=_relative(decoder_curve),
-            encoder_curve=_relative(encoder_curves[0]) if encoder_curves else (),
-            cores=max(fps * core_s, self.policy.feeding_cores if uses_device else 0.0),
-            encoder_sessions=len(on_device),
-            device_bytes=self._device_bytes(hardware, decoder, on_device),
-            host_bytes=self._host_bytes(hardware, in_software=core_s > 0),
+            engines=tuple(uses),
+            cores=max(fps * core_s, self.policy.feeding_cores if uses else 0.0),
+            encoder_sessions=len(encodes),
+            device_bytes=self._device_bytes(decodes + encodes),
+            host_bytes=self._host_bytes(in_software=core_s > 0),
         )
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:
@@ -230,27 +252,15 @@ class _Asked:
             fps = software_fps(self.rates, self.processor, self.speed, stage)
         return 1 / fps if fps > 0 else inf
 
-    def _device_bytes(self, hardware: Hardware, decoder: Engine, encodes: list[Stage]) -> int:
-        frames = (
-            [_frame_bytes(self.demand.decode, self.demand.width, self.demand.height)] if decoder is Engine.NVDEC else []
-        )
-        frames += [_frame_bytes(stage.case, stage.width, stage.height) for stage in encodes]
-        memory = hardware.memory
+    def _device_bytes(self, stages: list[Stage]) -> int:
+        memory = self.rates.hardware.memory
         least, each = memory.session_mib * MIB, memory.session_1080p_frames
-        return sum(max(least, each * frame) for frame in frames)
+        return sum(max(least, each * _frame_bytes(stage.case, stage.width, stage.height)) for stage in stages)
 
-    def _host_bytes(self, hardware: Hardware, *, in_software: bool) -> int:
-        software = hardware.software
-        if not in_software:
-            return software.host_session_mib * MIB
-        frame = _frame_bytes(self.demand.decode, self.demand.width, self.demand.height)
+    def _host_bytes(self, *, in_software: bool) -> int:
+        software = self.rates.hardware.software
+        frame = _frame_bytes(self.demand.decode, self.demand.width, self.demand.height) if in_software else 0
         return software.host_session_mib * MIB + software.host_frames * frame
-
-
-def _route(decoder: Engine, encodes: list[Stage]) -> Route:
-    if decoder is Engine.NVDEC:
-        return Route.GPU if encodes else Route.HYBRID
-    return Route.UPLOAD if encodes else Route.CPU
 
 
 def _relative(curve: Curve) -> Curve:
@@ -266,16 +276,6 @@ def _takes(trial: Trial, width: int, height: int) -> bool:
     return (trial.max_width is None or width <= trial.max_width) and (
         trial.max_height is None or height <= trial.max_height
     )
-
-
-def _failed(trials: tuple[Trial, ...], case: CodecCase, implementation: str) -> Trial | None:
-    """Return the trial that a software codec failed; one that was never made says nothing against it."""
-    of_it = [trial for trial in trials if trial.case == case and trial.implementation == implementation]
-    return of_it[0] if of_it and not any(trial.works for trial in of_it) else None
-
-
-def _format(case: CodecCase) -> str:
-    return f"{case.codec.value} {case.bit_depth}-bit {case.chroma}"
 
 
 def _spoken(kind: EncoderKind) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.assign.recipes import Recipe, Refused, recipes_of
+from codecfleet.cluster.placement.assign.recipes import Recipe, recipes_of
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
@@ -44,7 +44,7 @@ def _homes(inventory: Inventory) -> dict[str, tuple[Node, Device]]:
 def _recipe(lane: Lane, demand: Demand, node: Node, device: Device, policy: Policy) -> Recipe:
     processor = next(each for each in node.devices if each.kind is DeviceKind.CPU)
     found = recipes_of(demand, lane.kinds, device, RATES, policy, processor=processor.name, speed=node.speed)
-    assert not isinstance(found, Refused), found
+    assert not isinstance(found, str), found
     return next(recipe for recipe in found if recipe.route is lane.route)
 
 
@@ -63,16 +63,13 @@ def test_no_engine_gets_more_sessions_than_make_it_faster(world: World) -> None:
     """The sessions on an engine, slow ones counted by the part they take, end where its curve is flat."""
     demands, inventory, policy = world
     placement = place(demands, inventory, RATES, policy)
-    decoders, encoders = defaultdict[str, float](float), defaultdict[str, float](float)
-    flat: dict[tuple[str, str], float] = {}
+    loads, flat = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
     for lane, recipe, _, device in _booked(placement, demands, inventory, policy):
-        decoders[device.device] += lane.sessions * recipe.decoder_load
-        encoders[device.device] += lane.sessions * recipe.encoder_load
-        for name, curve in (("decode", recipe.decoder_curve), ("encode", recipe.encoder_curve)):
-            key = (device.device, name)
-            flat[key] = max(flat.get(key, 0), curve[-1][0] if curve else 0)
-    assert all(stations <= flat[device, "decode"] + SLACK for device, stations in decoders.items())
-    assert all(stations <= flat[device, "encode"] + SLACK for device, stations in encoders.items())
+        for use in recipe.engines:
+            key = (device.device, use.engine)
+            loads[key] += lane.sessions * use.load
+            flat[key] = max(flat.get(key, 0), use.load_most)
+    assert all(load <= flat[key] + SLACK for key, load in loads.items())
 
 
 @FEW
