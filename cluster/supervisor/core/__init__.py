@@ -1,1 +1,1 @@
-"""What a supervisor decides: pure functions over its state."""
+"""The supervisor's decisions: pure functions over its state."""

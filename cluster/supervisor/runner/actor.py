@@ -1,8 +1,7 @@
-"""The cluster's supervisor as Ray sees it: one detached actor with a name, which Ray restarts when it dies.
+"""The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies.
 
-``ray`` is not imported here: the class becomes an actor where a client creates it, after the environment that Ray
-reads at import is settled. Its decisions are in ``core.py``; it keeps nothing that workers and clients would not tell
-the next one.
+``ray`` is not imported here: a client makes the class an actor once the environment that Ray reads at import is
+settled. It keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
@@ -32,22 +31,22 @@ _log = logging.getLogger("codecfleet.supervisor")
 
 
 class SupervisorActor:
-    """The supervisor of a cluster. Every method may be called by any client at any time."""
+    """A cluster's supervisor. Any client may call any method at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings
         self._policy = policy
-        # Ray calls this on the event loop's thread, after a restart too, when no call of a client may ever come.
+        # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
         self._opening = asyncio.get_event_loop().create_task(self._open())
         self._opening.add_done_callback(_restart_if_failed)
 
     async def _open(self) -> SupervisorRunner:
-        # Only here: this module is importable where Ray is not to be imported.
+        # Imported here: this module must be importable without Ray.
         from ...survey.ray_probe import probe_ray_node  # noqa: PLC0415
         from .ray_backend import RayBackend  # noqa: PLC0415
         from .wiring import make_core  # noqa: PLC0415
 
-        # Later than any epoch of a supervisor before this one: those began earlier, and count by ones.
+        # Later than any epoch of an earlier supervisor: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
         core = make_core(self._settings, self._policy, first_epoch, time.monotonic())
         runner = SupervisorRunner(RayBackend(self._settings.fence_s, probe_ray_node), core, self._settings)
@@ -56,11 +55,11 @@ class SupervisorActor:
         return runner
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Hear a client; return what it may use as soon as that changes, or after ``wait_s``."""
+        """Take a client's report; return its grants as soon as they change, or after ``wait_s``."""
         return await (await self._runner()).renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
-        """Hear a client's goodbye."""
+        """Remove a client."""
         (await self._runner()).depart(client)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
@@ -68,11 +67,11 @@ class SupervisorActor:
         return await (await self._runner()).probed_preview(demand)
 
     async def ask(self, order: Order, node: str) -> bool:
-        """Cordon, drain or open a node as a user asks; False if no node, or several, answer to that name."""
+        """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
         return (await self._runner()).ask(order, node)
 
     async def status(self) -> Status:
-        """Return everything a person may want to see."""
+        """Return the full status."""
         return (await self._runner()).status()
 
     async def _runner(self) -> SupervisorRunner:
@@ -85,7 +84,7 @@ class SupervisorActor:
 
 
 def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
-    """A supervisor that cannot begin ends its process: Ray starts the next one, which may."""
+    """End the process of a supervisor that cannot start: Ray starts the next one."""
     if not opening.cancelled() and opening.exception() is not None:
         _log.error("the supervisor could not begin", exc_info=opening.exception())
         os._exit(OPENING_FAILED_CODE)

@@ -1,4 +1,4 @@
-"""A client's way to its supervisor: in its own process, or the cluster's actor."""
+"""A client's connection to its supervisor: in its own process, or the cluster's actor."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,39 +16,39 @@ __all__ = ["ActorClient", "LocalClient", "SupervisorClient"]
 
 
 class SupervisorClient(ABC):
-    """Carries reports to a supervisor and grants back. Whatever goes wrong on the way is raised as it is."""
+    """Carries reports to a supervisor and grants back; errors are raised as they are."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Reach the supervisor; make one if there is none. May be called again after a failure."""
+        """Reach the supervisor, creating it if needed. May be called again after a failure."""
 
     @abstractmethod
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Say what the client wants and holds; hear what it may use."""
+        """Report what the client wants and holds; return what it may use."""
 
     @abstractmethod
     async def depart(self, client: str) -> None:
-        """Say goodbye."""
+        """Report that the client leaves."""
 
     @abstractmethod
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
-        """Return what to call a worker by."""
+        """Return the handle of a worker."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
-        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+        """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Ask where a demand would be placed."""
+        """Return where a demand would be placed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave; a supervisor of this process's own ends with all its workers. Idempotent."""
+        """Disconnect; a supervisor in this process ends with all its workers. Idempotent."""
 
 
 class LocalClient(SupervisorClient):
-    """To a supervisor in this process."""
+    """Connects to a supervisor in this process."""
 
     def __init__(self, runner: SupervisorRunner) -> None:
         self._runner = runner
@@ -61,23 +61,23 @@ class LocalClient(SupervisorClient):
             await self._runner.open()
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Tell it and hear it."""
+        """Pass the report on."""
         return await self._runner.renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
-        """Say goodbye."""
+        """Remove the client."""
         self._runner.depart(client)
 
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
-        """Return what to call a worker by."""
+        """Return the handle of a worker."""
         return self._runner.handle(worker)
 
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
-        """Leave it to whoever has the workers."""
+        """Store bytes for the workers."""
         return self._runner.send(content)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Ask it: no node joins a supervisor of this process's own."""
+        """Preview on this machine: no node joins it."""
         return self._runner.preview(demand, nodes_may_join=False)
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class LocalClient(SupervisorClient):
 
 
 class ActorClient(SupervisorClient):
-    """To the cluster's supervisor, which is made if there is none."""
+    """Connects to the cluster's supervisor, which is created if there is none."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings
@@ -94,16 +94,16 @@ class ActorClient(SupervisorClient):
         self._actor: Any = None
 
     async def open(self) -> None:
-        """Find the supervisor, or make one."""
+        """Find the supervisor, or create one."""
         self._actor = await asyncio.to_thread(find_or_make_supervisor, self._settings, self._policy)
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Tell it and hear it."""
+        """Call the actor."""
         grants: Grants = await self._actor.renew.remote(report, wait_s)
         return grants
 
     async def depart(self, client: str) -> None:
-        """Say goodbye."""
+        """Call the actor."""
         await self._actor.depart.remote(client)
 
     async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
@@ -113,13 +113,13 @@ class ActorClient(SupervisorClient):
         return await asyncio.to_thread(worker_handle, worker)
 
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
-        """Put them into Ray's object store."""
+        """Put bytes into Ray's object store."""
         import ray  # noqa: PLC0415 - never before it is needed
 
         return ray.put(content)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Ask it."""
+        """Call the actor."""
         preview: PlacementPreview = await self._actor.preview.remote(demand)
         return preview
 
@@ -128,7 +128,7 @@ class ActorClient(SupervisorClient):
 
 
 def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:  # noqa: ANN401 - Ray's handles carry no types
-    """Return the handle of the cluster's supervisor; the arguments count only if it has to be made."""
+    """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
     import ray  # noqa: PLC0415 - never before it is needed
 
     from ...ray.private_ray import NAMESPACE  # noqa: PLC0415
@@ -147,4 +147,4 @@ def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any
 
 
 CALLS_AT_ONCE = 10_000
-"""Every client keeps a call waiting for news."""
+"""Every client keeps one call waiting for changes."""

@@ -1,4 +1,4 @@
-"""Has every node's GPUs polled again and again, and tells what came of it: part of the shell around the core."""
+"""Polls every node's GPUs periodically, and feeds the results to the core."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,20 +15,20 @@ from .backend import ClusterBackend
 __all__ = ["Polling"]
 
 RESTS_MAX = 60
-"""A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, and at least after so many."""
+"""A node whose GPUs cannot be polled is tried again after 1, 3, 7 ... intervals, at most this many."""
 
 
 class Polling:
     """Polls nodes.
 
     Args:
-        hands: what asks.
-        state: says which nodes there are, and whose processes run on them.
+        backend: polls.
+        state: lists the nodes, and our processes on them.
         settings: how often.
-        feed: takes what came of it.
-        spawn: runs something beside this.
+        feed: takes the resulting events.
+        spawn: runs a task.
         clock: monotonic seconds.
-        sleep: how to wait.
+        sleep: waits.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Polling:
                     self._spawn(self._poll(node))
 
     def note_speed(self, worker: str, fps: float) -> None:
-        """Keep the most that a worker gave since its device was polled, while the device decoded."""
+        """Record a worker's speed while its device decoded; the maximum per poll counts."""
         self._fps[worker] = max(fps, self._fps.get(worker, 0.0))
 
     def forget(self, worker: str) -> None:
-        """Forget a worker that is gone."""
+        """Drop a worker that is gone."""
         self._fps.pop(worker, None)
 
     async def _poll(self, node: str) -> None:
@@ -91,6 +91,6 @@ class Polling:
             found = await asyncio.wait_for(self._backend.poll(node, pids), limit_s)
         except TimeoutError:
             return HealthUnseen(node, f"no answer within {limit_s:g} s")
-        except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
+        except Exception as error:  # noqa: BLE001 - any error of the node is the answer
             return HealthUnseen(node, first_line(error))
         return HealthUnseen(node, found.reason) if isinstance(found, Unavailable) else HealthSeen(node, found, fps)

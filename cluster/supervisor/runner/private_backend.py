@@ -1,4 +1,4 @@
-"""A supervisor's hands on a private Ray.
+"""The backend of a private Ray.
 
 Nothing outlives it and no other program reserves there: workers are ordinary actors, and end with this process.
 
@@ -24,14 +24,14 @@ __all__ = ["PrivateBackend"]
 
 
 class PrivateBackend(RayCalls):
-    """Hands on a Ray that is ours alone.
+    """Acts on a Ray that is ours alone.
 
     Args:
         slots: pieces of work at a time, whatever cores the machine has.
         is_alive: whether Ray's own processes still run.
-        probe: probes the machine, where Ray sees a GPU in it that no table knows.
-        gpus: the machine's GPUs: what they are called and known to do, given the node's id.
-        dlas: how many of the machine's DLAs there are to use.
+        probe: probes the machine, where Ray has a GPU that no table lists.
+        gpus: returns the machine's GPUs with their names and capabilities, given the node's id.
+        dlas: how many of the machine's DLAs to use.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class PrivateBackend(RayCalls):
         )
 
     async def _known_gpus(self, node: dict[str, Any]) -> KnownGpus:
-        """Return the machine's GPUs; asked once, before the first work, so that even a short job has them."""
+        """Return the machine's GPUs; looked up once, before the first work, so that short jobs have them too."""
         if self._known is None:
             has_any = node["Resources"].get("GPU", 0) > 0
             self._known = await asyncio.to_thread(self._gpus, node["NodeID"]) if has_any else NO_GPUS
         return self._known
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        """Find nothing: a private Ray has no earlier supervisor."""
+        """Return nothing: a private Ray has no earlier supervisor."""
         return ()
 
     async def probe(self, node: str, *, again: bool) -> Node:
-        """Say what is known without asking: this process's codecs are the workers', and the tables have most GPUs."""
+        """Return what is known without a probe: workers have our codecs, and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and all(device.trials for device in seen.devices) and len(seen.devices) >= seen.gpus:
             return seen.unprobed()
@@ -91,7 +91,7 @@ class PrivateBackend(RayCalls):
         return replace(seen, devices=gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Count it, and reserve nothing with Ray: no other program could take it."""
+        """Record the reservation; Ray need not know, since no other program could take it."""
         self._reserved[f"{order.station}:{order.epoch}"] = order
         return order.cores
 
@@ -109,11 +109,11 @@ class PrivateBackend(RayCalls):
             ray.kill(actor)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
-        """Give back nothing: nothing is reserved."""
+        """Do nothing: nothing is reserved."""
         del in_use
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Keep nothing: a private Ray has no later supervisor."""
+        """Do nothing: a private Ray has no later supervisor."""
         del orders
 
     async def recall(self) -> dict[str, Order]:
@@ -121,5 +121,5 @@ class PrivateBackend(RayCalls):
         return {}
 
     def world_is_gone(self) -> str:
-        """Say whether Ray itself has ended."""
+        """Return whether Ray itself has ended."""
         return "" if self._is_alive() else "Ray itself ended: one of its own processes died"

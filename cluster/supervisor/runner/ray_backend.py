@@ -1,7 +1,7 @@
-"""A supervisor's hands on a Ray cluster: placement groups, named actors, the node table.
+"""The backend of a Ray cluster: placement groups, named actors, the node table.
 
-Workers and reservations are detached and carry their seat and epoch as names, so that they outlive the supervisor and
-the next one finds them.
+Workers and reservations are detached and named by station and epoch, so that they outlive the supervisor and the next
+one finds them.
 
 This module imports ray: import it only where the environment that Ray reads then is settled.
 """
@@ -36,19 +36,19 @@ ADOPT_LIMIT_S = 5.0
 
 
 def worker_handle(worker: str) -> Actor:
-    """Return Ray's handle of a worker of a cluster, from anywhere in it.
+    """Return Ray's handle of a cluster's worker.
 
     Raises:
-        ValueError: there is no such worker alive.
+        ValueError: no such worker is alive.
     """
     return ray.get_actor(WORKER_PREFIX + worker, NAMESPACE)
 
 
 class RayBackend(RayCalls):
-    """Hands on a cluster that others use too.
+    """Acts on a cluster that others use too.
 
     Args:
-        fence_s: how long a worker lives that nobody renews.
+        fence_s: how long a worker lives without being renewed.
         probe: probes a node by its id.
     """
 
@@ -61,11 +61,11 @@ class RayBackend(RayCalls):
         self._sizes: dict[str, tuple[int, float]] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return the live nodes, with what nobody has reserved."""
+        """Return the live nodes, with their unreserved CPUs."""
         return await asyncio.to_thread(live_nodes)
 
     async def find(self) -> tuple[FoundWorker, ...]:
-        """Return the workers that an earlier supervisor left, and give back reservations that hold none."""
+        """Return the workers of an earlier supervisor, and release reservations without one."""
         named = await asyncio.to_thread(list_named_actors, all_namespaces=True)
         names = [entry["name"] for entry in named if entry["namespace"] == NAMESPACE]
         workers = [name.removeprefix(WORKER_PREFIX) for name in names if name.startswith(WORKER_PREFIX)]
@@ -76,7 +76,7 @@ class RayBackend(RayCalls):
         return tuple(found)
 
     async def sweep(self, in_use: frozenset[str]) -> None:
-        """Give back every reservation that belongs to no worker in use: made too late, or not given back in time."""
+        """Release every reservation without a worker in use: made too late, or not released in time."""
         for worker in await asyncio.to_thread(_reserved_workers):
             if worker not in in_use:
                 await self._give_back(worker)
@@ -86,7 +86,7 @@ class RayBackend(RayCalls):
         try:
             self._actors[worker] = await asyncio.to_thread(worker_handle, worker)
             facts = await asyncio.wait_for(self._call(worker, "facts"), ADOPT_LIMIT_S)
-        except Exception:  # noqa: BLE001 - it is dead or as good as dead; its clients will hear so
+        except Exception:  # noqa: BLE001 - it is dead or unresponsive; its clients learn of it
             await self._kill(worker)
             return None
         station, _, epoch = worker.rpartition(":")
@@ -97,9 +97,9 @@ class RayBackend(RayCalls):
         return await self._probe(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a bundle on the order's node, detached; return the CPUs in it.
+        """Reserve a detached bundle on the order's node; return the CPUs in it.
 
-        Where seats share a GPU, it is in a bundle of its own, and the CPUs in another, which holds no worker.
+        Where stations share a GPU, it has a bundle of its own, and the CPUs another without a worker.
         """
         worker = f"{order.station}:{order.epoch}"
         self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.sharers))
@@ -135,7 +135,7 @@ class RayBackend(RayCalls):
         return await self._create(order, options, cores, self._fence_s)
 
     async def stop(self, station: str, epoch: int) -> None:
-        """Kill a worker process and give its reservation back, whoever made them."""
+        """Kill a worker process and release its reservation, whatever supervisor made them."""
         worker = f"{station}:{epoch}"
         try:
             await self._kill(worker)
@@ -144,7 +144,7 @@ class RayBackend(RayCalls):
 
     async def _kill(self, worker: str) -> None:
         actor = self._actors.pop(worker, None)
-        with suppress(ValueError):  # nobody of that name is alive
+        with suppress(ValueError):  # no worker of that name is alive
             actor = actor or await asyncio.to_thread(worker_handle, worker)
             await asyncio.to_thread(ray.kill, actor)
 
@@ -157,7 +157,7 @@ class RayBackend(RayCalls):
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def remember(self, orders: dict[str, Order]) -> None:
-        """Keep them in the cluster itself."""
+        """Store them in the cluster itself."""
         packed = msgpack.packb({node: order.value for node, order in orders.items()})
         await asyncio.to_thread(keep_in_cluster, ORDERS_KEY, packed)
 
@@ -166,13 +166,13 @@ class RayBackend(RayCalls):
         return await recall_orders()
 
     def world_is_gone(self) -> str:
-        """Say nothing: a cluster that is gone takes the supervisor with it."""
+        """Return nothing: a cluster that is gone takes the supervisor with it."""
         return ""
 
 
 def live_nodes() -> tuple[RayNode, ...]:
-    """Return the live nodes of the cluster, with what nobody has reserved."""
-    free = free_resources_by_node()  # where Ray does not tell, a node's whole size stands in
+    """Return the live nodes of the cluster, with their unreserved CPUs."""
+    free = free_resources_by_node()  # without figures from Ray, a node's full size stands in
     draining = draining_nodes()
     return tuple(
         RayNode(
@@ -190,7 +190,7 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 
 async def recall_orders() -> dict[str, Order]:
-    """Return what users asked about nodes, as the supervisor keeps it."""
+    """Return users' orders for nodes, as the supervisor stored them."""
     packed = await asyncio.to_thread(kept_in_cluster, ORDERS_KEY)
     return {} if packed is None else {node: Order(order) for node, order in msgpack.unpackb(packed).items()}
 

@@ -1,4 +1,4 @@
-"""Calls of Ray actors that every supervisor makes, on a cluster and on a Ray of its own: workers, health agents.
+"""Calls of workers and health agents, common to all backends.
 
 This module imports ray: import it only where the environment that Ray reads then is settled.
 """
@@ -32,7 +32,7 @@ CONTROL_CALLS = 64
 
 
 def on_ray_node(node: str) -> NodeAffinitySchedulingStrategy:
-    """Return how to start something on a node and on no other."""
+    """Return the strategy that starts something on this node alone."""
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
@@ -40,17 +40,17 @@ class ProbeNode(Protocol):
     """Probes a node of the cluster."""
 
     async def __call__(self, node: str, *, again: bool) -> Node:
-        """Return the node for the inventory; raises whatever went wrong."""
+        """Return the node for the inventory; errors are raised as they are."""
         ...
 
 
 def share_of_gpu(gpus: float, sharers: int) -> float:
-    """Return what one of several workers takes of a share of a GPU; Ray counts ten-thousandths."""
+    """Return one worker's part of a shared GPU reservation; Ray counts ten-thousandths."""
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
 class RayCalls(ClusterBackend):
-    """Calls to workers and to health agents; what reserves and starts them is for others."""
+    """Calls workers and health agents; subclasses reserve and start them."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Actor] = {}
@@ -60,28 +60,28 @@ class RayCalls(ClusterBackend):
         """Wait until a worker is dead; return why."""
         try:
             await self._call(f"{station}:{epoch}", "watch")
-        except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises here means that the process is gone
+        except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
             return first_line(error)
         return "it left on its own"
 
     async def heartbeat(self, station: str, epoch: int) -> Heartbeat:
-        """Ask a worker how it is, and renew it."""
+        """Return a worker's heartbeat, and renew it."""
         found: Heartbeat = await self._call(f"{station}:{epoch}", "heartbeat")
         return found
 
     async def abandon(self, station: str, epoch: int, client: str) -> None:
-        """Have a worker stop whatever it runs for ``client``."""
+        """Make a worker cancel everything it runs for ``client``."""
         actor = self._actors[f"{station}:{epoch}"]
         await actor.abandon.options(concurrency_group=CONTROL).remote(client)
 
     async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Ask the node's health agent; it is made for the first poll, and again after one that failed."""
+        """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
                 make = ray.remote(**_AGENT)(HealthAgent).options(scheduling_strategy=on_ray_node(node)).remote
                 self._agents[node] = await asyncio.to_thread(make)
             found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
-        except BaseException:  # an agent that hangs or is gone is of no use any more
+        except BaseException:  # an agent that hangs or is gone is replaced
             await asyncio.shield(self.stop_polling(node))
             raise
         return found

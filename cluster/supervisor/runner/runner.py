@@ -1,7 +1,6 @@
-"""Carries out what the core decides, and tells it what came of it: the async shell around ``core.Core``.
+"""Carries out what the core decides, and feeds back the results: the async shell around ``core.Core``.
 
-All of it runs on one event loop. The same shell runs in the cluster's supervisor actor, and in a process that has an
-embedded Ray to itself.
+Everything runs on one event loop, in the cluster's supervisor actor or in a process with an embedded Ray.
 """
 
 import asyncio
@@ -66,13 +65,13 @@ HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
 SWIFT_S = 0.005
 RESTS_PER_WORK = 5
-"""A conclusion that takes longer than that is drawn so seldom that most of the time is left for answering."""
+"""A slow conclusion is drawn so rarely that most of the time is left for answering."""
 SWEEP_LOOKS = 60
 ANSWERS_PER_EPOCH = 1_000_000
 SHUTDOWN_GRACE_S = 5.0
-"""How long workers may take to be stopped when all of it closes."""
+"""How long stopping the workers may take on close."""
 PROBE_WAIT_S = 10.0
-"""How long a question waits for the first probe of GPUs; shorter than clients wait for an answer."""
+"""How long a preview waits for the first probe of GPUs; less than clients wait for an answer."""
 PROBE_LOOK_S = 0.1
 LOG_LINES = 1000
 
@@ -83,11 +82,11 @@ class SupervisorRunner:
     """A running supervisor.
 
     Args:
-        hands: what it acts with.
-        core: what decides.
-        settings: how patient to be.
+        backend: acts.
+        core: decides.
+        settings: timeouts.
         clock: monotonic seconds; the core's clock too.
-        sleep: how to wait.
+        sleep: waits.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class SupervisorRunner:
         self._recovering = False
         self._waiting: dict[str, asyncio.Event] = {}
         self._sent: dict[str, Grants] = {}
-        # Later than those of any supervisor before this one, whose epochs began earlier.
+        # Larger than any earlier supervisor's, whose epochs began earlier.
         self._numbers = itertools.count(core.state.epoch * ANSWERS_PER_EPOCH)
         self._heartbeats: dict[str, tuple[float, Heartbeat]] = {}
         self._fps: dict[str, float] = {}
@@ -123,7 +122,7 @@ class SupervisorRunner:
         self._idle_since_s = clock()
 
     async def open(self) -> None:
-        """Learn what is there, adopt what an earlier supervisor left, and go on from there."""
+        """See what exists, adopt what an earlier supervisor left, and run."""
         self._decide(NodesSeen(await self._backend.look()))
         self._decide(Found(await self._backend.find()))
         for node, order in (await self._backend.recall()).items():
@@ -136,7 +135,7 @@ class SupervisorRunner:
         self._spawn(self._polling.run())
 
     async def close(self, reason: str) -> None:
-        """Stop every worker, give everything back, and stop."""
+        """Stop every worker, release everything, and stop."""
         self.feed(Ended(reason))
         stopping = [task for task in self._tasks if task.get_name() == "stop"]
         for task in self._tasks - set(stopping):
@@ -145,18 +144,18 @@ class SupervisorRunner:
             await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE_S)
 
     def feed(self, event: Event) -> None:
-        """Tell the core what happened, and do what it decides: at once what the event asks for, soon what follows."""
+        """Pass an event to the core; its direct effects start at once, its consequences soon."""
         self._carry_out(self._decided(partial(self._core.take_in, event)))
         if self._conclusion is None:
             rest_s = max(0.0, self._rest_until_s - time.monotonic())
             self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
 
     def _decide(self, event: Event) -> None:
-        """Tell the core what happened, and do at once all that follows."""
+        """Pass an event to the core, and start all that follows at once."""
         self._carry_out(self._decided(partial(self._core.decide, event)))
 
     def _conclude(self) -> None:
-        """Draw the conclusions of all events since the last time; more seldom where that takes long."""
+        """Conclude from all events since the last time; less often where that takes long."""
         began_s = time.monotonic()
         self._conclusion = None
         is_news = not self._core.state.is_settled or self._core.state.is_recovering(self._clock()) != self._recovering
@@ -171,7 +170,7 @@ class SupervisorRunner:
             self._news = asyncio.Event()
 
     def _decided(self, decide: Callable[[float], list[Effect]]) -> list[Effect]:
-        """Return what the core decides; a defect in it is told, and costs nothing but this one decision."""
+        """Return the core's decision; a defect is logged, and costs this decision alone."""
         try:
             return decide(self._clock())
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the supervisor
@@ -180,10 +179,10 @@ class SupervisorRunner:
             return []
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
-        """Hear a client; return what it may use, as soon as that changes, a newer report comes, or after ``wait_s``."""
+        """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over."""
         concluded = self._concluded
         self.feed(Renewed(report))
-        self._wake_older(report)
+        self._wake(report.client)
         await concluded.wait()
         until_s = self._clock() + wait_s
         while True:
@@ -205,14 +204,14 @@ class SupervisorRunner:
             self._sent[client] = grants
         return numbered
 
-    def _wake_older(self, report: ClientReport) -> None:
-        """Let a call of the same client that still waits return: it has been overtaken."""
-        older = self._waiting.pop(report.client, None)
+    def _wake(self, client: str) -> None:
+        """Let a waiting call of this client return."""
+        older = self._waiting.pop(client, None)
         if older is not None:
             older.set()
 
     async def _first(self, news: asyncio.Event, report: ClientReport) -> None:
-        """Wait for news, or until a newer report of the same client has come."""
+        """Wait for news, or for a newer report of the same client."""
         overtaken = self._waiting.setdefault(report.client, asyncio.Event())
         waits = [asyncio.ensure_future(event.wait()) for event in (news, overtaken)]
         try:
@@ -228,7 +227,7 @@ class SupervisorRunner:
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster, which nodes may join at any time.
 
-        One that may be bound to an NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
+        If it may use NVENC, this waits ``PROBE_WAIT_S`` for GPUs that were never probed.
         """
         until_s = self._clock() + PROBE_WAIT_S
         while demand.chooses_encoder and self._core.is_probing:
@@ -238,57 +237,52 @@ class SupervisorRunner:
         return self.preview(demand, nodes_may_join=True)
 
     def depart(self, client: str) -> None:
-        """Hear a client's goodbye."""
+        """Remove a client."""
         self.feed(Departed(client))
         self._sent.pop(client, None)
-        overtaken = self._waiting.pop(client, None)
-        if overtaken is not None:
-            overtaken.set()
+        self._wake(client)
 
     def ask(self, order: Order, node: str) -> bool:
-        """Cordon, drain or open a node as a user asks; False if there is no such node, or several."""
+        """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
         known = self._core.state.nodes.find(node) is not None
         self.feed(Asked(order, node))
         return known
 
     def status(self) -> Status:
-        """Return everything a person may want to see."""
+        """Return the full status."""
         return status_of(self._core.state, dict(self._fps), tuple(self._log), self._clock())
 
     def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
-        """Return what a client calls a worker by."""
+        """Return the handle by which clients call a worker."""
         return self._backend.handle(worker)
 
     def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
-        """Put bytes where every worker can fetch them; return what stands for them in a call of one."""
+        """Store bytes where every worker can fetch them; return a reference for calls of workers."""
         return self._backend.send(content)
 
     @property
     def idle_s(self) -> float:
-        """For how long there has been no client and no worker."""
+        """How long there has been no client and no worker."""
         return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            self._do(effect)
-
-    def _do(self, effect: Effect) -> None:
-        match effect:
-            case Note(line):
-                self._log.append((time.time(), line))
-                _log.info("%s", line)
-            case Probe():
-                self._spawn(self._probe(effect))
-            case Reserve():
-                self._spawn(self._reserve(effect))
-            case Start():
-                self._spawn(self._run_worker(effect))
-            case Stop():
-                self._spawn(self._stop(effect), "stop")
-            case Abandon(station, epoch, client):
-                self._spawn(self._abandon(station, epoch, client))
-            case Remember(orders):
-                self._spawn(self._backend.remember(orders))
+            match effect:
+                case Note(line):
+                    self._log.append((time.time(), line))
+                    _log.info("%s", line)
+                case Probe():
+                    self._spawn(self._probe(effect))
+                case Reserve():
+                    self._spawn(self._reserve(effect))
+                case Start():
+                    self._spawn(self._run_worker(effect))
+                case Stop():
+                    self._spawn(self._stop(effect), "stop")
+                case Abandon(station, epoch, client):
+                    self._spawn(self._abandon(station, epoch, client))
+                case Remember(orders):
+                    self._spawn(self._backend.remember(orders))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
@@ -298,14 +292,14 @@ class SupervisorRunner:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A defect of ours: told, and the supervisor goes on.
+            # A defect: logged, and the supervisor continues.
             _log.error("a supervisor task failed", exc_info=error)
             self._log.append((time.time(), f"defect: {first_line(error)}"))
 
     async def _probe(self, effect: Probe) -> None:
         try:
             node = await asyncio.wait_for(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign machine raises is the answer
+        except Exception as error:  # noqa: BLE001 - any error of the node is the answer
             self.feed(ProbeFailed(effect.node, first_line(error)))
         else:
             self.feed(Probed(node))
@@ -316,13 +310,13 @@ class SupervisorRunner:
         except TimeoutError:
             reason = f"other Ray work holds what it needs; waited {self._settings.reserve_limit_s:g} s"
             self.feed(NotReserved(effect.station, effect.epoch, reason))
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises is the answer
+        except Exception as error:  # noqa: BLE001 - any error of Ray's is the answer
             self.feed(NotReserved(effect.station, effect.epoch, first_line(error)))
         else:
             self.feed(Reserved(effect.station, effect.epoch, cores))
 
     async def _run_worker(self, effect: Start) -> None:
-        """Live a worker's life: see it start, then wait for its death."""
+        """Start a worker, then wait for its death."""
         try:
             facts = await asyncio.wait_for(self._backend.start(effect), self._settings.start_limit_s)
         except TimeoutError:
@@ -330,7 +324,7 @@ class SupervisorRunner:
                 effect.station, effect.epoch, f"it did not answer within {self._settings.start_limit_s:g} s"
             )
             return
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises means that it did not come up
+        except Exception as error:  # noqa: BLE001 - any error of Ray's means that it did not start
             self._report_death(effect.station, effect.epoch, first_line(error))
             return
         self.feed(Started(effect.station, effect.epoch, facts))
@@ -344,7 +338,7 @@ class SupervisorRunner:
         self.feed(Ended(gone) if gone else Died(station, epoch, reason))
 
     async def _stop(self, effect: Stop) -> None:
-        with suppress(Exception):  # what cannot be stopped is out of reach, and fences itself; the sweep gives it back
+        with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
             await self._backend.stop(effect.station, effect.epoch)
         worker = f"{effect.station}:{effect.epoch}"
         self._heartbeats.pop(worker, None)
@@ -372,10 +366,10 @@ class SupervisorRunner:
     async def _run_looks(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
-            with suppress(Exception):  # the node table is out of reach for a moment; what was seen last still holds
+            with suppress(Exception):  # the last view holds while the node table cannot be read
                 self.feed(NodesSeen(await self._backend.look()))
             if look % SWEEP_LOOKS == 0:
-                with suppress(Exception):  # the next sweep gives back what this one could not
+                with suppress(Exception):  # the next sweep tries again
                     await self._backend.sweep(self._workers_in_use())
 
     def _workers_in_use(self) -> frozenset[str]:
@@ -388,11 +382,11 @@ class SupervisorRunner:
         try:
             heartbeat = await asyncio.wait_for(self._backend.heartbeat(station, epoch), limit_s)
         except TimeoutError:
-            # If much more time has passed than was to be waited, it was this process that stood still.
+            # If far more time has passed than the limit, this process itself stood still.
             if self._clock() - asked_s < limit_s * 1.5:
                 self._report_death(station, epoch, f"it has not answered for {limit_s:g} s")
             return
-        except Exception:  # noqa: BLE001 - a death is told by ``death_of``
+        except Exception:  # noqa: BLE001 - ``death_of`` reports deaths
             return
         if heartbeat.recycle_due:
             self.feed(RecycleDue(station, epoch, heartbeat.recycle_due))

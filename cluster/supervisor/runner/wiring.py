@@ -1,4 +1,4 @@
-"""Joins the core with the placement it decides by."""
+"""Connects the core with placement."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,11 +21,11 @@ from ..state.state import Planner
 __all__ = ["POLICY_VARIABLE", "PlacingPlanner", "make_core", "policy_from"]
 
 POLICY_VARIABLE = "CODECFLEET_POLICY"
-"""The environment variable that names the policy file for a supervisor that this process has to make."""
+"""The environment variable that names the policy file of a supervisor that this process creates."""
 
 
 class PlacingPlanner(Planner):
-    """Plans with ``place``, by rates that begin as documented and follow what workers measure."""
+    """Plans with ``place``, by documented rates that follow workers' measurements."""
 
     def __init__(self, policy: Policy) -> None:
         self.gpu_share = policy.gpu_share
@@ -33,11 +33,11 @@ class PlacingPlanner(Planner):
         self._rates = start_rates()
 
     def seen(self, node: Node) -> Node:
-        """Return a node whose vGPUs have the part of their GPU that the policy says."""
+        """Return a node whose vGPUs have the share of their GPU that the policy sets."""
         return with_policy(node, self._policy)
 
     def place(self, demands: Sequence[Demand], inventory: Inventory) -> Placement:
-        """Return where demands go; networks have the DLAs to themselves, and change nothing for transcodes."""
+        """Return where demands go; networks have the DLAs to themselves and do not affect transcodes."""
         media = place([each for each in demands if each.dlas is None], inventory, self._rates, self._policy)
         networks = place_networks([each for each in demands if each.dlas is not None], inventory, self._policy)
         return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
@@ -45,7 +45,7 @@ class PlacingPlanner(Planner):
     def engine_parts(
         self, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
     ) -> dict[Engine, float]:
-        """Return which part of a device's engines a job takes at its speed, by the rates that it has to itself."""
+        """Return which fraction of a device's engines a job takes at its speed."""
         return engine_parts(self._rates, demand, device, fps, kinds)
 
     def record_measurement(
@@ -58,7 +58,7 @@ class PlacingPlanner(Planner):
         processor: Device,
         kinds: tuple[EncoderKind, ...],
     ) -> None:
-        """Take in what a worker gave while all its sessions worked for one job, and all decoded alike."""
+        """Record what a worker gave while all its sessions served one job and decoded alike."""
         if device.kind is DeviceKind.CPU:
             measurement = software_measurement(self._rates, demand, device, sessions, fps)
         else:
@@ -75,10 +75,10 @@ def make_core(settings: SupervisorSettings, policy: Policy, first_epoch: int, no
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:
-    """Return the policy file that the environment names, or the default.
+    """Return the policy that the environment names, or the default.
 
     Raises:
-        UsageError: the file cannot be read, or makes no sense.
+        UsageError: the file cannot be read, or is invalid.
     """
     path = environment.get(POLICY_VARIABLE, "")
     return load_policy(path) if path else Policy()

@@ -1,4 +1,4 @@
-"""What a supervisor knows."""
+"""The supervisor's state."""
 
 from .events import Order, Reserve, Start
 from .messages import FoundWorker, RayNode

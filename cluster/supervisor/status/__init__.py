@@ -1,4 +1,4 @@
-"""What a supervisor tells about its cluster."""
+"""The supervisor's status report."""
 
 from .lines import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
 from .status import Status

@@ -1,4 +1,4 @@
-"""How a device is, for ``codecfleet status``: plain values, each with its reason where there is none."""
+"""A device in ``codecfleet status``: plain values, each with its reason where there is none."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ _ENGINES = (Engine.NVDEC, Engine.NVENC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """A GPU, slice or vGPU as it was polled ``seen_s`` seconds ago; None where it has not been polled.
+    """A GPU, slice or vGPU as polled ``seen_s`` seconds ago; None where it was not polled.
 
-    ``state`` is open, cordoned, draining or quarantined, for ``reason``. ``use`` has for each kind of engine how busy
-    it is ("percent") and what of that placement counts as others' ("others_percent"); ``memory`` has "total_bytes",
-    "used_bytes" and "others_bytes"; ``encoder_sessions`` "open" and "others". ``told_by`` says how others' use is told
-    from ours. What a device does not tell is None, and ``unknown`` has the reason, by the value's name.
+    ``state`` is open, cordoned, draining or quarantined, for ``reason``. ``use`` has per kind of engine how busy it is
+    ("percent") and what placement counts as others' use ("others_percent"); ``memory`` has "total_bytes", "used_bytes"
+    and "others_bytes"; ``encoder_sessions`` "open" and "others". ``told_by`` says how others' use is separated from
+    ours. A value that the device does not report is None, and ``unknown`` has the reason, by the value's name.
     """
 
     node: str
@@ -51,7 +51,7 @@ class DeviceStatus:
 
 
 def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> DeviceStatus:
-    """Return how a device is; ``node`` is what people call its node."""
+    """Return how a device is; ``node`` is its node's display name."""
     condition = book.conditions.get(device.device)
     said = Said()
     seen = None if condition is None else condition.seen

@@ -1,4 +1,4 @@
-"""A supervisor's status as a person reads it: narrow, without colour, what is wrong before what was."""
+"""A supervisor's status as text: narrow, without colour, problems first."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from .status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 __all__ = ["NO_SUPERVISOR", "STATUS_SCHEMA", "status_lines"]
 
 STATUS_SCHEMA = 1
-"""The version of the document that programs read."""
+"""The version of the JSON document."""
 WIDTH = 110
 GIB = 1 << 30
 

@@ -1,4 +1,4 @@
-"""What a supervisor tells about itself: frozen values for ``codecfleet status``."""
+"""The supervisor's status: frozen values for ``codecfleet status``."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """The place of a worker: what it does, for whom, and how fast (in source frames a second)."""
+    """A station: its process's state, leases, and speed in source frames a second."""
 
     worker: str
     node: str
@@ -47,7 +47,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job: how many segments it has left, what it may use, what it uses, and why it waits if it does."""
+    """A job: its remaining segments, what it may use and uses, and why it waits if it does."""
 
     job: str
     client: str
@@ -60,7 +60,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Everything. ``log`` are (seconds since the epoch, line), the oldest first; ``pid`` is the supervisor's own."""
+    """The full status. ``log`` are (seconds since the epoch, line), oldest first; ``pid`` is the supervisor's."""
 
     pid: int
     host: str
@@ -72,14 +72,14 @@ class Status:
     log: tuple[tuple[float, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as what JSON holds."""
+        """Return it as JSON values."""
         return asdict(self)
 
 
 def status_of(
     state: SupervisorState, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float
 ) -> Status:
-    """Return what is known, in a fixed order."""
+    """Return the status, in a fixed order."""
     jobs = state.clients.jobs()
     workers = tuple(_worker(state, book, jobs, fps, now_s) for _, book in sorted(state.stations.items()))
     return Status(
