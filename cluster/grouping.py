@@ -1,4 +1,4 @@
-"""Equal things are told once: how every command groups machines, devices and faults."""
+"""Groups equal machines, devices and faults, so that commands print each once."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, ...]]:
-    """Return the items whose keys are equal together; groups and their members in the order of the items."""
+    """Return the items grouped by key; groups and members keep the order of the items."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -27,9 +27,9 @@ def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple
 
 
 def short_names(names: Iterable[str]) -> str:
-    """Return names in one line, each once: three or more that count up are ``gpu-017 ... gpu-024``.
+    """Return names in one line, each once: three or more in sequence are ``gpu-017 ... gpu-024``.
 
-    After four parts the others are only counted.
+    After four parts the rest are only counted.
     """
     parts = [part for run in _runs(list(dict.fromkeys(names))) for part in _parts(run)]
     if len(parts) <= _PARTS_MOST:
@@ -45,7 +45,7 @@ def named_nodes(names: Sequence[str]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """Write numbers that follow each other as one: ``0-3, 7``."""
+    """Return numbers with runs as ranges: ``0-3, 7``."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][-1] + 1:
@@ -56,14 +56,14 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def _parts(run: Sequence[str]) -> list[tuple[str, int]]:
-    """Return a run as texts, each with how many names it stands for."""
+    """Return a run as texts, each with the number of names that it covers."""
     if len(run) >= _RUN_LEAST:
         return [(f"{run[0]} ... {run[-1]}", len(run))]
     return [(name, 1) for name in run]
 
 
 def _runs(names: list[str]) -> Iterator[list[str]]:
-    """Yield names in runs whose numbers follow each other; a name without a number is a run by itself."""
+    """Yield names in runs of consecutive numbers; a name without a number is a run by itself."""
     run: list[str] = []
     expected: tuple[str, str, int] | None = None
     for name in sorted(names, key=_natural):

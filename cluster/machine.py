@@ -1,4 +1,4 @@
-"""What this machine grants this process: cores, memory and shared memory, as the kernel and its cgroup say."""
+"""Cores, memory and shared memory of this process, by the kernel and its cgroup."""
 
 import math
 import os
@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use at once: its affinity, or its CPU quota rounded up if that is less."""
+    """Return how many cores this process may use: its affinity, or its CPU quota rounded up if less."""
     allowed = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
@@ -19,14 +19,14 @@ def cores(cgroup: Path = _CGROUP) -> int:
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> int:
-    """Return the machine's memory, or the limit of our cgroup if that is less."""
+    """Return the machine's memory, or our cgroup's limit if less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _read(cgroup / "memory.max")
     return min(physical, int(limit)) if limit.isdigit() else physical
 
 
 def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - where Linux keeps it
-    """Return how much shared memory is free; 0 where there is none."""
+    """Return the free shared memory; 0 where there is none."""
     try:
         found = os.statvfs(directory)
     except OSError:

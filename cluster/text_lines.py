@@ -1,4 +1,4 @@
-"""Lines of text for people: wrapped to a width that every terminal has."""
+"""Text for terminals, wrapped to a fixed width."""
 
 import textwrap
 from typing import Final
@@ -14,9 +14,9 @@ def gigabytes(size_bytes: int) -> str:
 
 
 def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
-    """Return ``text`` after ``first``, in lines of at most ``WIDTH``; the others are indented by ``indent`` columns.
+    """Return ``text`` after ``first``, in lines of at most ``WIDTH``; later lines are indented by ``indent`` columns.
 
-    Words are never cut: a UUID or a file name that is longer than a line stands alone on it.
+    Words are never cut: a longer one stands alone on its line.
     """
     hanging = " " * (len(first) + 2 if indent is None else indent)
     return textwrap.wrap(

@@ -1,4 +1,4 @@
-"""TOML files that users write: read in one place, and refused in the same words whatever they hold."""
+"""Reads users' TOML files, with the same errors for all of them."""
 
 import re
 import tomllib
@@ -18,14 +18,14 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """A file's tables, and its text to find lines in."""
+    """A file's tables, and its text for line numbers."""
 
     path: Path
     text: str
     tables: dict[str, Any]
 
     def place(self, key: str) -> str:
-        """Return the file and the line that sets a top-level key; the file alone where no line is found."""
+        """Return ``file:line`` of a top-level key, or the file alone where no line is found."""
         found = re.search(rf"""^[ \t]*\[?["']?{re.escape(key)}["']?[ \t]*[.=\]]""", self.text, re.MULTILINE)
         return str(self.path) if found is None else f"{self.path}:{self.text.count(chr(10), 0, found.start()) + 1}"
 
@@ -33,14 +33,14 @@ class TomlFile:
 def read_toml(
     kind: str, path: str | Path, *, missing: str, wrong: str, parse_float: Callable[[str], Any] = float
 ) -> TomlFile:
-    """Return what a TOML file holds.
+    """Return the content of a TOML file.
 
     Args:
-        kind: what the file is to be, for the error: "the ``kind`` ``path`` cannot be read".
-        path: where it is.
+        kind: the file's role in errors: "the ``kind`` ``path`` cannot be read".
+        path: its path.
         missing: the next step where it cannot be read.
         wrong: the next step where it is not TOML.
-        parse_float: makes a value of a number with a point; ``str`` keeps every digit.
+        parse_float: converts numbers with a point; ``str`` keeps every digit.
 
     Raises:
         UsageError: it cannot be read, or is not TOML.
@@ -61,13 +61,13 @@ def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str
 
     Args:
         kind: as in ``read_toml``, like ``missing``.
-        path: where the file is.
-        model: its keys, their values and defaults.
-        missing: the next step where the file cannot be read.
-        wrong: the next step for every other mistake.
+        path: its path.
+        model: its keys, values and defaults.
+        missing: the next step where it cannot be read.
+        wrong: the next step for every other error.
 
     Raises:
-        UsageError: it cannot be read, is not TOML, or has a key or a value that makes no sense.
+        UsageError: it cannot be read, is not TOML, or has an invalid key or value.
     """
     file = read_toml(kind, path, missing=missing, wrong=wrong)
     try:
@@ -79,7 +79,7 @@ def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str
 
 
 def first_objection(error: ValidationError) -> tuple[tuple[str, ...], str]:
-    """Return where the first value that pydantic objects to is (no part: in none alone), and its objection."""
+    """Return the place (empty: none) and message of pydantic's first error."""
     first = error.errors()[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     return tuple(str(part) for part in first["loc"]), f"{message[:1].lower()}{message[1:]}"

@@ -1,1 +1,1 @@
-"""What jobs see of a fleet: a pool of workers, and leases on their slots."""
+"""The client side: pools of workers, and leases on their slots."""

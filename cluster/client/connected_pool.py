@@ -1,6 +1,6 @@
-"""A pool that brings its own connection and supervisor: what a fleet runs on unless it is given a pool.
+"""A pool with its own connection and supervisor: the default of a fleet.
 
-On a private Ray the supervisor runs in this process; on any other, it is the cluster's own.
+On a private Ray the supervisor runs in this process; elsewhere it is the cluster's own.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ ResultT = TypeVar("ResultT")
 
 
 class ConnectedPool(Pool):
-    """Connects to Ray when it starts, runs a ``LeasedPool`` there, and gives the connection back when it closes.
+    """Connects to Ray on start, runs a ``LeasedPool`` there, and releases the connection on close.
 
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: pieces of work at a time; None means one per core.
-        dlas: how many DLAs this machine has, for work that runs networks on an embedded Ray; a cluster knows its own.
-            Workers start with such work then, and not before.
+        dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work. A cluster
+            knows
+            its own.
     """
 
     def __init__(self, address: str | None, slots: int | None, *, dlas: int = 0) -> None:
@@ -52,7 +53,7 @@ class ConnectedPool(Pool):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the connection has to say."""
+        """Notes of the connection."""
         return () if self._connection is None else self._connection.notes
 
     async def start(self) -> None:
@@ -69,7 +70,7 @@ class ConnectedPool(Pool):
                 self._connection = await connect(self._address)
                 self._pool = leased_pool(self._connection, self._asked_slots, dlas=self._dlas)
             pool = self._pool
-        # Outside the lock: closing must not wait for workers that do not come.
+        # Outside the lock: closing must not wait for workers that do not start.
         await pool.start()
 
     def slots_for(self, job: str) -> int:
@@ -89,11 +90,11 @@ class ConnectedPool(Pool):
         return await self._started().preview(demand)
 
     def set_demand(self, demand: Demand) -> None:
-        """Say what a job wants from now on."""
+        """Set what a job wants from now on."""
         self._started().set_demand(demand)
 
     def clear_demand(self, job: str) -> None:
-        """Say that a job wants nothing any more."""
+        """Clear a job's demand."""
         if self._pool is not None:
             self._pool.clear_demand(job)
 
@@ -106,7 +107,7 @@ class ConnectedPool(Pool):
         return {} if self._pool is None else await self._pool.progress(job)
 
     async def aclose(self) -> None:
-        """Stop or return the workers and give the connection back. Idempotent."""
+        """Stop or release the workers and the connection. Idempotent."""
         self._closed = True
         async with self._lock:
             pool, connection = self._pool, self._connection
@@ -124,18 +125,18 @@ class ConnectedPool(Pool):
 
 
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""No other program could use what a private Ray's workers hold, and no other machine joins it."""
+"""A private Ray keeps its workers, which no other program could use, and no machine joins it."""
 
 
 def leased_pool(connection: Connection, slots: int | None, *, dlas: int = 0) -> "LeasedPool":
     """Return a pool on an open connection, which must outlive it.
 
     Args:
-        connection: a private Ray gets a supervisor in this process; any other has its own, or is given one.
-        slots: pieces of work at a time; None means one per core. A private Ray has as many as are asked for.
+        connection: on a private Ray the supervisor runs in this process; elsewhere it is the cluster's.
+        slots: pieces of work at a time; None means one per core. A private Ray has as many as requested.
         dlas: how many DLAs a private Ray's workers have.
     """
-    # Only now: the embedded Ray's settings are read when Ray is imported.
+    # Imported late: an embedded Ray's settings are read when Ray is imported.
     from ..supervisor.runner.client import ActorClient, LocalClient  # noqa: PLC0415
     from ..supervisor.runner.wiring import make_core, policy_from  # noqa: PLC0415
     from .leased_pool import LeasedPool  # noqa: PLC0415

@@ -1,8 +1,7 @@
-"""The pool on Ray: work goes to workers that a supervisor has leased to this client.
+"""The pool on Ray: work runs on workers that a supervisor has leased to this client.
 
-The pool keeps telling the supervisor what its jobs want and hold, and is told what they may use. Work goes straight
-from here to the workers: a supervisor that dies for a while is not missed by what runs, nor by what starts on slots
-that are leased already.
+The pool repeatedly reports what its jobs want and hold, and receives what they may use. Work goes straight to the
+workers: while a supervisor is down, running work and leased slots are unaffected.
 
 This module imports ray: import it only after ``embedded.connect`` has settled the environment that Ray reads then.
 """
@@ -50,21 +49,21 @@ SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 1.0
 PROBE_QUESTIONS = 6
-"""How often a job asks where it would be placed while GPUs are probed; the supervisor keeps each question for 10 s."""
+"""How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
 SLOTS_MAX = 1024
-"""More slots than a machine with a Ray of its own has cores."""
-_BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or do without these devices."
+"""More than the cores of any machine with a private Ray."""
+_BROKEN = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
 WARM_UP = "warm-up"
-"""The name of the wish with which a pool of its own gets its workers before any job has come."""
+"""The job for which an eager pool gets its workers before any other."""
 
 
 class LeasedPool(Pool):
-    """Runs work on workers that the supervisor behind ``supervisor`` leases.
+    """Runs work on workers that ``supervisor`` leases.
 
     Args:
-        supervisor: the way to the supervisor; the pool opens and closes it.
-        workers_max: pieces of work of one job at a time; None means what the supervisor gives.
-        eager: get workers at once and keep them, rather than when the first job wants them.
+        supervisor: opened and closed by the pool.
+        workers_max: pieces of work of one job at a time; None means as many as granted.
+        eager: get workers at once and keep them, rather than with the first job.
         notes: lines for every job's report.
     """
 
@@ -107,7 +106,7 @@ class LeasedPool(Pool):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know about how this pool came to be."""
+        """Notes for the user about this pool."""
         return self._notes
 
     def slots_for(self, job: str) -> int:
@@ -118,8 +117,8 @@ class LeasedPool(Pool):
         """Wait until more than ``beyond`` pieces of work of ``job`` may run.
 
         Raises:
-            FleetUnavailable: nothing will ever come, or the devices are broken that the job needs.
-            Unsupported: no machine that is there can ever do what the job asks for.
+            FleetUnavailable: no slots will ever come, or the devices that the job needs are broken.
+            Unsupported: no machine of the fleet can ever do what the job requires.
         """
         while self._leases.slots_for(job) <= beyond:
             if self._leases.slots_for(job) == 0:
@@ -133,7 +132,7 @@ class LeasedPool(Pool):
         return self._lease_renewal.grants.waiting.get(job, "")
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job that wants this would be placed; GPUs that are being probed are waited for."""
+        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
         for _ in range(PROBE_QUESTIONS):
             preview = await self._ask_preview(demand)
             if not preview.is_probing:
@@ -143,11 +142,11 @@ class LeasedPool(Pool):
     async def _ask_preview(self, demand: Demand) -> PlacementPreview:
         try:
             return await asyncio.wait_for(self._supervisor.preview(demand), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the edge: whoever needs the answer says what its lack means
+        except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
             return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
 
     def set_demand(self, demand: Demand) -> None:
-        """Say what a job wants from now on."""
+        """Set what a job wants from now on."""
         limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
         demand = replace(demand, workers_max=min(limits, default=None))
         if self._demands.get(demand.job) != demand:
@@ -155,9 +154,9 @@ class LeasedPool(Pool):
             self._lease_renewal.report_soon()
 
     def clear_demand(self, job: str) -> None:
-        """Say that a job wants nothing any more."""
+        """Clear a job's demand."""
         self._demands.pop(job, None)
-        self._leases.forget([job])
+        self._leases.forget(job)
         self._lease_renewal.report_soon()
 
     async def start(self) -> None:
@@ -185,13 +184,10 @@ class LeasedPool(Pool):
             await self.more_slots(WARM_UP, 0)
             del self._demands[WARM_UP]
         else:
-            await self._await_grants()
+            self._granted.clear()
+            self._lease_renewal.report_soon()
+            await self._granted.wait()
         self._refuse_if_unrecoverable()
-
-    async def _await_grants(self) -> None:
-        self._granted.clear()
-        self._lease_renewal.report_soon()
-        await self._granted.wait()
 
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result.
@@ -203,7 +199,7 @@ class LeasedPool(Pool):
             FleetUnavailable: nothing is left to run on.
             UsageError: the work does not pickle, or the pool is closed.
             Cancelled: the pool was closed while the work waited or ran.
-            CodecfleetError: whatever the work raised; what is no CodecfleetError arrives as WorkError.
+            CodecfleetError: raised by the work; its other errors arrive as WorkError.
         """
         self._refuse_if_closed()
         pending = PendingWork(work, *self._blobs.pack(work), asyncio.get_running_loop().create_future())
@@ -221,13 +217,13 @@ class LeasedPool(Pool):
             del self._pending[task]
 
     async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done by the running work of ``job``, by label; a process that does not answer in 1 s says nothing."""
+        """Frames done by the running work of ``job``, by label; processes silent for 1 s are left out."""
         workers = self._leases.held(job)
         answers = await asyncio.gather(*(self._ask_progress(worker, job) for worker in workers))
         return {label: frames for answer in answers for label, frames in answer.items()}
 
     async def aclose(self) -> None:
-        """Cancel what runs, give it half a second to end, and give the workers back."""
+        """Cancel running work, give it half a second to end, and release the workers."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -247,7 +243,7 @@ class LeasedPool(Pool):
             self._forget_worker(worker)
         self._carry_out(self._leases.granted(grants))
         if grants.unrecoverable:
-            # What runs may still end well; what a dead worker ran was lost a line ago.
+            # Running work may still succeed; that of dead workers was failed above.
             for task in self._leases.waiting():
                 self._fail(task, FleetUnavailable(grants.unrecoverable, grants.what_next))
         for task in self._leases.waiting():
@@ -263,18 +259,14 @@ class LeasedPool(Pool):
                     self._running.add(run)
                     run.add_done_callback(self._running.discard)
                 case StopTask(task, worker):
-                    self._stop(task, worker)
+                    if (handle := self._handles.get(worker)) is not None:
+                        handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
                 case Lose(task, worker, reason):
                     self._fail(task, lost_worker(worker, reason))
 
     def _fail(self, task: int, error: CodecfleetError) -> None:
         if task in self._pending:
             self._pending[task].settle(Outcome(error=error))
-
-    def _stop(self, task: int, worker: str) -> None:
-        handle = self._handles.get(worker)
-        if handle is not None:
-            handle.cancel.options(concurrency_group=CONTROL).remote(self._run_name(task))
 
     def _run_name(self, task: int) -> str:
         # Unique among all clients of a worker.
@@ -284,10 +276,10 @@ class LeasedPool(Pool):
         try:
             if worker not in self._handles:
                 self._handles[worker] = await self._supervisor.handle(worker)
-        except Exception as error:  # noqa: BLE001 - the edge: whatever is raised here, there is no such worker any more
+        except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
             self._lose(worker, first_line(error))
             return
-        if pending.result.done():  # withdrawn meanwhile: nobody could have told the worker
+        if pending.result.done():  # withdrawn meanwhile, before the worker knew of it
             self._end_run(task)
             return
         try:
@@ -295,14 +287,14 @@ class LeasedPool(Pool):
             outcome: Outcome[Any] = await _settled(run)
             pending.settle(outcome)
             if outcome.error is not None and outcome.error.retry is Retry.ELSEWHERE:
-                # It ends itself, and answers nobody any more: whatever else it runs is lost.
+                # It ends itself and answers no more: its other work is lost.
                 self._forget_worker(worker)
                 self._carry_out(self._leases.broke(task, outcome.error.message))
                 self._lease_renewal.report_soon()
                 return
             if isinstance(outcome.error, DeviceError):
                 self._leases.shun(task)
-        except Exception as error:  # noqa: BLE001 - the edge: every exception of Ray's is told apart by classify
+        except Exception as error:  # noqa: BLE001 - the edge: classify tells Ray's exceptions apart
             failure = classify(error)
             if failure is LossScope.PROCESS:
                 self._lose(worker, first_line(error))
@@ -328,7 +320,7 @@ class LeasedPool(Pool):
         try:
             ref = self._handles[worker].progress.options(concurrency_group=CONTROL).remote(job)
             return cast("Mapping[str, int]", await asyncio.wait_for(_settled(ref), PROGRESS_S))
-        except Exception:  # noqa: BLE001 - progress is never worth an error; a lost process is told elsewhere
+        except Exception:  # noqa: BLE001 - progress never fails; lost processes are reported elsewhere
             return {}
 
     async def _close(self) -> None:
@@ -343,7 +335,7 @@ class LeasedPool(Pool):
         for task_left in rest:
             task_left.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        with suppress(Exception):  # a supervisor that is out of reach notices that nobody renews
+        with suppress(Exception):  # an unreachable supervisor notices the missing renewals
             await asyncio.wait_for(self._supervisor.depart(self._client), SHUTDOWN_GRACE_S)
         await self._supervisor.close()
 
@@ -359,7 +351,7 @@ class LeasedPool(Pool):
             raise Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
 
     def _broken(self, job: str) -> str:
-        # What was granted last may answer what the job wanted before: software may go on where an NVENC broke down.
+        # The last grants may answer an earlier demand: software may continue where NVENC failed.
         demand = self._demands.get(job)
         return self._lease_renewal.grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
 
@@ -370,10 +362,10 @@ class LeasedPool(Pool):
 
 
 def _at_least(demand: Demand, pieces: int) -> Demand:
-    """Return a demand for so many pieces of work: tracks of sound and second tries are no segments, yet need slots."""
+    """Return a demand for at least ``pieces`` slots: audio tracks and retries are not segments, yet need slots."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (pieces - len(demand.segments)))
 
 
 async def _settled(ref: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the actor's method returns
-    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks ask for."""
+    """Await one of Ray's references as a coroutine, which ``wait_for`` and tasks require."""
     return await ref

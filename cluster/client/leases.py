@@ -1,11 +1,10 @@
-"""Which piece of work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
+"""Which work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
 
-The supervisor says how many slots of which workers each job may use; each job's work waits in a queue of its own and
-goes, in order, to the least loaded of them. What was begun on a slot that is taken back is finished there.
+The supervisor grants each job slots of workers; each job's work waits in its own queue and goes in order to the least
+loaded worker. Work that runs on a revoked slot is finished there.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
@@ -18,7 +17,7 @@ __all__ = ["Effect", "Leases", "Lose", "RunTask", "StopTask"]
 
 @dataclass(frozen=True, slots=True)
 class RunTask:
-    """Hand ``task`` to ``worker``."""
+    """Send ``task`` to ``worker``."""
 
     task: int
     worker: str
@@ -26,7 +25,7 @@ class RunTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Ask ``worker`` to stop ``task``; ``Leases.finished`` is called once it has."""
+    """Ask ``worker`` to stop ``task``; ``Leases.finished`` follows."""
 
     task: int
     worker: str
@@ -34,7 +33,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Tell whoever waits for ``task`` that its worker died."""
+    """Fail ``task``: its worker died."""
 
     task: int
     worker: str
@@ -61,7 +60,7 @@ class _Job:
 
 
 class Leases:
-    """The work of a client's jobs, and the slots they may use."""
+    """A client's work by job, and the slots that it may use."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -69,31 +68,31 @@ class Leases:
         self._dead: set[str] = set()
 
     def slots_for(self, job: str) -> int:
-        """Return how many pieces of work of ``job`` may run now: those that do, and one for each free slot.
+        """Return how many pieces of work of ``job`` may run now: the running ones, and one per free slot.
 
-        What still runs on slots that were taken back does not keep those that came in their place empty.
+        Work on revoked slots does not keep newly granted ones empty.
         """
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
     def held(self, job: str) -> dict[str, int]:
-        """Return what runs of ``job``: {worker: pieces}."""
+        """Return the running work of ``job``: {worker: pieces}."""
         found = self._jobs.get(job)
         if found is None:
             return {}
         return {worker: found.load(worker) for worker in sorted(set(found.running.values()))}
 
     def outstanding(self) -> dict[str, int]:
-        """Return how many pieces of work of each job wait or run; jobs without any are left out."""
+        """Return how many pieces of work of each job wait or run, without jobs that have none."""
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
     def waiting(self) -> list[int]:
-        """Return every piece of work that has not begun, the oldest first."""
+        """Return every piece of work that has not started, oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
     def submitted(self, task: int, job: str, label: str = "") -> list[Effect]:
-        """Take in a new piece of work, or another try at one: ``label`` says what it is."""
+        """Queue a piece of work or a retry; ``label`` identifies it."""
         self._job_of[task] = job
         found = self._jobs.setdefault(job, _Job())
         found.waiting.append(task)
@@ -101,7 +100,7 @@ class Leases:
         return self._hand_out(job)
 
     def withdrawn(self, task: int) -> list[Effect]:
-        """Nobody waits for ``task`` any more. Its slot stays taken until its worker has stopped."""
+        """``task`` was cancelled. Its slot stays taken until its worker has stopped."""
         name = self._job_of.get(task)
         if name is None:
             return []
@@ -114,7 +113,7 @@ class Leases:
         return []
 
     def finished(self, task: int) -> list[Effect]:
-        """A worker came to an end with ``task``, well or badly."""
+        """A worker ended ``task``, in success or failure."""
         name = self._job_of.pop(task, None)
         if name is None:
             return []
@@ -123,7 +122,7 @@ class Leases:
         return self._hand_out(name)
 
     def shun(self, task: int) -> str | None:
-        """Have another try at ``task`` go to another seat, if there is one; return the worker that has it, if any."""
+        """Prefer other stations for retries of ``task``; return the worker that has it, if any."""
         name = self._job_of.get(task)
         worker = None if name is None else self._jobs[name].running.get(task)
         if name is None or worker is None:
@@ -134,14 +133,14 @@ class Leases:
         return worker
 
     def broke(self, task: int, reason: str) -> list[Effect]:
-        """A worker ends itself for what ``task`` met there; another try goes to another seat, if there is one."""
+        """A worker ends itself because of ``task``, whose retry prefers another station."""
         worker = self.shun(task)
         return [] if worker is None else self.died(worker, reason)
 
     def died(self, worker: str, reason: str) -> list[Effect]:
-        """A worker is gone: what it ran is lost, and its slots with it."""
+        """A worker is gone: its work is lost, and its slots."""
         effects: list[Effect] = []
-        # The supervisor may not know yet, and offer it again; its name never comes back.
+        # The supervisor may offer it once more before it learns; its name never comes back.
         self._dead.add(worker)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
@@ -153,7 +152,7 @@ class Leases:
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
-        """Take in what may be used from now on."""
+        """Apply new grants."""
         effects: list[Effect] = []
         for worker in sorted(grants.dead):
             effects += self.died(worker, "the supervisor found it dead")
@@ -164,12 +163,11 @@ class Leases:
             effects += self._hand_out(name)
         return effects
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Forget jobs that are over, unless something of theirs still runs."""
-        for name in names:
-            job = self._jobs.get(name)
-            if job is not None and not job.running and not job.waiting:
-                del self._jobs[name]
+    def forget(self, name: str) -> None:
+        """Drop a job that is over, unless work of its still waits or runs."""
+        job = self._jobs.get(name)
+        if job is not None and not job.running and not job.waiting:
+            del self._jobs[name]
 
     def _hand_out(self, name: str) -> list[Effect]:
         job = self._jobs[name]
@@ -184,9 +182,7 @@ class Leases:
 
 def _next(job: _Job) -> tuple[int, str] | None:
     """Return the oldest piece of work for which a slot is free, and where."""
-    loads: Mapping[str, Fraction] = {
-        worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0
-    }
+    loads = {worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0}
     free = sorted((load, worker) for worker, load in loads.items() if load < 1)
     if not free:
         return None

@@ -1,4 +1,4 @@
-"""Work that somebody awaits from a pool on Ray, and how its end reaches him."""
+"""Work that a caller awaits from a pool on Ray, and how its result is delivered."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _AFTER_A_DEATH: Final = "The pool starts another process; the same work may be s
 
 @dataclass(frozen=True, slots=True)
 class PendingWork:
-    """One piece of work, packed for its journey, and what its submitter awaits."""
+    """One piece of work, packed, and the future that its submitter awaits."""
 
     work: Work[Any]
     packed: bytes
@@ -24,7 +24,7 @@ class PendingWork:
     result: asyncio.Future[Any]
 
     def settle(self, outcome: Outcome[Any]) -> None:
-        """Hand over how it ended; nothing where the submitter has given up."""
+        """Deliver the outcome, unless the submitter has given up."""
         if self.result.done():
             return
         if outcome.error is None:
@@ -33,10 +33,10 @@ class PendingWork:
             self.result.set_exception(outcome.error)
 
     def failed(self, failure: LossScope, reason: str) -> WorkError:
-        """Return the error for a failure of Ray's that is not its worker's death."""
+        """Return the error for a failure in Ray other than the worker's death."""
         if failure is LossScope.RESULT:
             return WorkerLost(f"the result of {self.work.label} was lost: {reason}", _AFTER_A_DEATH)
-        return WorkError(f"{self.work.label} failed on its way: {reason}", "Its result must pickle.")
+        return WorkError(f"{self.work.label} failed in transit: {reason}", "Its result must pickle.")
 
 
 def lost_worker(worker: str, reason: str) -> WorkerLost:

@@ -1,7 +1,7 @@
-"""Where work runs: the one seam between jobs and the machines.
+"""Where work runs: the only seam between jobs and machines.
 
-Jobs know only ``Pool``. ``cluster/client/leased_pool.py`` is the real one;
-``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
+Jobs know only ``Pool``. ``leased_pool.py`` is the real one; ``codecfleet.testing.LocalPool`` runs work in threads of
+this process and passes the same contract tests.
 """
 
 import asyncio
@@ -20,47 +20,47 @@ ResultT = TypeVar("ResultT")
 
 
 class Pool(ABC):
-    """Runs work on workers. Used from one event loop; every method may be called concurrently."""
+    """Runs work on workers. Used from one event loop; methods may be called concurrently."""
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many pieces of work run at the same time; more may be submitted, and wait their turn in order."""
+        """How many pieces of work run at a time; further ones wait in order."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know about how this pool came to be, a line each; it goes into the report."""
+        """Notes about this pool for the user, one per line of the report."""
         return ()
 
     def slots_for(self, job: str) -> int:
-        """How many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
+        """Return how many pieces of work of ``job`` may run now; changes as jobs, workers and nodes come and go."""
         del job
         return self.slots
 
     async def more_slots(self, job: str, beyond: int) -> None:
-        """Wait until more than ``beyond`` pieces of work of ``job`` may run; for ever, where that never changes.
+        """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
 
         Raises:
-            FleetUnavailable: the job has no slots, and nothing will ever come.
+            FleetUnavailable: the job has no slots, and none will ever come.
         """
         del job, beyond
         await asyncio.Event().wait()
 
     def waits_for(self, job: str) -> str:
-        """Say why ``job`` has no slots; "" where it has some, or nobody knows."""
+        """Say why ``job`` has no slots; "" where it has some, or the reason is unknown."""
         del job
         return ""
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job that wants this would be placed, as far as anybody knows."""
+        """Return where a job with this demand would be placed, as far as known."""
         del demand
         return PlacementPreview()
 
-    def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool that everybody shares alike needs no telling
-        """Say what a job wants from now on, so that it gets its share. Work of a job that says nothing runs too."""
+    def set_demand(self, demand: Demand) -> None:  # noqa: B027 - a pool without shares ignores demands
+        """Set what a job wants from now on, so that it gets its share. Jobs without a demand run too."""
 
     def clear_demand(self, job: str) -> None:  # noqa: B027 - as above
-        """Say that a job wants nothing any more."""
+        """Clear a job's demand."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -74,20 +74,20 @@ class Pool(ABC):
     async def submit(self, work: Work[ResultT]) -> ResultT:
         """Run ``work`` on a worker and return its result.
 
-        Cancelling the awaiting task cancels the work, whether it waits or runs, and frees its slot.
+        Cancelling the awaiting task cancels the work, queued or running, and frees its slot.
 
         Raises:
-            WorkerLost: the worker died; the pool has already replaced it, so the work may be submitted again.
-            CodecfleetError: whatever the work itself raised, as it raised it.
+            WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
+            CodecfleetError: raised by the work itself.
         """
 
     @abstractmethod
     async def progress(self, job: str) -> Mapping[str, int]:
-        """Frames done so far by the work of ``job`` that runs right now, by label. Never raises for a lost worker."""
+        """Frames done so far by the running work of ``job``, by label. Never raises for a lost worker."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Cancel what runs, stop the workers within about a second, and release everything. Idempotent."""
+        """Cancel running work, stop the workers within about a second, and release everything. Idempotent."""
 
     async def __aenter__(self) -> Self:
         await self.start()

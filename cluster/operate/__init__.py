@@ -1,1 +1,1 @@
-"""What an operator asks of a cluster: its nodes, and its supervisor."""
+"""An operator's requests to a cluster: its nodes, and its supervisor."""

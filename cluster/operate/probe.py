@@ -1,4 +1,4 @@
-"""Probes every node of a Ray cluster at once, for the commands that look at machines."""
+"""Probes every node of a Ray cluster at once, for the commands that inspect machines."""
 
 import asyncio
 from typing import Any
@@ -11,11 +11,11 @@ __all__ = ["probe_cluster"]
 
 
 async def probe_cluster(address: str, fresh: bool) -> list[NodeReport | SilentNode]:  # noqa: FBT001 - a service's argument
-    """Return what the probes find on every live node, in order of their names; a node that gives none says why.
+    """Return the reports of all live nodes, in order of their names; a node without one gives the reason.
 
     Args:
         address: the cluster's.
-        fresh: try every codec anew, whatever earlier trials found.
+        fresh: try every codec again, whatever earlier trials found.
 
     Raises:
         UsageError: the address is of another kind.
@@ -38,5 +38,5 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
         return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)
     except TimeoutError:
         return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
-    except Exception as error:  # noqa: BLE001 - the edge: whatever Ray raises, this node gave no report
+    except Exception as error:  # noqa: BLE001 - the edge: after any error of Ray's this node has no report
         return SilentNode(node["NodeManagerHostname"], first_line(error))

@@ -1,4 +1,4 @@
-"""Asking a cluster's supervisor from outside: what ``codecfleet status``, ``drain`` and their kin do."""
+"""Calls a cluster's supervisor from outside, for ``codecfleet status``, ``drain`` and similar commands."""
 
 import asyncio
 import os
@@ -20,10 +20,10 @@ ANSWER_S = 10.0
 
 
 def require_address(address: str | None) -> str:
-    """Return the cluster's address: the one given, or RAY_ADDRESS.
+    """Return the cluster's address: the argument, or RAY_ADDRESS.
 
     Raises:
-        UsageError: there is neither: a private Ray has nothing to look at from outside.
+        UsageError: there is neither; a private Ray cannot be inspected from outside.
     """
     found = address or os.environ.get("RAY_ADDRESS", "")
     if not found or found == "local":
@@ -33,7 +33,7 @@ def require_address(address: str | None) -> str:
 
 
 async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) -> T | None:
-    """Connect to a cluster, put ``question`` to its supervisor's handle, and disconnect; None if it has none.
+    """Connect to a cluster, call ``question`` with its supervisor's handle, and disconnect; None if it has none.
 
     Raises:
         FleetUnavailable: the cluster or its supervisor does not answer.
@@ -59,7 +59,7 @@ async def ask_supervisor(address: str, question: Callable[[Any], Awaitable[T]]) 
 
 
 async def read_status(address: str) -> Status | None:
-    """Return a cluster's status; None if nobody has used it lately, so that it has no supervisor."""
+    """Return a cluster's status; None if it has no supervisor, because no job used it lately."""
 
     async def question(actor: Any) -> Status:  # noqa: ANN401 - Ray's handles carry no types
         status: Status = await actor.status.remote()
@@ -71,30 +71,30 @@ async def read_status(address: str) -> Status | None:
 async def watch_status(
     address: str, show: Callable[[Status | FleetUnavailable | None], None], every_s: float
 ) -> NoReturn:
-    """Show a cluster's status again and again, over one connection, until cancelled.
+    """Show a cluster's status repeatedly over one connection, until cancelled.
 
-    A supervisor that does not answer is shown too: Ray restarts it, and the next look finds it.
+    A supervisor that does not answer is shown too: Ray restarts it, and a later call finds it.
 
     Raises:
-        FleetUnavailable: the cluster cannot be reached to begin with.
+        FleetUnavailable: the cluster cannot be reached at first.
     """
     connection = await connect(address)
     try:
         while True:
             try:
                 show(await read_status(address))
-            except FleetUnavailable as trouble:
-                show(trouble)
+            except FleetUnavailable as error:
+                show(error)
             await asyncio.sleep(every_s)
     finally:
         await connection.close()
 
 
 async def order_node(address: str, order: Order, node: str) -> None:
-    """Cordon, drain or open a node, named by its host name, or its Ray id or the beginning of that.
+    """Cordon, drain or uncordon a node, named by host name, Ray id or id prefix.
 
     Raises:
-        UsageError: no node, or more than one, answers to that name; or the cluster has no supervisor.
+        UsageError: no node, or more than one, matches; or the cluster has no supervisor.
     """
 
     async def question(actor: Any) -> bool:  # noqa: ANN401 - Ray's handles carry no types

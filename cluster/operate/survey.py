@@ -1,4 +1,4 @@
-"""What a Ray cluster would give a job right now: every node as its probes and Ray itself see it."""
+"""The inventory of a Ray cluster right now, from its probes and from Ray."""
 
 import asyncio
 from contextlib import suppress
@@ -14,10 +14,10 @@ __all__ = ["survey_cluster"]
 
 
 async def survey_cluster(address: str) -> Inventory:
-    """Return the inventory that the cluster's supervisor would place on, without asking it.
+    """Return the inventory that the cluster's supervisor would place on, without calling it.
 
-    A node that gives no report counts with its processor alone. Ray says how many of a node's cores and GPUs are for
-    Ray, and users' orders (cordon, drain) hold.
+    A node without a report counts with its CPU alone. Ray's limits on a node's cores and GPUs apply, and users' orders
+    (cordon, drain).
 
     Raises:
         UsageError: the address is of another kind.
@@ -25,7 +25,7 @@ async def survey_cluster(address: str) -> Inventory:
     """
     connection = await connect(address)
     try:
-        # Only now: the environment that Ray reads at import is settled.
+        # Imported late: the environment that Ray reads at import is settled now.
         from ..supervisor.runner.ray_backend import live_nodes, recall_orders  # noqa: PLC0415
         from ..supervisor.state.nodes import Nodes  # noqa: PLC0415
 
@@ -44,5 +44,5 @@ async def survey_cluster(address: str) -> Inventory:
 async def _probe(book: "NodeBook") -> None:
     from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node  # noqa: PLC0415
 
-    with suppress(Exception):  # a node that gives no report has its processor
+    with suppress(Exception):  # a node without a report counts with its CPU
         book.report(await asyncio.wait_for(probe_ray_node(book.ray.node, again=False), PROBE_LIMIT_S))

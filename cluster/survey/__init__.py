@@ -1,1 +1,1 @@
-"""Asking the nodes of a cluster what they have."""
+"""Asks the nodes of a cluster for their devices."""

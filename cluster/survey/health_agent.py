@@ -1,8 +1,7 @@
-"""What polls a node's GPUs on a cluster: a Ray actor without resources, one for each node that has any.
+"""Polls a node's GPUs on a cluster: a Ray actor without resources, one per node with GPUs.
 
-It is apart from the workers because a node is to be polled before it has any, and because a call into a driver may
-hang: then it is killed, and the next poll makes another. Its death harms nothing else.
-``ray`` is not imported here: the class becomes an actor where the supervisor makes it.
+It is separate from workers because a node is polled before it has any, and because a driver call may hang: then it is
+killed, and the next poll creates another. ``ray`` is not imported here: the supervisor makes the class an actor.
 """
 
 from collections.abc import Iterator
@@ -16,22 +15,22 @@ from ..probes.report.absence import Maybe
 __all__ = ["HealthAgent"]
 
 _PARENT_FIELD = 1
-"""Of /proc/PID/stat, counted from behind the name: state, parent (proc(5))."""
+"""In /proc/PID/stat, after the name: state, parent (proc(5))."""
 
 
 class HealthAgent:
-    """Polls the node that it runs on."""
+    """Polls the node on which it runs."""
 
     def __init__(self) -> None:
-        import pynvml  # noqa: PLC0415 - only nodes with GPUs have a use for it
+        import pynvml  # noqa: PLC0415 - only nodes with GPUs need it
 
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return how every device of the node is, or why NVML does not answer.
+        """Return the health of every device of the node, or why NVML does not answer.
 
         Args:
-            pids: processes of ours on this node; their children are ours too.
+            pids: our processes on this node; their children are ours too.
         """
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 

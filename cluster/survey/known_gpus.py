@@ -1,4 +1,4 @@
-"""This machine's GPUs, known at once: by NVML's names, and by the tables of what each model can do."""
+"""This machine's GPUs without a probe: from NVML, and the tables of what each model can do."""
 
 import os
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ __all__ = ["NO_GPUS", "KnownGpus", "known_gpus"]
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More than a machine has: whatever is not among them is hidden."""
+"""More than a machine has: GPUs beyond Ray's are hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownGpus:
-    """A machine's GPUs and slices, and what a private Ray of this process is shown of them."""
+    """A machine's GPUs and slices, and which of them this process's private Ray sees."""
 
     devices: tuple[Device, ...]
     shown: ShownGpus | None
@@ -30,7 +30,7 @@ NO_GPUS = KnownGpus((), None)
 
 
 def known_gpus(node: str) -> KnownGpus:
-    """Return this machine's GPUs as NVML names them, able to do what the tables say: no codec is tried."""
+    """Return this machine's GPUs as NVML lists them, with documented capabilities: no codec is tried."""
     if not can_load_nvml():
         return NO_GPUS
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml

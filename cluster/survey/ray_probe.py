@@ -1,4 +1,4 @@
-"""Probes a node of a Ray cluster: the same code as ``codecfleet doctor``, in a task on that node."""
+"""Probes a node of a Ray cluster with the code of ``codecfleet doctor``, in a task on that node."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from ..ray.ray_internals import cuda_visible_to_node
 __all__ = ["PROBE_LIMIT_S", "probe_ray_node", "report_of_ray_node"]
 
 PROBE_LIMIT_S = 150.0
-"""For everything: a cold node first starts a process and imports our code."""
+"""Includes a cold node's start of a process and its imports."""
 OWN_LIMIT_S = 100.0
-"""What the probes themselves may take."""
+"""The limit of the probes themselves."""
 
 
 def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the one argument of a Ray task
@@ -24,7 +24,7 @@ def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the 
 
 
 async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
-    """Return what the probes find on a node, by its Ray id; whatever Ray raises is raised as it is."""
+    """Return a node's report, by its Ray id; Ray's errors are raised as they are."""
     return (await _probed(node, fresh=fresh))[0]
 
 
