@@ -164,7 +164,7 @@ def test_what_an_engine_does_not_do_is_refused(open_session: Open, case: tuple[s
 
 
 def test_a_session_encodes_once(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """After finish it takes nothing more; after close it does nothing more; closing twice is no error."""
+    """After finish it takes nothing more; after close it does nothing more; closing twice is not an error."""
     frames = frames_of(case[2], TIMES[:2])
     session = open_session()
     run(session, frames[:1])
@@ -179,7 +179,7 @@ def test_a_session_encodes_once(open_session: Open, case: tuple[str, Codec, str]
 
 
 def test_nothing_in_gives_nothing_out(open_session: Open) -> None:
-    """A segment without pictures is no error."""
+    """A segment without pictures is not an error."""
     with open_session() as session:
         assert session.finish() == []
 

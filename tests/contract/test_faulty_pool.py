@@ -48,7 +48,7 @@ async def test_a_window_never_locks_up() -> None:
         assert await asyncio.gather(*(fetch(label) for label in labels)) == labels
 
 
-async def test_a_cancelled_submission_holds_nobody_back() -> None:
+async def test_a_cancelled_submission_delays_no_other() -> None:
     """Cancelling one piece of work lets the others go."""
     async with asyncio.timeout(10), FaultyPool(LocalPool(2), finishing_order=["a", "b"]) as pool:
         slow = asyncio.create_task(pool.submit(works.Dwell(job="j", label="a", seconds=60)))

@@ -164,7 +164,7 @@ def test_the_probe_calls_what_the_binding_has(name: str) -> None:
 
 
 def test_every_query_that_a_vgpu_lacks_is_asked_elsewhere() -> None:
-    """On a GPU that is no vGPU, the probe asks for every property of the guide's tables."""
+    """On a GPU that is not a vGPU, the probe asks for every property of the guide's tables."""
     fake = FakeNvml(node(H200))
     probed(fake)
     assert {row.function for row in GUEST_PROPERTIES} <= set(fake.calls)
@@ -337,7 +337,7 @@ def test_which_vgpus_can_be_created(host: SimulatedDevice, creatable: set[int] |
 
 
 def test_a_gpu_that_hosts_nothing_refuses_vgpu_questions() -> None:
-    """On a GPU that is no vGPU host the vGPU functions answer NOT_SUPPORTED, as measured on an H200."""
+    """On a GPU that is not a vGPU host the vGPU functions answer NOT_SUPPORTED, as measured on an H200."""
     fake = FakeNvml(node(H200))
     fake.nvmlInit()
     with pytest.raises(pynvml.NVMLError_NotSupported):

@@ -189,7 +189,7 @@ def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
     fake.faults.update(dict.fromkeys(functions - handed_out, code))
     leaves = _leaves(_plain(probed(fake))["devices"])
     numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
-    # Who is asked is known without asking: its place, and that it is no vGPU.
+    # Who is asked is known without asking: its place, and that it is not a vGPU.
     assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
 
 

@@ -1,4 +1,4 @@
-"""Whoever decodes: the same pictures at the same times, or a refusal that says why."""
+"""Every decoder: the same pictures at the same times, or a refusal that says why."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -106,7 +106,7 @@ def clip(request: pytest.FixtureRequest, folder: Path) -> Footage:
 
 
 def _hashes(range_: DecodeRange, decoder: PictureDecoder[VideoFrame]) -> list[PictureHash]:
-    """Return the pictures at and after the entry: those before it belong to nobody."""
+    """Return the pictures at and after the entry: those before it are dropped."""
     found = [picture_hash(*entry) for entry in decode_range(range_, DecodeTally(), decoder)]
     if range_.entry is None or range_.entry.pts is None:
         return found
@@ -167,7 +167,7 @@ def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder[VideoFrame],
 
 
 def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
-    """A range that nobody reads to its end changes nothing for the next one."""
+    """A range that is not read to its end changes nothing for the next one."""
     range_ = footage(folder, "h264-open.mp4").ranges()[0]
     wanted = _hashes(range_, SOFTWARE)
     for stop in (1, 5):

@@ -105,7 +105,7 @@ async def test_errors_keep_their_type(make_pool: MakePool, error: CodecfleetErro
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, SystemExit, KeyboardInterrupt])
 async def test_foreign_exceptions_become_work_errors(make_pool: MakePool, kind: type[BaseException]) -> None:
-    """What is no codecfleet error arrives as WorkError that names it; its slot is free again."""
+    """An error that is not codecfleet's arrives as a WorkError that names it; its slot is free again."""
     pool = await make_pool(1)
     with pytest.raises(WorkError, match=f"a failed with {kind.__name__}: out of tune"):
         await pool.submit(works.Raise(job="j", label="a", error=kind))
@@ -158,7 +158,7 @@ async def test_tells_progress_by_label(make_pool: MakePool) -> None:
     theirs = asyncio.create_task(pool.submit(works.Dwell(job="other", label="b", seconds=ENDLESS_S)))
     await until_it_runs(pool, "a")
     assert set(await pool.progress("j")) == {"a"}
-    assert await pool.progress("nobody") == {}
+    assert await pool.progress("unknown") == {}
     ours.cancel()
     theirs.cancel()
     await asyncio.gather(ours, theirs, return_exceptions=True)

@@ -104,7 +104,7 @@ def put(path: Path, data: bytes | str) -> Path:
 
 
 def start_of(bytes_: int, of: str = "clip.mp4") -> Build:
-    """Return a builder that cuts a clip short after so many bytes."""
+    """Return a builder that cuts a clip short after a number of bytes."""
     return lambda folder, clip: put(folder / f"cut{Path(of).suffix}", clip.with_name(of).read_bytes()[:bytes_])
 
 
@@ -124,7 +124,7 @@ def link(target: str) -> Build:
 
 
 def pipe(folder: Path, _clip: Path) -> Path:
-    """Make a pipe that nobody writes to."""
+    """Make a pipe without a writer."""
     os.mkfifo(folder / "pipe.mp4")
     return folder / "pipe.mp4"
 
@@ -146,7 +146,7 @@ def noise(folder: Path, _clip: Path) -> Path:
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
-    """A pipe without a writer: whoever opens it to read hangs, and the test with it."""
+    """A pipe without a writer: opening it to read hangs, and the test with it."""
     os.mkfifo(tmp_path / "trap.mp4")
     return tmp_path / "trap.mp4"
 

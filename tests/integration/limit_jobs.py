@@ -43,7 +43,7 @@ def film(tmp_path: Path) -> Path:
 
 
 def later(trouble: Callable[[], object], *, after: int = 2) -> Callable[[Job, Event], None]:
-    """Return what makes trouble once so many segments are finished."""
+    """Return what makes trouble once this many segments are finished."""
     seen = 0
 
     def act(_job: Job, event: Event) -> None:

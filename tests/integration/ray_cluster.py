@@ -192,7 +192,7 @@ class _Keeper:
 
 def _keep() -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever Ray prints is no answer
+    os.dup2(2, 1)  # what Ray prints is not an answer
     keeper = _Keeper()
     for line in sys.stdin:
         print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)

@@ -65,7 +65,7 @@ UNREADABLE: dict[str, tuple[Build, str]] = {
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_source_that_is_no_film(case: str, attack: Attack, clip: Path) -> None:
-    """Whatever is no readable film ends with exit code 3, whether it is to be transcoded or only planned."""
+    """An unreadable film ends with exit code 3, whether it is transcoded or only planned."""
     build, words = UNREADABLE[case]
     source = build(attack.folder, clip)
     attack.source_refused(3, words, source=source)
@@ -79,7 +79,7 @@ def test_a_matroska_that_breaks_off(bytes_: int, attack: Attack, matroska: Path)
 
 
 def test_an_unknown_codec_in_matroska(attack: Attack, matroska: Path) -> None:
-    """A codec that nobody knows is said to be that."""
+    """An unknown codec is reported as such."""
     bogus = matroska.read_bytes().replace(b"V_MPEG4/ISO/AVC", b"V_BOGUS/XYZ/123")
     attack.source_refused(3, "in a codec that cannot be decoded", source=put(attack.folder / "bogus.mkv", bogus))
 

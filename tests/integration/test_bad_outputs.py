@@ -166,5 +166,5 @@ def test_extreme_options_that_do_make_sense(
 
 
 def test_a_thousand_workers(attack: Attack, clip: Path) -> None:
-    """More workers than there is work are no mistake."""
+    """More workers than work are not a mistake."""
     attack.transcodes(clip, None, "--workers", "1000")

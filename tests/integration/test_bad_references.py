@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def bell() -> Iterator[socket.socket]:
-    """A listening socket, on which nobody may call."""
+    """A listening socket that must get no connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
         yield server

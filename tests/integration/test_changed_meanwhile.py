@@ -36,7 +36,7 @@ def folder_instead(film: Path) -> None:
 
 
 def pipe_instead(film: Path) -> None:
-    """Put a pipe in the place of the film, that nobody writes to."""
+    """Put a pipe without a writer in the place of the film."""
     film.unlink()
     os.mkfifo(film)
 
@@ -63,7 +63,7 @@ def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
 
 
 def test_an_output_name_that_is_taken_meanwhile(film: Path) -> None:
-    """Whoever took the name while the job ran keeps it."""
+    """A file that took the name while the job ran keeps it."""
     out = film.parents[1] / "out"
     with pytest.raises(OutputExists):
         transcode(spec_of(film, out / "o.mp4", preset=1), later(lambda: (out / "o.mp4").write_text("mine"), after=1))

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, sys, threading
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests' parent may ignore it, as nohup does
 from codecfleet.cli import app as cli
 from codecfleet.cli.services import Answer, Services
 from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
@@ -182,7 +182,7 @@ def test_a_file_name_that_is_no_text_is_told_escaped() -> None:
 
 
 def test_a_slow_exit_after_an_interruption_is_cut_short() -> None:
-    """What the interpreter does on its way out is bounded too."""
+    """The interpreter's exit is bounded too."""
     options = "hangs=True); import atexit, threading; atexit.register(threading.Event().wait"
     with program(TRANSCODE, script="sample_events()[:1]", options=options) as process:
         wait_for(process, "of video")

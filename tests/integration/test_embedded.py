@@ -304,8 +304,8 @@ def test_nowhere_to_write(places: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:9"])
-def test_nobody_at_the_address(places: Mapping[str, str], address: str | None) -> None:
-    """An address where nobody listens is an error, whether given or in RAY_ADDRESS."""
+def test_an_address_where_nothing_listens(places: Mapping[str, str], address: str | None) -> None:
+    """An address where nothing listens is an error, whether given or in RAY_ADDRESS."""
     facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), {**places, "RAY_ADDRESS": "127.0.0.1:1"})
     assert facts["kind"] == "FleetUnavailable"
     assert f"no Ray answers at {address or '127.0.0.1:1'}" in facts["message"]
@@ -313,7 +313,7 @@ def test_nobody_at_the_address(places: Mapping[str, str], address: str | None) -
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "http://127.0.0.1:8265", "127.0.0.1", "host:port"])
 def test_addresses_of_other_kinds(places: Mapping[str, str], address: str) -> None:
-    """An address that is no control service's is refused before anything is tried."""
+    """An address that is not a control service's is refused before anything is tried."""
     facts, _ = run(REFUSED.replace("ADDRESS", repr(address)), places)
     assert facts["kind"] == "UsageError"
     assert "6379" in facts["next_step"]

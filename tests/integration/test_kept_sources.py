@@ -256,7 +256,7 @@ def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_idle_is_closed(tmp_path: Path) -> None:
-    """A source that nobody wants for a while is closed, and so is the longest idle one beyond the bound."""
+    """A source that is unused for a while is closed, and so is the longest idle one beyond the bound."""
     now_s = 0.0
     kept = KeptSources(most=2, clock=lambda: now_s)
     films = [str(make_clip(tmp_path / f"{number}.mp4", FILM)) for number in range(3)]

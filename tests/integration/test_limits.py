@@ -134,7 +134,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_planning_grows_with_the_film_and_no_faster() -> None:
-    """Cutting ten times the film takes about ten times the steps: 100,000 packets are no trouble."""
+    """Cutting ten times the film takes about ten times the steps: 100,000 packets work."""
     small, large = (calls_of(lambda n=n: choose_cuts(regular_index(n))) for n in (10_000, 100_000))  # type: ignore[misc]
     assert large < 15 * small
 

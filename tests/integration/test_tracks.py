@@ -40,7 +40,7 @@ def test_sound_starts_after_its_priming(
 
 
 def test_odd_tracks_are_named(shared_media: Path) -> None:
-    """Timecodes, attachments, chapters, and sound nobody can read are told apart."""
+    """Timecodes, attachments, chapters, and unreadable sound are distinguished."""
     prores = describe_tracks(str(shared_media / "alpha_prores4444_1frame.mov"))
     assert prores.timecode == "01:00:00:00"
     assert prores.tracks[2].tag == "tmcd"

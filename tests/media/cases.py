@@ -62,7 +62,7 @@ class Refusal:
 
 REFUSALS = {
     "audio_only_opus_frag.mp4": Refusal("NoVideoTrack", "there is sound alone"),
-    "encrypted_cenc_tenc_only.mp4": Refusal("InputUnreadable", "its pictures are encrypted, and nobody gave a key"),
+    "encrypted_cenc_tenc_only.mp4": Refusal("InputUnreadable", "its pictures are encrypted, and there is no key"),
     "hevc_dovi_p5_1080p.mp4": Refusal("Unsupported", "Dolby Vision profile 5: without its metadata colours are wrong"),
 }
 """Files that no output can be made of."""

@@ -215,7 +215,7 @@ def films(pattern: str) -> Iterator[Path]:
 
 
 def run_all(paths: Sequence[Path], *, places: int, jobs: int) -> Counts:
-    """Compare every film, so many at a time, printing a line for each."""
+    """Compare every film, several at a time, printing a line for each."""
     counts = Counts()
     with ThreadPoolExecutor(jobs) as pool:
         for line in pool.map(lambda path: compare(path, places, counts), paths):

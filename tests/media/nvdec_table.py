@@ -65,7 +65,7 @@ def main() -> int:
             rows.append(row)
     wall_s = time.perf_counter() - began_s
     counts = decoder.pool.counts
-    console.print(f"{wall_s:.1f} s; sessions: {counts.made} made, {counts.in_use} lent, {counts.closed} closed")
+    console.print(f"{wall_s:.1f} s; sessions: {counts.made} made, {counts.in_use} in use, {counts.closed} closed")
     if options.save is not None:
         document = {
             "command": " ".join(sys.argv),

@@ -57,7 +57,7 @@ class Outcome(StrEnum):
     WRONG = "WRONG"
     """A refusal that is not right, or an output where none can be right."""
     CRASHED = "CRASHED"
-    """Something that is no error of codecfleet's came out."""
+    """An error that is not codecfleet's came out."""
     HUNG = "HUNG"
 
     @property
@@ -158,7 +158,7 @@ def _judge_refusal(row: Row, case: Case, error: CodecfleetError) -> None:
 
 
 async def run_cases(fleet: Fleet, cases: Sequence[Case], *, output: Path, jobs: int, keep: bool) -> list[Row]:
-    """Run ``cases``, so many at a time, printing each as it ends; the rows come back in the order of the cases."""
+    """Run ``cases``, several at a time, printing each as it ends; the rows come back in the order of the cases."""
     turns = asyncio.Semaphore(jobs)
     console = Console(width=200, highlight=False)
 

@@ -29,7 +29,7 @@ CASES = (
 
 
 async def digest(pool: Pool | None, case: Case, footage: Path, output: Path, *, workers: int) -> str:
-    """Run a case on ``pool`` with so many segments in flight, and return the SHA-256 of the output."""
+    """Run a case on ``pool`` with this many segments in flight, and return the SHA-256 of the output."""
     async with Fleet(pool=pool, workers=workers) as fleet:
         return await digest_on(fleet, case, footage, output, workers=workers)
 
