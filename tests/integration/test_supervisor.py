@@ -90,7 +90,7 @@ def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film:
 
 
 def test_nodes_may_be_drained_and_may_die(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
-    """A drained node finishes its work and is released, whichever process is supervisor; a dying one only delays a job."""
+    """A drained node finishes its work and is released, whatever supervisor runs; a dying one only delays a job."""
     doomed = cluster.add_node(2)
     output = tmp_path / "out.mp4"
     driver = cluster.start(
