@@ -1,4 +1,4 @@
-"""The GPU of a worker process: its decoders and encoders, opened once, when one of them is wanted first."""
+"""The GPU of a worker process: its decoders and encoders, opened once, on first use."""
 
 import gc
 import importlib
@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -31,7 +31,7 @@ from .cuda.memory_budget import USABLE_PART, MemoryBudget
 from .cuda.pinned_memory import PinnedMemory
 from .nvdec.caps import NvdecCapabilities
 from .nvdec.decoder import NvdecDecoder
-from .nvdec.pool import INSIST, NvdecPool, SessionRequest
+from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
 from .nvenc.session import NvencSession
@@ -56,11 +56,10 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedGpu:
-    """Everything of a GPU that is open: one context, one pool of decoder sessions, one keeper of each memory.
+    """Everything of a GPU that is open: one context, one pool of decoder sessions, one pool of each memory.
 
-    ``budget`` is the device's memory, which sessions and buffers take from: a part of what was free when it was opened.
-    ``converts`` tells whether ``converter`` has kernels; ``is_shared`` whether it leaves as much to a second process of
-    its worker.
+    ``budget`` is the part of the device's free memory that sessions and buffers may take. ``converts`` is whether
+    ``converter`` has kernels; ``is_shared`` whether half is left to a second process of its worker.
     """
 
     cuda: Cuda
@@ -77,7 +76,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """The one GPU that this process sees; opened by the first who uses it, who learns if that fails.
+    """The one GPU that this process sees; its first user opens it, and gets the error if that fails.
 
     Args:
         open_: opens it.
@@ -93,17 +92,22 @@ class Gpu(WorkerDevice):
         self.pictures: PictureDecoder[VideoFrame] = _Late("nvdec", lambda: self.opened().pictures)
         self.surfaces: PictureDecoder[DevicePicture] = _Late("nvdec", lambda: self.opened().surfaces)
 
-    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend a decoder into host memory to somebody who can do without; see ``NvdecPool.acquire``.
+    @contextmanager
+    def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
+        """Give a decoder into host memory to a caller with a software fallback; see ``NvdecPool.acquire``.
 
-        Nobody waits for the GPU itself to be opened, which takes seconds.
+        It does not wait for the GPU itself to be opened, which takes seconds.
         """
-        return self._non_blocking_pictures()
+        request = SessionRequest()
+        try:
+            yield _Late("nvdec", lambda: self._opened_soon().pictures.non_blocking(request))
+        finally:
+            request.end()
 
     def asking(
         self, options: NvdecOptions, *, on_device: bool
     ) -> PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]:
-        """Return what decodes on sessions that are opened with ``options``, into the device's memory or the host's."""
+        """Return a decoder on sessions with ``options``, into the device's memory or the host's."""
         if options == PLAIN:
             return self.surfaces if on_device else self.pictures
         if on_device:
@@ -111,7 +115,7 @@ class Gpu(WorkerDevice):
         return _Late("nvdec", lambda: self.opened().pictures.asking(options))
 
     def warm_up(self) -> None:
-        """Open it now, in a thread, so that the first range does not wait for packages, context and kernel."""
+        """Open it now, in a thread: packages, context and kernel take seconds."""
         if self._warming is None or not self._warming.is_alive():
             self._warming = threading.Thread(target=self._tried, name="codecfleet-gpu", daemon=True)
             self._warming.start()
@@ -136,7 +140,7 @@ class Gpu(WorkerDevice):
         return str(self.opened().nvenc.package.__version__)
 
     def converts(self) -> bool:
-        """Tell whether pictures can be scaled and converted on it.
+        """Return whether it can scale and convert pictures.
 
         Raises:
             EngineUnfit, DeviceError: it cannot be opened.
@@ -154,7 +158,7 @@ class Gpu(WorkerDevice):
         return NvencSession(gpu.nvenc, settings, from_host=from_host)
 
     def open_mover(self) -> CudaMover:
-        """Open a way between host and device, for one thread.
+        """Open a mover between host and device, for one thread.
 
         Raises:
             DeviceError: the driver gives no stream.
@@ -163,7 +167,7 @@ class Gpu(WorkerDevice):
         return CudaMover(gpu.cuda, gpu.pinned, gpu.memory)
 
     def open_conversion(self, conversion: Conversion, pix_fmt: str) -> CudaConversion:
-        """Open what scales and converts pictures, for one thread.
+        """Open a conversion, for one thread.
 
         Raises:
             EngineUnfit: its kernels cannot be compiled here.
@@ -207,7 +211,7 @@ class Gpu(WorkerDevice):
         return gpu is not None and gpu.is_shared
 
     def use(self) -> SessionCounts:
-        """Say how it is used; answers at once, also while it is being opened."""
+        """Return its session counts, at once, even while it is being opened."""
         gpu = self._opened
         if gpu is None:
             return SessionCounts()
@@ -222,33 +226,24 @@ class Gpu(WorkerDevice):
         if gpu is not None:
             gpu.pool.close()
 
-    @contextmanager
-    def _non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        request = SessionRequest()
-        try:
-            yield _Late("nvdec", lambda: self._opened_soon().pictures.non_blocking(request))
-        finally:
-            request.end()
-
     def _opened_soon(self) -> OpenedGpu:
         if self._opened is None and not self._refusal:
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure
-            # Packages, context and kernel take seconds, in which software decodes a good part of a segment.
             self.warm_up()
-            raise EngineBusy(SESSIONS_OPENING, INSIST)
+            raise EngineBusy(SESSIONS_OPENING, WAIT_ADVICE)
         return self.opened()
 
     def _tried(self) -> None:
         try:
             self.opened()
         except DeviceError as error:
-            self._failure = error  # the next who is in a hurry hears of it; who is not, tries again
+            self._failure = error  # raised to the next non-blocking caller; others try again
 
 
 class _Late(PictureDecoder[PictureT]):
-    """A decoder that is opened with its device, by the first who decodes."""
+    """A decoder that opens its device on first use."""
 
     def __init__(self, name: str, open_: Callable[[], PictureDecoder[PictureT]]) -> None:
         self.name = name
@@ -267,7 +262,7 @@ class _Late(PictureDecoder[PictureT]):
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
-    """Open the one device that CUDA_VISIBLE_DEVICES leaves; standard output is listened to from now on.
+    """Open the one device that CUDA_VISIBLE_DEVICES leaves, and monitor standard output from then on.
 
     Args:
         is_second: another process of the same worker has it open, and left half of its memory.
@@ -277,19 +272,19 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
         DeviceError: the driver gives no context.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # It begins to listen with the first who counts, which whoever decodes does before anything else.
+    # Monitoring begins with the first count, which precedes every decoding.
     opened = _opened(StdoutMonitor().count, lambda free_bytes: is_second or free_bytes >= SHARED_BYTES)
-    # Modules stay for good. Looked through again and again by the collector, they cost a tenth of the pictures.
+    # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
     gc.freeze()
     return opened
 
 
 def open_beside() -> OpenedGpu:
-    """Open the device and change little else of the process, which may be a user's own program.
+    """Open the device in a process that may be a user's own program; only CUDA_DEVICE_MAX_CONNECTIONS is set if unset.
 
-    That is CUDA_DEVICE_MAX_CONNECTIONS, where it has none yet. Standard output is the program's, so what the package
-    prints there of wrong pictures is not read: damage shows in packets that are marked and in the count of pictures.
+    Standard output is the program's, so the package's reports of wrong pictures there are not read: damage shows in
+    marked packets and in the count of pictures.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
@@ -321,14 +316,14 @@ def assemble_gpu(
     Args:
         cuda: the device's context.
         package: ``PyNvVideoCodec``, imported in a process that sees one device.
-        unpacker: the device's kernel that takes surfaces apart; None lets the host do it.
+        unpacker: the device's kernel that unpacks surfaces; None lets the host do it.
         wrong_pictures: how many pictures the package's decoders called wrong so far.
-        converter: who scales and converts; None is the device's kernels, compiled when they are wanted first.
+        converter: scales and converts; None is the device's kernels, compiled on first use.
         is_shared: leave half of all memory to another process.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
-    # Asked for room in this order: buffers are got anew in a moment, sessions in a tenth of a second.
+    # Reclaimed from in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
     pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), IDLE_SESSIONS, budget)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason
@@ -347,14 +342,14 @@ def assemble_gpu(
         pinned=pinned,
         memory=memory,
         converter=_CompiledOnce(cuda) if converter is None else converter,
-        # Who could compile the one kernel can compile the others, which takes longer and is left to who wants them.
+        # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )
 
 
 class _CompiledOnce:
-    """The kernels that scale and convert, compiled by the first who wants them."""
+    """The kernels that scale and convert, compiled on first use."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda

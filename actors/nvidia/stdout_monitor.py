@@ -1,10 +1,9 @@
-"""Hearing of pictures that NVDEC could not decode rightly.
+"""Counting pictures that NVDEC could not decode, from the process's standard output.
 
-PyNvVideoCodec says so in one way only: a line on the process's standard output, "Decode Error occurred for picture N",
-which names neither decoder nor file. So a worker process that decodes on a GPU gives its standard output a file that
-can be read, passes on everything, and counts those lines. Whoever decoded while the count rose decodes again in
-software: damage is rare, and being wrong about whose it is costs time and no picture. A process that may be a user's
-own program is never listened to.
+PyNvVideoCodec reports them only as a line there, "Decode Error occurred for picture N", without decoder or file. So a
+worker process on a GPU redirects its standard output to a memory file, forwards everything, and counts those lines.
+Every range decoded while the count rose is decoded again in software: damage is rare, and blaming the wrong range
+costs time only. A process that may be a user's own program is never monitored.
 """
 
 import atexit
@@ -27,16 +26,13 @@ _libc = ctypes.CDLL(None)
 
 
 class StdoutTap:
-    """Listens to a file descriptor, standard output unless told otherwise. Safe from any thread.
-
-    StdoutMonitor begins with the object and ends with ``close``, or with the process.
-    """
+    """Reads what is written to a file descriptor, from construction to ``close`` or exit. Safe from any thread."""
 
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
         self._original = os.dup(descriptor)
         self._heard = os.memfd_create("codecfleet-stdout")
-        # Appending: whoever writes never overwrites what another thread writes at that moment.
+        # Appending: threads that write at the same moment never overwrite each other.
         fcntl.fcntl(self._heard, fcntl.F_SETFL, os.O_APPEND)
         os.dup2(self._heard, descriptor)
         self._read_bytes = 0
@@ -44,21 +40,21 @@ class StdoutTap:
         self._count = 0
         self._lock = threading.Lock()
         self._is_open = True
-        atexit.register(self.close)  # what was said last must not be lost
+        atexit.register(self.close)  # the last lines must not be lost
 
     def count(self) -> int:
-        """Return how many pictures were said to be wrong so far, by anybody in this process; pass on what was said."""
+        """Forward what was written; return how many pictures of this process were reported wrong so far."""
         _flush()
         with self._lock:
             self._pass_on()
             return self._count
 
     def close(self) -> None:
-        """Give the descriptor back what it had, and pass on what is left. Idempotent."""
+        """Restore the descriptor, and forward what is left. Idempotent."""
         _flush()
         with self._lock:
             if self._is_open:
-                os.dup2(self._original, self._descriptor)  # first: what others say from now on goes its old way
+                os.dup2(self._original, self._descriptor)  # first: later writes take the original path
                 self._pass_on()
                 self._is_open = False
                 os.close(self._original)
@@ -70,21 +66,18 @@ class StdoutTap:
             heard = self._tail + data
             self._count += heard.count(_SAID)
             self._tail = heard[-len(_SAID) + 1 :]
-            # The file is memory: a program that decodes for hours may say more than fits.
+            # The file is memory: hours of output would not fit.
             _libc.fallocate(self._heard, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
             _write_all(self._original, data)
 
 
 def _flush() -> None:
-    """Have C and C++ code write what it holds back: to standard output alone.
-
-    Flushing every stream would wait for whoever is reading from one, such as a thread in ``input``.
-    """
+    """Flush C's standard output alone: flushing every stream would wait for a reader, such as ``input``."""
     _libc.fflush(ctypes.c_void_p.in_dll(_libc, "stdout"))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, also where the descriptor takes less at once or shall not be waited for by others."""
+    """Write all of it, even to a non-blocking descriptor."""
     left = memoryview(data)
     while left:
         try:
@@ -96,9 +89,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class StdoutMonitor:
-    """Hears of wrong pictures from the first count on. Safe from any thread.
+    """Counts wrong pictures from the first ``count`` on. Safe from any thread.
 
-    Threads may count first at the same time, and one tap is all there may be: of two, the first would hear nothing.
+    There is one tap: of two, the first would read nothing.
     """
 
     def __init__(self, descriptor: int = STDOUT) -> None:
@@ -107,7 +100,7 @@ class StdoutMonitor:
         self._tap: StdoutTap | None = None
 
     def count(self) -> int:
-        """Return how many pictures were said to be wrong so far; listens from now on if nobody did."""
+        """Return how many pictures were reported wrong so far; the first call starts monitoring."""
         with self._lock:
             if self._tap is None:
                 self._tap = StdoutTap(self._descriptor)

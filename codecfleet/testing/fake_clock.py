@@ -9,7 +9,7 @@ STEP_S = 0.25
 
 
 class FakeClock:
-    """A clock to read (``clock()``) and to sleep by (``await clock.sleep(s)``), which stands still until it is told."""
+    """A clock to read (``clock()``) and to sleep by (``await clock.sleep(s)``); only ``advance`` moves it."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self._now_s = now_s

@@ -34,7 +34,7 @@ class CudaFailure(Exception):
 def lost(failure: CudaFailure, device: int) -> DeviceLost:
     """Return the error that a failure of CUDA becomes: beside cuDLA, no error of CUDA leaves anything to rely on."""
     message = f"DLA {device}: {failure.call} failed with CUDA error {failure.code} ({failure.name})"
-    return DeviceLost(message, "Nothing but a new process helps it; codecfleet doctor shows what the machine can do.")
+    return DeviceLost(message, "Restart the process; codecfleet doctor shows what the machine can do.")
 
 
 class CudaCalls:

@@ -120,7 +120,7 @@ class DlaHost:
 
     @property
     def failure(self) -> str:
-        """What broke in this process; "" while all is well. Only a new process can use the DLAs again."""
+        """What failed in this process, "" if nothing; after it only a new process can use the DLAs."""
         return self._failure
 
     def version(self) -> tuple[int, int, int]:
@@ -162,7 +162,7 @@ class DlaHost:
         return found
 
     def condemn(self, error: CodecfleetError) -> None:
-        """Take note that nothing in this process can be relied upon any more."""
+        """Fail every session: nothing in this process can be relied upon."""
         with self._lock:
             self._failure = self._failure or error.message
             sessions = list(self._sessions)
@@ -170,7 +170,7 @@ class DlaHost:
             session.condemn(error.message)
 
     def forget(self, session: HybridSession) -> None:
-        """Take note that a session's handle is destroyed."""
+        """Drop a session whose handle is destroyed."""
         with self._lock:
             self._sessions = [other for other in self._sessions if other is not session]
 
@@ -194,7 +194,7 @@ class DlaHost:
     def _refuse_if_broken(self) -> None:
         if self._failure:
             message = f"the DLAs of this process are lost: {self._failure}"
-            raise DeviceLost(message, "Nothing but a new process helps it.")
+            raise DeviceLost(message, "Restart the process.")
         if self._closed:
             message = "the DLAs of this process were closed"
             raise DeviceLost(message, "Open a new host.")

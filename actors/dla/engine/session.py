@@ -251,7 +251,7 @@ class DlaSession(ABC):
             self._library.set_task_timeout(self._handle, limits.task_ms)
 
     def _settle(self) -> None:
-        """Wait for every task, and make a late error ours: with isolation on, nobody else tells of it."""
+        """Wait for every task, and raise a late error: with isolation on, CUDA does not report it."""
         self._wait_for_tasks()
         status = self._ask("cudlaGetLastError", lambda: self._library.last_error(self._handle))
         if status is not CudlaStatus.SUCCESS:
@@ -309,7 +309,7 @@ class DlaSession(ABC):
         return self._registrations.get(registration.dla_address) is registration
 
     def _ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Have the session's thread do something with the library; make its errors ours, and final where they are."""
+        """Have the session's thread call the library, and map its errors."""
         self._refuse_if_over()
         try:
             return self._thread.call(what, call, limit_s or self._timing.limits.call_s)
@@ -339,7 +339,7 @@ class DlaSession(ABC):
             self._refuse_unless(sound=False, message="the session is closed")
         if self._state not in LIVE:
             message = f"DLA {self._device} failed before in this process ({self._failure})"
-            raise DeviceLost(message, "Nothing but a new process helps it.")
+            raise DeviceLost(message, "Restart the process.")
 
     def _refuse_unless(self, sound: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
         if not sound:

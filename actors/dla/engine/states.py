@@ -10,7 +10,7 @@ class DlaSessionState(Enum):
     """Where a session stands."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
-    BUSY = "busy"  #: tasks were submitted, and nobody has waited for them yet
+    BUSY = "busy"  #: tasks were submitted, and not waited for yet
     DRAINING = "draining"  #: it is to be closed, and its tasks are waited for
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
@@ -50,10 +50,10 @@ EDGES: Final[dict[tuple[DlaSessionState, DlaEvent], DlaSessionState]] = {
     (DlaSessionState.IDLE, DlaEvent.HANG): DlaSessionState.HUNG,
     (DlaSessionState.BUSY, DlaEvent.HANG): DlaSessionState.HUNG,
     (DlaSessionState.DRAINING, DlaEvent.HANG): DlaSessionState.HUNG,
-    # Another session of the process failed, and this one heard of it in the middle of something.
+    # Another session of the process failed while this one was in a call.
     (DlaSessionState.FAILED, DlaEvent.SUBMIT): DlaSessionState.FAILED,
     (DlaSessionState.FAILED, DlaEvent.ENDED): DlaSessionState.FAILED,
-    # What broke stays broken; closing it calls nothing any more.
+    # A failed session stays failed; closing it calls nothing.
     (DlaSessionState.FAILED, DlaEvent.FAIL): DlaSessionState.FAILED,
     (DlaSessionState.FAILED, DlaEvent.HANG): DlaSessionState.HUNG,
     (DlaSessionState.HUNG, DlaEvent.FAIL): DlaSessionState.HUNG,

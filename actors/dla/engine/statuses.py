@@ -1,8 +1,8 @@
 """What cuDLA answers: its status codes, what each means, and the error of ours it becomes.
 
-cuDLA documents that every error but one is final for the process: whoever meets it starts anew (CUDA for Tegra 5.4).
-So every status becomes an error that sends the work elsewhere, except ``MEMORY_REGISTERED``, which is a caller's
-mistake and harms nothing, and those that would be the same on every machine.
+Every error but one is final for the process, which must be restarted (CUDA for Tegra 5.4). So every status becomes an
+error that sends the work elsewhere, except ``MEMORY_REGISTERED``, a harmless mistake of the caller, and those that
+would be the same on every machine.
 """
 
 from enum import IntEnum
@@ -51,7 +51,7 @@ class CudlaStatus(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it says, in words."""
+        """Its meaning in words."""
         return _MEANINGS[self]
 
 
@@ -68,7 +68,7 @@ _MEANINGS: Final = {
     CudlaStatus.INVALID_ATTRIBUTE: "there is no such attribute",
     CudlaStatus.INCOMPATIBLE_DLA_SW_VERSION: "the DLA runtime and cuDLA do not fit together",
     CudlaStatus.MEMORY_REGISTERED: "the memory is registered already",
-    CudlaStatus.INVALID_MODULE: "it is no loadable of this DLA",
+    CudlaStatus.INVALID_MODULE: "not a loadable for this DLA",
     CudlaStatus.UNSUPPORTED_OPERATION: "this operation is not supported",
     CudlaStatus.NV_SCI: "an NvSci operation failed",
     CudlaStatus.DRIVER_NOT_FOUND: "the DLA driver is missing",
@@ -92,7 +92,7 @@ _UNSUPPORTED: Final = {
     "cudlaCreateDevice": "DLAs go with Tegra's own GPU alone, and hybrid mode with CUDA: docs/dla.md.",
 }
 _LOADING: Final = "Build the loadable again, for this DLA and its software: a damaged one fails like this, too."
-_RESTART: Final = "Nothing but a new process helps it; codecfleet doctor shows what the machine can do."
+_RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."
 
 
 class CudlaFailure(Exception):

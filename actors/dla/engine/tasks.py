@@ -46,7 +46,7 @@ class SubmitOption(IntFlag):
 
     NONE = 0
     NOOP = 1  #: run nothing, but do all that goes with it
-    SKIP_LOCK = 2  #: nobody else submits to this handle or stream now: cuDLA need not lock
+    SKIP_LOCK = 2  #: no other thread submits to this handle or stream now, so cuDLA need not lock
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
 
 

@@ -49,7 +49,7 @@ class DataFormat(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "DataFormat":
-        del value  # a newer one: whoever needs it says that it is unknown
+        del value  # a newer one; its use is refused
         return cls.UNKNOWN
 
 

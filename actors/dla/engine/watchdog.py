@@ -1,8 +1,7 @@
-"""Firmware that hangs: how long a call may take, and what to do with one that does not come back.
+"""Time limits for calls and tasks, because firmware can hang.
 
-The DLA's firmware can hang on some tasks, and whoever waits for it waits for ever (CUDA for Tegra 5.4). So every call
-of a session is made by a thread of the session's own (``actors/watchdog.py``): the caller waits for it for a while,
-then gives it up, thread and all.
+The DLA's firmware can hang on a task, and so does its caller (CUDA for Tegra 5.4). So a thread of the session's own
+makes every call (``actors/watchdog.py``), and the caller gives it up, thread and all, after a time limit.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ __all__ = ["Deadlines", "TimeLimits"]
 class TimeLimits:
     """How long things may take, in seconds.
 
-    ``task_s`` is one task on the engine: cuDLA is told it (``cudlaSetTaskTimeoutInMs``) and ends the task with
+    ``task_s`` is one task on the engine: cuDLA gets it (``cudlaSetTaskTimeoutInMs``) and ends the task with
     ``DLA_ENGINE_TIMEOUT``. ``grace_s`` is what the firmware gets beyond that before it counts as hung. ``call_s`` is
     any call that runs no task: opening, loading, registering, closing.
     """
@@ -30,7 +29,7 @@ class TimeLimits:
 
     @property
     def task_ms(self) -> int:
-        """What cuDLA is told: whole milliseconds, at least one."""
+        """``task_s`` for cuDLA: whole milliseconds, at least one."""
         return max(1, round(self.task_s * 1000))
 
 
@@ -42,12 +41,12 @@ class Deadlines:
     _due_s: float | None = field(default=None, init=False)
 
     def submitted(self, now_s: float, tasks: int) -> None:
-        """Take note of so many more tasks."""
+        """Add tasks."""
         begins_s = now_s if self._due_s is None else max(now_s, self._due_s)
         self._due_s = begins_s + tasks * self.limits.task_s
 
     def ended(self) -> None:
-        """Take note that all tasks are done."""
+        """Forget the tasks: all are done."""
         self._due_s = None
 
     def patience_s(self, now_s: float) -> float:

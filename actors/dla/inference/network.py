@@ -98,7 +98,7 @@ class Network:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can run for somebody else: nothing is under way, and nothing has failed."""
+        """Whether it can be reused: no task is queued, and nothing has failed."""
         return self._session.state is DlaSessionState.IDLE
 
     @property
@@ -194,20 +194,20 @@ class WarmNetworks:
             self._take_back(settings, device, network)
 
     def close(self) -> None:
-        """Close what is idle, and the host once nothing is lent. Idempotent, and never raises."""
+        """Close what is idle, and the host if nothing is in use. Idempotent; never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
             is_in_use = self._in_use.total() > 0
             host = None if is_in_use else self._host
             self._host = self._host if is_in_use else None
-        with suppress(CodecfleetError):  # the process ends anyway, and the sessions have told why
+        with suppress(CodecfleetError):  # the process ends anyway; the sessions have raised it
             for _, network in idle:
                 network.close()
             if host is not None:
                 host.close()
 
     def _chosen(self, settings: NetworkSettings, among: Sequence[int] | None) -> int:
-        """Choose a DLA, and count it as lent."""
+        """Choose a DLA, and count it as in use."""
         with self._lock:
             host = self._machine(settings)
             if self._own is not None:
@@ -228,11 +228,11 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # whoever used it has heard what is wrong
+            with suppress(CodecfleetError):  # its user has had the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:
-        """Take an idle network that fits; close those of the same DLA that nobody will want again."""
+        """Take an idle network that fits; close those of the same DLA that have another loadable."""
         with self._lock:
             here = [(known, network) for known, network in self._idle if network.device == device]
             found = next((network for known, network in here if known == settings), None)
@@ -263,7 +263,7 @@ class WarmNetworks:
             self._host = self._open_machine(Timing(limits=TimeLimits(task_s=settings.task_limit_s)))
         if self._host.failure:
             message = f"the DLAs of this process are lost: {self._host.failure}"
-            raise DeviceLost(message, "Nothing but a new process helps it.")
+            raise DeviceLost(message, "Restart the process.")
         return self._host
 
 

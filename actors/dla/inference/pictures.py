@@ -31,7 +31,7 @@ class PixelRule:
     """What becomes of a sample of 0 to 255: (sample - mean) x scale.
 
     ``mean`` and ``scale`` have one number, or one for each channel, in the network's order of channels. Where the
-    tensor's type is no floating point, the result is rounded half to even and kept within the type's limits.
+    tensor's type is not a floating point type, the result is rounded half to even and kept within the type's limits.
     """
 
     mean: tuple[float, ...] = (0.0,)

@@ -31,8 +31,8 @@ IDLE_BYTES: Final = 2 << 30
 class PicturePool:
     """A device's buffers for pictures. Safe from any thread.
 
-    A buffer comes back when nobody holds a picture that lies in it any more. Whoever has the device read it holds it
-    until that is done: what comes back is written to at once.
+    A buffer returns with the last reference to a picture in it, and is reused at once: keep the picture until the
+    device has read it.
 
     Args:
         cuda: the device.
@@ -44,7 +44,7 @@ class PicturePool:
         self._memory = BufferPool(cuda.allocate, cuda.free, idle_bytes, budget or MemoryBudget(None))
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str) -> DevicePicture:
-        """Return a picture of that format and (width, height), whose samples nobody has written yet.
+        """Return a picture of that format and (width, height); its samples are uninitialised.
 
         Raises:
             DeviceMemory: the device has no more.
@@ -158,7 +158,7 @@ class CudaMover(PictureMover):
         return np.array(buffer)
 
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work that others put into CUDA streams, given by their handles.
+        """Wait for all work in other CUDA streams, given by their handles.
 
         Raises:
             DeviceError: what was put there failed, or there is no such stream.
@@ -208,7 +208,7 @@ class CudaConversion(PictureConversion):
         self._pix_fmt = pix_fmt
         self._stream = cuda.stream()
         try:
-            # Each result has memory of its own, so there is no place that is meant by default.
+            # Each result has memory of its own, so there is no default target.
             self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
         except BaseException:
             self._stream.close()
@@ -226,7 +226,7 @@ class CudaConversion(PictureConversion):
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
-                self._stream.wait()  # where it failed too: what was begun before that writes to memory that goes back
+                self._stream.wait()  # after a failure too: earlier passes write to memory that is returned
         found.pts = picture.pts
         return found
 

@@ -57,7 +57,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._unpacking = None if unpacker is None else unpacker.prepare(self._scratch, format_, self._layout)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
-        """Begin to bring a surface to the host; its picture is there when the stream is done, and nobody else's.
+        """Begin to bring a surface to the host; its picture is there when the stream is done.
 
         Raises:
             DeviceError: the driver refuses, or no more memory may be locked.
@@ -71,7 +71,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
-        """Give a picture what a software decoder would say of its colours: filters look at it."""
+        """Give a picture the colour description of a software decoder's, which filters read."""
         apply_colour(picture, context)
 
     def close(self) -> None:

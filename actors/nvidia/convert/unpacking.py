@@ -130,7 +130,7 @@ def planar_layout(format_: SurfaceFormat, width: int, height: int) -> PlanarLayo
         PlanarPlane(blue, chroma_pitch, columns, rows),
         PlanarPlane(red, chroma_pitch, columns, rows),
     )
-    # Whoever reads whole vectors may read behind the last row.
+    # Vector loads may read past the last row.
     return PlanarLayout(planes, red + chroma_pitch * rows + ALIGNMENT_BYTES)
 
 

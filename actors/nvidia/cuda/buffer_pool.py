@@ -1,4 +1,4 @@
-"""Memory that is lent and comes back by itself: the keeping of idle buffers that host and device memory share."""
+"""Pools of buffers that return with their last reference, for host and device memory."""
 
 import sys
 from collections import deque
@@ -11,14 +11,9 @@ __all__ = ["BufferPool", "PooledBuffer"]
 
 
 class PooledBuffer:
-    """Some memory that goes back when nobody holds this any more, on whichever thread that happens.
+    """Memory that returns to its pool with the last reference, on any thread.
 
-    When the interpreter ends, nothing goes back: the driver may be gone by then, and had the memory of its process.
-
-    Args:
-        memory: who lends it.
-        address: where it begins.
-        size_bytes: how much it is.
+    When the interpreter ends, nothing returns: the driver may be gone, and frees its process's memory.
     """
 
     __slots__ = ("__weakref__", "_memory", "address", "size_bytes")
@@ -28,24 +23,23 @@ class PooledBuffer:
         self.address = address
         self.size_bytes = size_bytes
 
-    # A fourth of what a finalizer of ``weakref`` takes. The function is kept here: modules are emptied in the end.
+    # A quarter of the cost of ``weakref.finalize``. The function is bound here: modules are emptied at exit.
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self._memory.take_back(self.address, self.size_bytes)
 
 
 class BufferPool:
-    """Buffers that come back when nobody holds what lies in them any more. Safe from any thread.
+    """Buffers that return when nothing in them is referenced. Safe from any thread.
 
-    A dozen threads take and return a buffer for every picture, thousands a second. With a lock around that, they would
-    queue for it: whoever holds it may have to wait for the interpreter. So each size has a deque, whose ends the
-    interpreter takes from and puts to at once, and there is no lock.
+    A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
+    holder may wait for the interpreter. So each size has a deque, whose ends are taken and put atomically.
 
     Args:
-        allocate: returns the address of so many bytes.
-        free: gives such an address back.
+        allocate: returns the address of that many bytes.
+        free: frees such an address.
         idle_bytes: how much idle memory is kept.
-        budget: what all of it is taken from, idle or lent; idle buffers give way there.
+        budget: what all of it, idle or in use, is taken from; idle buffers are evicted there.
     """
 
     def __init__(
@@ -60,7 +54,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int) -> int:
-        """Return the address of so many bytes; they hold whatever was in them before.
+        """Return the address of ``size_bytes`` uninitialised bytes.
 
         Raises:
             DeviceError: no more can be allocated.
@@ -74,7 +68,7 @@ class BufferPool:
         return self._budget.spend(size_bytes, partial(self._allocate, size_bytes))
 
     def acquire(self, size_bytes: int) -> PooledBuffer:
-        """Return so many bytes; they hold whatever was in them before.
+        """Return a buffer of ``size_bytes`` uninitialised bytes.
 
         Raises:
             DeviceError: no more can be allocated.
@@ -82,7 +76,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free what has been idle longest, of another size than the latest if there is any; tell whether there was."""
+        """Free the buffer idle longest, preferably not of the latest size; return whether there was one."""
         sizes = sorted(self._idle, key=lambda size_bytes: size_bytes == self._latest_bytes)
         for size_bytes in sizes:
             try:
@@ -94,7 +88,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Have bytes back that were lent: wherever the interpreter lets go of them, also within any line of this."""
+        """Take a buffer back: called wherever its last reference goes, even within any line of this class."""
         self._latest_bytes = size_bytes
         idle = self._idle.get(size_bytes)
         if idle is None:

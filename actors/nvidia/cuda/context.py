@@ -30,7 +30,7 @@ def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
     """Raise the error of our tree for a CUresult.
 
     Raises:
-        DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError: by what the code means for whoever goes on.
+        DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError: by what the code means for the process.
     """
     raise cuda_error(code, f"{what} failed with", name)
 
@@ -146,7 +146,7 @@ class Cuda:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
-        """Call what is called for every picture: whoever makes the picture has the whole of it watched."""
+        """Call without a watch of its own: for every picture, one watch covers all its calls."""
         (error,) = getattr(self._driver, name)(*arguments)
         if error:
             raise_cuda(int(error), name, getattr(error, "name", ""))

@@ -1,4 +1,4 @@
-"""How much of a memory this process may use, and who gives way when it is full."""
+"""How much of a memory this process may use, and what is evicted when it is full."""
 
 import threading
 from collections import deque
@@ -20,11 +20,11 @@ ResultT = TypeVar("ResultT")
 class MemoryBudget:
     """Counts what is taken of a memory, never more than its total. Safe from any thread.
 
-    What is idle is taken too, until somebody needs its room: then whoever keeps idle things is asked to give them back,
-    one by one, in the order in which they were named with ``reclaim_from``.
+    Idle objects count as taken until their room is needed: then they are evicted one by one, in the order of
+    ``reclaim_from``.
 
     Args:
-        total_bytes: what may be taken at once; None is no bound.
+        total_bytes: what may be taken at once; None has no bound.
         name: what it is the memory of, for messages.
     """
 
@@ -33,7 +33,7 @@ class MemoryBudget:
         self._name = name
         self._lock = threading.Lock()
         self._taken_bytes = 0
-        # Without the lock: the interpreter lets go of a buffer anywhere, also within this class.
+        # Without the lock: the interpreter may release a buffer anywhere, even within this class.
         self._returned: deque[int] = deque()
         self._reclaims: list[Callable[[], bool]] = []
 
@@ -45,17 +45,17 @@ class MemoryBudget:
             return self._taken_bytes
 
     def reclaim_from(self, reclaim: Callable[[], bool]) -> None:
-        """Ask ``reclaim`` for room: it gives one idle thing back, and says whether there was any."""
+        """Ask ``reclaim`` for room: it evicts one idle object, and returns whether there was one."""
         self._reclaims.append(reclaim)
 
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
-        """Take so many bytes for what ``allocate`` returns; whoever frees that calls ``give_back``.
+        """Take ``size_bytes`` for what ``allocate`` returns; ``give_back`` them when that is freed.
 
-        Idle things give way as long as it does not fit, by this budget or by what the driver says.
+        Idle objects are evicted until it fits the budget and the driver.
 
         Raises:
-            DeviceMemory: it does not fit, and nothing is idle any more.
-            CodecfleetError: whatever else ``allocate`` raises; nothing is taken then.
+            DeviceMemory: it does not fit, and nothing is idle.
+            CodecfleetError: any other error of ``allocate``; nothing is taken then.
         """
         while True:
             self._take(size_bytes)
@@ -70,7 +70,7 @@ class MemoryBudget:
                 raise
 
     def give_back(self, size_bytes: int) -> None:
-        """Give back so many of the bytes that were taken."""
+        """Give taken bytes back."""
         self._returned.append(size_bytes)
 
     def _take(self, size_bytes: int) -> None:

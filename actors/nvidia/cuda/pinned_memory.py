@@ -1,4 +1,4 @@
-"""Page-locked host memory, which the device copies into at full speed, lent and taken back by itself."""
+"""Page-locked host memory, which the device copies into at full speed, in a pool."""
 
 import os
 from typing import Any, Final
@@ -18,13 +18,12 @@ IDLE_BYTES: Final = 1 << 30
 class PinnedMemory:
     """A device's page-locked buffers. Safe from any thread.
 
-    A buffer comes back when nobody holds it, or an array or a picture that lies in it, any more.
+    A buffer returns with the last reference to it, or to an array or a picture in it.
 
     Args:
         cuda: the device.
         idle_bytes: how much idle memory is kept.
-        part: how much is this process's own of the host's memory that may be locked: a quarter of it, or 16 GiB if that
-            is less.
+        part: this process's part of what may be locked: a quarter of the host's memory, at most 16 GiB.
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, part: float = 1.0) -> None:
@@ -32,7 +31,7 @@ class PinnedMemory:
         self._memory = BufferPool(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
     def acquire(self, size_bytes: int) -> "PinnedBuffer":
-        """Return a buffer; it holds whatever was in it before.
+        """Return an uninitialised buffer.
 
         Raises:
             DeviceMemory: no more memory may be locked.

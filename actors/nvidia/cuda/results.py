@@ -1,8 +1,8 @@
-"""What a CUresult means for whoever goes on: the one table of it.
+"""What a CUresult means for the process.
 
-Most codes tell of one call that failed and leave all else as it was. The ones listed here leave nothing that could be
-relied upon. Source: CUDA Driver API, "CUresult" (cuda.h): where it says that the process must be terminated and
-launched anew, or that the context is gone, a code is here for that; the others have their reason beside them.
+Most codes report one failed call and leave all else as it was; after those listed here nothing can be relied upon.
+Source: CUDA Driver API, "CUresult" (cuda.h), where it says that the process must be terminated and relaunched, or that
+the context is gone; the others have their reason beside them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ __all__ = ["FATAL_RESULTS", "FatalResult", "kind_of_result", "name_of_result", "
 
 @dataclass(frozen=True, slots=True)
 class FatalResult:
-    """A code after which CUDA is of no more use to the process: its name without "CUDA_ERROR_", and why."""
+    """A code after which the process cannot use CUDA: its name without "CUDA_ERROR_", and why."""
 
     name: str
     why: str
@@ -40,7 +40,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     709: FatalResult("CONTEXT_IS_DESTROYED", "the context is destroyed"),
     710: FatalResult("ASSERT", "an assertion failed on the device, and the context is of no more use"),
     714: FatalResult("HARDWARE_STACK_ERROR", f"the device's stack is broken; {_MUST_END}"),
-    715: FatalResult("ILLEGAL_INSTRUCTION", f"the device met an instruction that is none; {_MUST_END}"),
+    715: FatalResult("ILLEGAL_INSTRUCTION", f"the device met an invalid instruction; {_MUST_END}"),
     716: FatalResult("MISALIGNED_ADDRESS", f"the device met an address that is not aligned; {_MUST_END}"),
     717: FatalResult("INVALID_ADDRESS_SPACE", f"the device met an address of the wrong space; {_MUST_END}"),
     718: FatalResult("INVALID_PC", f"the device ran past its program; {_MUST_END}"),
@@ -63,7 +63,7 @@ _CODES: Final = {name: code for code, name in _NAMES.items()}
 
 
 def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]:
-    """Return the error that a CUresult becomes; ``otherwise`` where it tells of the call that failed and no more."""
+    """Return the error that a CUresult becomes; ``otherwise`` where it concerns the failed call alone."""
     if code == _OUT_OF_MEMORY:
         return DeviceMemory
     if code == _NOT_SUPPORTED:
@@ -79,5 +79,5 @@ def result_named(name: str) -> int | None:
 
 
 def name_of_result(code: int) -> str:
-    """Return cuda.h's name of such a code; "" for one that tells of no more than the call that failed."""
+    """Return cuda.h's name of a code that ``kind_of_result`` knows, else ""."""
     return f"CUDA_ERROR_{_NAMES[code]}" if code in _NAMES else ""

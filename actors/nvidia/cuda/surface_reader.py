@@ -1,4 +1,4 @@
-"""What becomes of a surface: who decodes says where its pictures shall lie, and a reader takes them there."""
+"""Readers take decoded surfaces to where their pictures belong."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,10 +17,10 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
     @abstractmethod
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
-        """Begin to take away the surface at this device address; return what gives its picture once the stream is done.
+        """Begin to read the surface at this device address; return what gives its picture once the stream is done.
 
-        The surface may be overwritten by what is put into the stream afterwards. Whoever has called this holds what
-        it returned until the stream is done: the memory that is written to is its.
+        Later work in the stream may overwrite the surface. Keep what this returns until the stream is done: it owns the
+        memory that is written to.
 
         Raises:
             DeviceError: the driver refuses, or there is no memory for it.

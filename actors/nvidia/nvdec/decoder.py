@@ -28,7 +28,7 @@ __all__ = ["NvdecDecoder"]
 
 _ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
-"""FFmpeg's range, matrix, primaries and transfer where nobody knows them."""
+"""FFmpeg's range, matrix, primaries and transfer where they are unspecified."""
 
 
 class NvdecDecoder(PictureDecoder[PictureT]):
@@ -37,9 +37,9 @@ class NvdecDecoder(PictureDecoder[PictureT]):
     Args:
         pool: the sessions.
         make_reader: makes what takes pictures out of a session's surfaces.
-        cannot: says why the device does not decode a track, "" where it does.
-        wrong_pictures: how many pictures this process's decoders called wrong so far.
-        request: of a caller that can do without a session; None waits for one as long as it takes.
+        cannot: returns why the device does not decode a track, "" where it does.
+        wrong_pictures: returns how many pictures this process's decoders reported wrong so far.
+        request: of a caller with a fallback; None waits for a session as long as it takes.
         options: how sessions are opened; each picture's ``opaque`` has the ``PictureNotes`` that they ask for.
     """
 
@@ -63,7 +63,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         self._options = options
 
     def non_blocking(self, request: SessionRequest) -> "NvdecDecoder[PictureT]":
-        """Return the same decoder for somebody who can do without; by itself it waits as long as it takes."""
+        """Return the same decoder for a caller with a fallback, which does not wait long for a session."""
         return NvdecDecoder(self.pool, self._make_reader, self._cannot, self._wrong_pictures, request=request)
 
     def asking(self, options: NvdecOptions) -> "NvdecDecoder[PictureT]":
@@ -118,7 +118,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
                     key = self._next_key(range_.next, feeder, facts, context)
                     if not feeder.counts_pictures:
                         _refuse_blurred(colours, colours := _colours(context))
-            request = None  # who has begun waits: what was decoded so far would be lost
+            request = None  # from here on it waits: what was decoded so far would be lost
 
     def _next_key(
         self, fed: Fed | None, feeder: Feeder, facts: CodedTrack, context: VideoCodecContext
@@ -148,10 +148,7 @@ class NvdecDecoder(PictureDecoder[PictureT]):
 
 
 def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> CodedTrack:
-    """Have software decode a packet: what it makes of new parameters is what its pictures would be like.
-
-    Its context then has the colours with which pictures are dressed; with VP8, who has decoded nothing knows none.
-    """
+    """Have software decode a packet: its picture shows what new parameters mean, and gives ``context`` its colours."""
     try:
         pictures = context.decode(fed.packet)
         if not pictures:
@@ -169,7 +166,7 @@ def _looked_at(fed: Fed, facts: CodedTrack, context: VideoCodecContext) -> Coded
 
 
 def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
-    """Return how a track's samples mean colours, as far as software knows by now."""
+    """Return the colour description as far as software knows it by now."""
     return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
 
 

@@ -1,12 +1,12 @@
-"""From a container's packets to what NVDEC's parser eats: Annex B units, parameter sets, and which pictures to expect.
+"""From a container's packets to NVDEC's input: Annex B units, parameter sets, and which pictures to expect.
 
-Rules that were measured on a real H200 (docs/nvdec.md tells how):
+Measured on an H200 (docs/nvdec.md):
 
 - H.264 and HEVC want Annex B, and their parameter sets before the first packet of a range.
 - A decoder that starts at an HEVC CRA or BLA loses that picture and shows the leading ones that refer to pictures
   before it. So those leading pictures (RASL) are left out, as a software decoder does by itself.
 - With VP9 the decoder's timestamps are one picture late. Where a codec shows its pictures in the order of its packets
-  (VP8, VP9, AV1), pictures are therefore counted, and nobody asks the decoder.
+  (VP8, VP9, AV1), pictures are therefore counted.
 
 Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
@@ -41,9 +41,9 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """What is fed for one packet: its number in demux order, the bytes, and what its headers say.
+    """What is fed for one packet: its number in demux order, the bytes, and its headers.
 
-    ``is_new`` tells whether the packet states something of pictures from here on that was not known before.
+    ``is_new`` is whether the packet changes the known parameters of the pictures from here on.
     """
 
     number: int

@@ -1,7 +1,6 @@
-"""The warm sessions of one device, lent to whoever decodes, and opened one after the other behind everybody's back.
+"""The warm decoder sessions of one device, opened one at a time in the background.
 
-Opening one costs 0.1 s of the kernel's time, one at a time on the whole host (docs/nvdec.md). A dozen who all waited
-for their own would stand still for seconds in which processors could have decoded.
+Opening one costs 0.1 s of the kernel's time, serialised over the whole host (docs/nvdec.md).
 """
 
 import threading
@@ -16,20 +15,17 @@ from ...device.interface import SESSIONS_OPENING
 from ..cuda.memory_budget import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
-__all__ = ["INSIST", "PATIENT_OPENINGS", "KeyCounts", "NvdecPool", "PoolCounts", "SessionRequest"]
+__all__ = ["PATIENT_OPENINGS", "WAIT_ADVICE", "KeyCounts", "NvdecPool", "PoolCounts", "SessionRequest"]
 
 PATIENT_OPENINGS: Final = 2
-"""Who could go without waits behind so many openings at most: a third of a second."""
+"""A caller with a software fallback waits behind this many openings at most: a third of a second."""
 
-INSIST: Final = "--device gpu waits for them."
+WAIT_ADVICE: Final = "--device gpu waits for them."
 
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The same for sessions of one kind. ``wanted_most`` is how many wanted one at the same time, at most.
-
-    No more than that are ever open: one for each thread that decodes this kind.
-    """
+    """The counts of one kind. ``wanted_most`` is the most that were wanted at once; no more are ever open."""
 
     made: int = 0
     closed: int = 0
@@ -39,9 +35,9 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What the pool has done: sessions made, and lent; a pool that is used well makes few and lends many.
+    """What the pool has done: sessions made, closed, handed out (``in_use``) and handed out now (``in_use_now``).
 
-    ``refused`` counts those who went without rather than wait, ``in_use_now`` those that are lent now.
+    ``refused`` counts requests that went without rather than wait.
     """
 
     made: int = 0
@@ -57,26 +53,26 @@ class PoolCounts:
 
 
 class SessionRequest:
-    """A request for a session soon, or not at all. Until it is over, nobody else gets what was begun for it."""
+    """A request for a session soon, or not at all. Until it ends, the session opened for it is reserved."""
 
     def __init__(self) -> None:
         self.is_over = False
 
     def end(self) -> None:
-        """Say that whoever had it is done, with a session or without."""
+        """End it, with a session or without."""
         self.is_over = True
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Somebody who waits, and what came of it."""
+    """A caller that waits, and its session or error."""
 
     outcome: NvdecSession | BaseException | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session to open. ``waiter`` waits for it; ``request`` went without; both None where nobody has asked."""
+    """A session to open. ``waiter`` waits for it; ``request`` went without; both None once it is unclaimed."""
 
     key: SessionKey
     first: bytes
@@ -86,20 +82,20 @@ class _Opening:
 
     @property
     def is_free(self) -> bool:
-        """Whether whoever asks next may have it."""
+        """Whether the next caller may have it."""
         return self.waiter is None and (self.request is None or self.request.is_over)
 
 
 class NvdecPool:
-    """Keeps sessions that were used once, for the next one who wants the same. Safe from any thread.
+    """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    Sessions are opened by one thread of its own, which is there as long as one is missing.
+    A thread of its own opens sessions, and ends when none is missing.
 
     Args:
         make: opens a session.
         idle_max: how many idle sessions are kept; beyond it the one that was idle longest is closed.
-        budget: the device's memory; idle sessions give way there. None has no bounds.
-        changed: what those who wait do so on; notified whenever a session comes or does not.
+        budget: the device's memory, for which idle sessions are closed. None has no bounds.
+        changed: notified whenever an opening succeeds or fails.
     """
 
     def __init__(
@@ -124,19 +120,20 @@ class NvdecPool:
     def acquire(
         self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
     ) -> Iterator[NvdecSession]:
-        """Lend a session for ``key``, warm where one is idle; one that comes back unclean is closed.
+        """Hand out a session for ``key``, warm where one is idle; one that returns unclean is closed.
 
         Args:
             key: what it is for.
-            first: how what is to be fed begins: a new session is tried with it, since the driver's part of opening it
-                comes with the first picture.
-            request: of whoever can do without, and waits for few openings; None waits as long as it takes.
+            first: the first packet: a new session decodes it once, because the driver opens its decoder with the
+                first picture.
+            request: a caller with a fallback, which waits behind few openings; None waits as long as it takes.
 
         Raises:
-            EngineBusy: too many are to be opened before. This one is opened all the same, for the next who asks.
-            DeviceError: none could be opened; also the last time, when nobody waited for it.
+            EngineBusy: too many are to be opened first. This one is opened all the same, for the next caller.
+            DeviceError: none could be opened, now or in the background since the last call.
         """
-        session = self._taken(key, first, request)
+        with self._changed:
+            session = self._pop_idle(key) or self._awaited(key, first, request)
         try:
             session.enter()
             yield session
@@ -144,7 +141,7 @@ class NvdecPool:
             self._give_back(session)
 
     def close(self) -> None:
-        """Open no more that nobody waits for, and close every idle session. Waits for what is being opened."""
+        """Cancel openings without a waiter, and close every idle session. Waits for what is being opened."""
         with self._changed:
             self._openings = [opening for opening in self._openings if opening.waiter or opening.is_begun]
             maker = self._maker
@@ -152,10 +149,6 @@ class NvdecPool:
             maker.join()
         while self._drop_oldest():
             pass
-
-    def _taken(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
-        with self._changed:
-            return self._pop_idle(key) or self._awaited(key, first, request)
 
     def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
         # The one used last: its memory is the warmest.
@@ -172,10 +165,6 @@ class NvdecPool:
         self.counts.in_use += 1
         self.counts.in_use_now += 1
 
-    def _serve(self, waiter: _Waiter, session: NvdecSession) -> None:
-        self._count_in_use(session.key)
-        waiter.outcome = session
-
     def _awaited(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> NvdecSession:
         if error := self._failures.pop(key, None):
             raise error
@@ -184,7 +173,7 @@ class NvdecPool:
         if request is not None and others > PATIENT_OPENINGS and not opening.is_begun:
             opening.request = request
             self.counts.refused += 1
-            raise EngineBusy(SESSIONS_OPENING, INSIST)
+            raise EngineBusy(SESSIONS_OPENING, WAIT_ADVICE)
         waiter = opening.waiter = _Waiter()
         while (outcome := waiter.outcome) is None:
             self._changed.wait()
@@ -193,7 +182,7 @@ class NvdecPool:
         return outcome
 
     def _opening(self, key: SessionKey, first: bytes, request: SessionRequest | None) -> _Opening:
-        """Return the opening that the one who asks may wait for: one that is under way for nobody, or one more."""
+        """Return the opening to wait for: an unclaimed one, or a new one."""
         found = next((each for each in self._openings if each.key == key and each.is_free), None)
         if found is None:
             found = _Opening(key, first)
@@ -222,13 +211,13 @@ class NvdecPool:
         while (opening := self._next_opening()) is not None:
             try:
                 session = self._budget.spend(session_bytes(opening.key), lambda: self._opened(opening))
-            except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for the session
+            except BaseException as error:  # noqa: BLE001 - raised again where a caller waits for the session
                 self._has_failed(opening, error)
             else:
                 self._is_open(opening, session)
 
     def _next_opening(self) -> _Opening | None:
-        """Return what is to be opened next, those that somebody waits for first; the thread ends if it is None."""
+        """Return what to open next, those with a waiter first; the thread ends at None."""
         with self._changed:
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
             if opening is None:
@@ -253,7 +242,7 @@ class NvdecPool:
                 self._failures[opening.key] = error
             else:
                 opening.waiter.outcome = error
-            # The driver is not asked again and again for what nobody waits for.
+            # Do not ask the driver again for what has no waiter.
             self._openings = [each for each in self._openings if each.key != opening.key or each.waiter]
             self._changed.notify_all()
 
@@ -265,10 +254,11 @@ class NvdecPool:
             if opening.waiter is None:
                 surplus = self._shelve(session, opening.request)
             else:
-                self._serve(opening.waiter, session)
+                self._count_in_use(session.key)
+                opening.waiter.outcome = session
                 surplus = []
             self._changed.notify_all()
-        with suppress(DeviceError):  # whoever uses the device next hears of it
+        with suppress(DeviceError):  # the device's next user meets the error
             self._discard(surplus)
 
     def _give_back(self, session: NvdecSession) -> None:
@@ -280,13 +270,14 @@ class NvdecPool:
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
-        """Hand a session to who has waited for one longest, else keep it; return what is too much then.
+        """Hand a session to the caller that has waited longest, else keep it; return what exceeds ``idle_max``.
 
-        What was to be opened for that one goes to ``request``, or is not opened any more.
+        That caller's opening goes to ``request``, or is cancelled.
         """
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
-            self._serve(waited.waiter, session)
+            self._count_in_use(session.key)
+            waited.waiter.outcome = session
             waited.waiter, waited.request = None, request
             if waited.is_free and not waited.is_begun:
                 self._openings.remove(waited)
@@ -295,7 +286,7 @@ class NvdecPool:
         return [self._idle.popitem(last=False)[1] for _ in range(len(self._idle) - self._idle_max)]
 
     def _drop_oldest(self) -> bool:
-        """Close the session that was idle longest; tell whether there was any."""
+        """Close the session that was idle longest; return whether there was one."""
         with self._changed:
             oldest = [self._idle.popitem(last=False)[1]] if self._idle else []
         self._discard(oldest)

@@ -1,4 +1,4 @@
-"""One range on its way through NVDEC: which pictures are awaited, and which packet each one is of."""
+"""One range in NVDEC: which pictures are awaited, and which packet each one is of."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -56,8 +56,8 @@ class FedRange(Generic[PictureT]):
         feeder: makes packets ready.
         packets: (number in demux order, packet), the first one a random access point.
         tally: what decoding meets.
-        counts_pictures: whether pictures are told by counting them.
-        at_once: whether each must come with its packet: then one that does not is missed before the next one is given.
+        counts_pictures: whether pictures are identified by counting them.
+        at_once: whether each must come with its packet, else it counts as missing before the next is fed.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class FedRange(Generic[PictureT]):
             raise EngineUnfit(message, _ADVICE)
         if not self._begun:
             if not packet.is_keyframe:
-                message = f"decoding would begin at packet {number}, which is no keyframe"
+                message = f"decoding would begin at packet {number}, which is not a keyframe"
                 raise EngineUnfit(message, _ADVICE)
             self._first_pts = packet.pts
 
@@ -170,10 +170,9 @@ class FedRange(Generic[PictureT]):
         return packet.pts
 
     def _is_wanted(self, packet: "VideoPacket") -> bool:
-        """Tell whether software would give a packet's picture.
+        """Return whether software would give a packet's picture.
 
-        Not what an edit list hides; and not leading pictures, which are shown before the range's first and refer to
-        what was never fed.
+        Not one that an edit list hides, nor a leading picture, which refers to what was never fed.
         """
         is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
         return not packet.is_discard and not is_leading

@@ -1,4 +1,4 @@
-"""One decoder session of NVDEC, kept warm: packets in, pictures out, wherever they shall lie.
+"""One warm decoder session of NVDEC: packets in, pictures out, on the host or the device.
 
 Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so a session is fed range after range for as
 long as its worker lives. It belongs to one thread at a time.
@@ -62,8 +62,8 @@ _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
 _SPARE_SURFACES: Final = 4
 _OUTPUT_SURFACES: Final = 2
 _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
-"""How far decoding goes before anybody waits for its pictures: so many, or so much. Each wait gives the interpreter
-away, for which a dozen threads queue: a few small pictures share one, and a large one has its own."""
+"""How many pictures, or bytes, are decoded before a wait. Each wait releases the interpreter, for which a dozen threads
+queue: a few small pictures share one, and a large one has its own."""
 _READER_PICTURES: Final = 2
 """A reader's scratch is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
@@ -93,7 +93,7 @@ class SessionPicture(NamedTuple, Generic[PictureT]):
 
 
 class _Begun(NamedTuple, Generic[PictureT]):
-    """A picture that is there when the stream is done; ``picture`` gives it then."""
+    """A picture that ``picture`` gives when the stream is done."""
 
     ticket: int
     picture: Callable[[], PictureT]
@@ -160,14 +160,14 @@ class NvdecSession:
         return self._state is _State.READY
 
     def enter(self) -> None:
-        """Make the calling thread one that may use it."""
+        """Make its CUDA context the calling thread's."""
         self._cuda.enter()
 
     def prime(self, payload: bytes) -> None:
-        """Decode how some range begins, for nothing: the driver opens its decoder with the first picture.
+        """Decode a first packet and drop its picture: the driver opens its decoder with the first picture.
 
         Raises:
-            DeviceError: by what went wrong; the session is of no use.
+            DeviceError: by what went wrong; close the session.
         """
         if payload:
             self._state = _State.FEEDING
@@ -177,16 +177,16 @@ class NvdecSession:
             self._state = _State.READY
 
     def reader(self, make: MakeReader[PictureT]) -> SurfaceReader[PictureT]:
-        """Return this session's own reader of a kind; it is made when it is wanted first, and kept."""
+        """Return this session's reader of a kind, made on first use and kept."""
         if make not in self._readers:
             self._readers[make] = make(self._shape)
         return cast("SurfaceReader[PictureT]", self._readers[make])
 
     def serves(self, key: SessionKey) -> bool:
-        """Tell whether it can be turned to ``key``: the same, or another size that is no larger than it was opened for.
+        """Return whether ``turn_to`` accepts ``key``: its own, or another size up to the largest it was opened for.
 
-        Turned to another size it is made anew by the driver, and so has the surfaces that pictures of that size need.
-        Of its first size it takes its own key alone: that is what it is lent for, and can always be turned back to.
+        The driver makes the decoder again for another size, with the surfaces that size needs. Of its first size it
+        takes its own key alone.
         """
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return key == self._shape
@@ -218,7 +218,7 @@ class NvdecSession:
         """Decode one packet; return the pictures that are there by now, in order: often none, and then several.
 
         Raises:
-            EngineFailed, EngineUnfit, DeviceLost: by what went wrong; the session is of no more use.
+            EngineFailed, EngineUnfit, DeviceLost: by what went wrong; close the session.
         """
         self._state = _State.FEEDING
         # One watch for all that a picture takes: each call's own would cost as much as the calls.
@@ -227,7 +227,7 @@ class NvdecSession:
             return self._finished() if self._is_far_ahead else []
 
     def flush(self, reader: SurfaceReader[PictureT]) -> list[SessionPicture[PictureT]]:
-        """Return the pictures that are left; the session is as good as new then.
+        """Return the pictures that are left; the session is clean then.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: as ``feed`` does.
@@ -255,7 +255,7 @@ class NvdecSession:
 
     def _packet(self, payload: bytes, ticket: int) -> Any:
         packet = self._module.PacketData()
-        # The address is ``payload``'s own, which whoever feeds it holds until it is decoded.
+        # The address is ``payload``'s own, which the caller keeps until it is decoded.
         packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
         packet.bsl, packet.pts = len(payload), ticket
         if self.key.options.keeps_coding_order:
@@ -276,17 +276,16 @@ class NvdecSession:
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:
-        """Decode a packet, and begin to take its pictures away.
+        """Decode a packet, and begin to read its pictures, without a wait.
 
-        Nobody waits: the decoder fills its frames on our stream, on which the reader empties them, so what its next
-        call puts there comes after that.
+        The decoder fills its frames on our stream, on which the reader empties them before the decoder's next call.
         """
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
             ticket, notes = frame.getPTS(), self._notes(frame)
-            # Last: from here on the device writes to the picture's memory, and whatever fails may not let go of it.
+            # Last: from here on the device writes to the picture's memory, which no failure may release.
             self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
     def _finished(self) -> list[SessionPicture[PictureT]]:
@@ -296,7 +295,7 @@ class NvdecSession:
         return [SessionPicture(each.ticket, _noted(each.picture(), each.notes)) for each in begun]
 
     def _abandon(self) -> None:
-        """Let the pictures go that nobody wants any more, once the device does not write to their memory."""
+        """Drop unfinished pictures, once the device no longer writes to their memory."""
         if self._begun:
             # If that fails, the device writes no more.
             with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):

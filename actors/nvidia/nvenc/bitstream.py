@@ -52,7 +52,7 @@ class BitstreamWriter:
         sequence_parameters: what the encoder says its parameter sets are.
 
     Raises:
-        EngineFailed: those are no parameter sets.
+        EngineFailed: there are no parameter sets in them.
     """
 
     def __init__(self, codec: Codec, picture: VideoFormat, sequence_parameters: bytes) -> None:
@@ -75,7 +75,7 @@ class BitstreamWriter:
         """Return a packet's payload.
 
         Raises:
-            EngineFailed: it is no packet, or its parameter sets are not the session's.
+            EngineFailed: it holds no picture, or its parameter sets are not the session's.
         """
         payload = (
             self._av1(data, is_keyframe=is_keyframe) if self._codec is Codec.AV1 else self._h26x(data, is_keyframe)

@@ -37,13 +37,13 @@ class EncoderCounts:
 class NvencDevice:
     """The NVENC of the one visible device, through PyNvVideoCodec. Safe from any thread.
 
-    Capabilities are asked once per codec: each question makes a whole CUDA context. Encoders are made anew for every
-    segment, so that no rate control state passes from one to the next.
+    Capabilities are asked once per codec: each question makes a CUDA context. Every segment has a new encoder, so that
+    no rate control state passes from one to the next.
 
     Args:
         package: the imported ``PyNvVideoCodec``.
-        free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None where nobody knows. Its own error is
-            passed on: the package says no more of a lost device than that a picture failed.
+        free_bytes: asks how much device memory is free (cuMemGetInfo, NVML); None if unknown. Its own error is
+            passed on: of a lost device the package reports only that a picture failed.
         cuda_context: the CUDA context that encoders shall use; 0 lets each make its own.
         watch: notices calls that do not return; None is the process's.
         budget: the device's memory, which encoders take from; None has no bounds.
@@ -148,10 +148,7 @@ class NvencDevice:
             self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
 
     def abandon(self, native: Any) -> None:
-        """Keep an encoder of a lost device: destroying it makes the package end the process before anybody has heard.
-
-        Whoever hears renews the process, and the encoder goes with it.
-        """
+        """Keep an encoder of a lost device until the process is replaced: destroying it would end the process now."""
         with self._lock:
             self._abandoned.append(native)
 

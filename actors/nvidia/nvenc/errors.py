@@ -44,7 +44,7 @@ _REFUSED: Final = {
     12: "the encoder lacks these settings or this format",
     _CLIENT_KEY: "the driver refuses this build of PyNvVideoCodec",
 }
-_GONE: Final = {3: "the device is no encoder's", 4: "the device is not valid", 5: "the device is not there any more"}
+_GONE: Final = {3: "the device has no encoder", 4: "the device is not valid", 5: "the device is not there any more"}
 _BUSY: Final = {13: "the bitstream is locked", 18: "the encoder is busy"}
 
 _CUDA_NAME: Final = re.compile(r"CUDA_ERROR_([A-Z_]+)")

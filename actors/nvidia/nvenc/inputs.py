@@ -37,9 +37,9 @@ _ADVICE: Final = "Give a picture of exactly the session's size and surface forma
 
 
 class CudaPlane:
-    """One plane on the device by the CUDA array interface, with the strides that the package insists on.
+    """One plane on the device by the CUDA array interface, with the strides that the package requires.
 
-    It wants those of 16-bit samples and of pairs in its own way (the last always 1), and refuses all others.
+    Those of 16-bit samples and of pairs deviate from the interface (the last is always 1).
     """
 
     def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
@@ -72,7 +72,7 @@ def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -
     """Return a software frame's samples as a surface's bytes, exactly: nothing is converted but their order.
 
     Raises:
-        EncoderFailed: it is none, or its size or pixel format is not the surface's.
+        EncoderFailed: not a software frame, or its size or pixel format is not the surface's.
     """
     if not isinstance(frame, VideoFrame):
         message = f"the session reads pictures from the host, and a {type(frame).__name__} is not there"

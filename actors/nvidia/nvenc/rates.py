@@ -48,8 +48,8 @@ def changed_rates(rates: NvencRates, change: RateChange) -> NvencRates:
     """Return the rates after a change.
 
     Raises:
-        ValueError: ``rc`` or ``multipass`` is none that there is.
-        TypeError: something that counts is no number.
+        ValueError: ``rc`` or ``multipass`` does not exist.
+        TypeError: a count is not a number.
     """
     given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
     if "rc" in given:

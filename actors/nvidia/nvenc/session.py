@@ -1,8 +1,8 @@
 """An encoder session on NVENC: pictures of the host or the device in, packets out, exactly one for each.
 
 PyNvVideoCodec gives packets late (the first with the fourth picture, or later with B pictures) and numbers pictures
-itself, whatever input time stamp it is told. So pictures are given those same numbers, and their times are kept in a
-table of ours. Source: PyNvVideoCodec programming guide, section 2.3.
+itself, ignoring input time stamps. So the session keeps each number's time in a table. Source:
+PyNvVideoCodec programming guide, section 2.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _MOST_B_FRAMES: Final = 7
 class _Waiting:
     """A picture whose packet has not come yet.
 
-    Its samples are held so long: the package copies them when it likes, and waits for no copy.
+    It keeps its samples: the package copies them at any time, without a wait.
     """
 
     pts_ticks: int
@@ -115,7 +115,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         """Encode one picture and return the packets that are ready, in decoding order.
 
         Raises:
-            EncoderFailed: the picture does not fit the settings, or is no later than the one before it.
+            EncoderFailed: the picture does not fit the settings, or is not later than the one before it.
             DeviceError: the device failed, or gave something impossible.
         """
         self._require_open()
@@ -158,7 +158,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
         Raises:
             Unsupported: the values contradict each other.
-            DeviceError: the driver refuses them; the session goes on with the old ones.
+            DeviceError: the driver refuses them; the session keeps the old ones.
         """
         self._require_open()
         try:
@@ -209,10 +209,10 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise EngineFailed(message, _ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            message = f"{self.name} called a picture a keyframe that is none"
+            message = f"{self.name} called a picture a keyframe that is not one"
             raise EngineFailed(message, _ADVICE)
         if not self._given and not is_keyframe:
-            message = f"{self.name} began with a picture that is no keyframe"
+            message = f"{self.name} began with a picture that is not a keyframe"
             raise EngineFailed(message, _ADVICE)
         # Numbers are the order of presentation: a picture may be coded before its turn, but only so long after it.
         if self._given - number > self._reorder_frames:

@@ -100,7 +100,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores if they are free, else wait for ever."""
+        """Reserve the cores if they are free, else wait without end."""
         node = self._nodes[order.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()

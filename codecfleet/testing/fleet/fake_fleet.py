@@ -78,8 +78,8 @@ class FakeFleet:
         script: the events of a job.
         error: what every job ends with instead of a report.
         hangs: jobs run until they are cancelled.
-        starts: whether the fleet starts; when not, entering it waits for ever.
-        closes: whether the fleet closes; when not, leaving it waits for ever.
+        starts: whether the fleet starts; when not, entering it never returns.
+        closes: whether the fleet closes; when not, leaving it never returns.
         pace_s: seconds between two events.
     """
 

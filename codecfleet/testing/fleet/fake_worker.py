@@ -1,4 +1,4 @@
-"""A worker process that is none: the real worker's code in threads of this process, called the way Ray's actors are."""
+"""A simulated worker process: the real worker's code in threads of this process, called the way Ray's actors are."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

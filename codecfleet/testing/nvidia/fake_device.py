@@ -1,6 +1,7 @@
 """A worker's GPU that needs no GPU: the product's own sessions over fakes of the driver and of PyNvVideoCodec."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from av.video.frame import VideoFrame
@@ -51,7 +52,7 @@ class FakeDevice:
         self.gpu = Gpu(self.opened)
 
     def opened(self) -> OpenedGpu:
-        """Open it again."""
+        """Open it."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
             Cuda(self.driver), self.package, None, lambda: self.decoder.wrong_pictures, converter=lambda: converter
@@ -59,15 +60,16 @@ class FakeDevice:
 
 
 class _GpuWith(Gpu):
-    """A GPU that decodes into host memory as it is told."""
+    """A GPU with a given decoder into host memory."""
 
     def __init__(self, pictures: PictureDecoder[VideoFrame]) -> None:
         super().__init__(FakeDevice().opened)
         self.pictures = pictures
 
-    def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend that decoder without a wait."""
-        return nullcontext(self.pictures)
+    @contextmanager
+    def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
+        """Give that decoder at once."""
+        yield self.pictures
 
 
 def device_with(pictures: PictureDecoder[VideoFrame]) -> Gpu:

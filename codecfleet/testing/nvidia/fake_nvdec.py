@@ -40,7 +40,7 @@ __all__ = ["FakeNvCodecError", "FakeNvdec"]
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
 _NOT_SUPPORTED: Final = 801
 _DECODERS: Final = {"av1": "libdav1d"}
-"""Of codecs whose decoder by the same name is none of software's."""
+"""Codecs whose native FFmpeg decoder needs hardware."""
 
 
 class FakeNvCodecError(Exception):
@@ -153,7 +153,7 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame: where it lies, how large it is, a timestamp, and what is told of it."""
+    """A decoded frame: where it lies, how large it is, a timestamp, and its notes."""
 
     address: int
     size_bytes: int

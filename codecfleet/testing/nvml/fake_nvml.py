@@ -49,7 +49,7 @@ class FakeNvml:
 
     ``clock`` is what ``at`` goes by: a ``FakeClock``, say. ``faults`` maps a function's name to the return code that it
     gives on every device, before anything else is looked at; ``SimulatedDevice.faults`` and ``device(...).faults`` do
-    so on one device. What goes on on a device is set on what ``device`` returns. ``calls`` names every function that
+    so on one device. A device's use is set on what ``device`` returns. ``calls`` names every function that
     was called, in order.
     """
 
@@ -72,7 +72,7 @@ class FakeNvml:
         self._system = self._system_answers()
 
     def device(self, uuid: str) -> FakeNvmlDevice:
-        """Return a device by its UUID, to set what goes on on it.
+        """Return a device by its UUID, to set its use.
 
         Raises:
             KeyError: the node has no such device.

@@ -95,7 +95,7 @@ class FakeGpuInstance:
 
 @dataclass(slots=True)
 class FakeNvmlDevice:
-    """A device with what goes on on it; everything but the first three may be set while a test runs."""
+    """A device and its use; everything but the first three may be set while a test runs."""
 
     simulated: SimulatedDevice
     node: SimulatedNode

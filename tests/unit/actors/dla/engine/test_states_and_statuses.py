@@ -68,7 +68,7 @@ def test_what_may_succeed_elsewhere_is_sent_there(status: CudlaStatus) -> None:
 def test_a_loadable_that_the_runtime_refuses_is_to_be_built_again() -> None:
     """The DLA's runtime tells a damaged loadable by the same code as its own failures."""
     assert error_of("cudlaModuleLoadFromMemory", CudlaStatus.UMD, 0).next_step.startswith("Build the loadable again")
-    assert error_of("cudlaSubmitTask", CudlaStatus.UMD, 0).next_step.startswith("Nothing but a new process")
+    assert error_of("cudlaSubmitTask", CudlaStatus.UMD, 0).next_step.startswith("Restart the process")
 
 
 def test_the_engine_s_errors_are_told_apart() -> None:

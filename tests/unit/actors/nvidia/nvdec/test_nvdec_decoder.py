@@ -261,7 +261,7 @@ def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 @pytest.mark.parametrize(
     ("edit", "kind", "reason"),
     [
-        (_without_first, EngineUnfit, "which is no keyframe"),
+        (_without_first, EngineUnfit, "which is not a keyframe"),
         (_damaged, EngineFailed, "packet 4 is marked as damaged"),
         (_untimed, EngineUnfit, "packet 4 has no presentation time of its own"),
         (_doubled, EngineUnfit, "packet 2 has no presentation time of its own"),

@@ -132,7 +132,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
 
 def test_a_stream_that_begins_without_a_keyframe_is_an_error() -> None:
     """Without its first packet a segment could not be decoded."""
-    with session_of(FakeNvenc(swallow=frozenset({0}))) as session, pytest.raises(EngineFailed, match="no keyframe"):
+    with session_of(FakeNvenc(swallow=frozenset({0}))) as session, pytest.raises(EngineFailed, match="not a keyframe"):
         encoded(session, 6)
 
 
