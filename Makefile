@@ -50,6 +50,7 @@ lint: setup ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py benchmarks/bench examples
 
 media: setup ## transcode and verify every file of the shared footage (takes long; MEDIA= passes options)
 	$(BIN)/python tests/media/table.py $(MEDIA)

@@ -4,6 +4,7 @@ python examples/encoder_options.py film.mkv film.mp4
 """
 
 import argparse
+from typing import Any
 
 from codecfleet import Codec, TranscodeSpec, plan_transcode, transcode
 
@@ -14,7 +15,7 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("output")
     arguments = parser.parse_args()
-    options = {
+    options: dict[str, Any] = {
         "codec": Codec.HEVC,
         "pix_fmt": "yuv420p10le",
         "bitrate_bps": 1_500_000,

@@ -76,7 +76,7 @@ class DecodeFleet:
 
     async def __aexit__(self, *_: object) -> None:
         if self._opened is not None:
-            pool, connection, _ = self._opened
+            pool, connection = self._opened[:2]
             await pool.aclose()
             await connection.close()
 
@@ -120,7 +120,7 @@ class DecodeFleet:
         reason = demand.software_decode or (await self._pool.preview(demand)).never
         if reason:
             raise CommandFailed(reason)
-        self._pool.expect(demand)
+        self._pool.set_demand(demand)
         try:
             async with asyncio.timeout(patience_s):
                 await self._pool.more_slots(self._job, sessions - 1)
