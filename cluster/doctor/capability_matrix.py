@@ -40,7 +40,7 @@ class MatrixRow:
     encode: Cell
 
 
-_SURENESS: Final = {How.TRIED: 0, How.ASKED: 1, How.DOCUMENTED: 2, How.SIMULATED: 3}
+_SURENESS: Final = {how: rank for rank, how in enumerate(How)}
 _CHROMAS: Final = ("4:2:0", "4:2:2", "4:4:4", "4:0:0")
 
 
@@ -52,19 +52,11 @@ def all_trials(report: NodeReport) -> tuple[Trial, ...]:
 def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
     """Return who does each case that anybody was asked for."""
     cells: dict[CodecCase, Cell] = {}
-    for trial in sorted(trials, key=_worth):
+    for trial in sorted(trials, key=lambda trial: (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])):
         if trial.case not in cells:
-            way = _way(trial) if trial.works else CodecSupport.NONE
-            cells[trial.case] = Cell(way, trial.how)
+            able = CodecSupport.SOFTWARE if trial.engine is Engine.CPU else CodecSupport.HARDWARE
+            cells[trial.case] = Cell(able if trial.works else CodecSupport.NONE, trial.how)
     return cells
-
-
-def _worth(trial: Trial) -> tuple[bool, bool, int]:
-    return (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])
-
-
-def _way(trial: Trial) -> CodecSupport:
-    return CodecSupport.SOFTWARE if trial.engine is Engine.CPU else CodecSupport.HARDWARE
 
 
 def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:

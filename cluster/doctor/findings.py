@@ -30,11 +30,10 @@ _RECOVERY_FIXES: Final = {
     "bus reset": _REBOOT,
 }
 """By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+_AGAIN: Final = "run codecfleet doctor --fresh again"
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
-
-
-_ORDER: Final = {Weight.BROKEN: 0, Weight.LIMITED: 1, Weight.NOTE: 2}
+_ORDER: Final = {weight: rank for rank, weight in enumerate(Weight)}
 _WEIGHT_OF: Final = {Grade.BROKEN: Weight.BROKEN, Grade.LIMITED: Weight.LIMITED}
 
 
@@ -49,10 +48,12 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
         *_mig(report),
         *_vgpu(report),
         *_software(report),
-        *_probes(report),
+        *(
+            Finding(Weight.LIMITED, f"{each.probe}: not everything could be asked", each.reason, _AGAIN, each.probe)
+            for each in report.probe_problems
+        ),
     ]
-    unique = list(dict.fromkeys(found))
-    return tuple(sorted(unique, key=lambda finding: _ORDER[finding.weight]))
+    return tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.weight]))
 
 
 def needs_repair(found: tuple[Finding, ...]) -> bool:
@@ -65,23 +66,15 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
     package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
-    container = (
-        ()
-        if isinstance(report.container, Unavailable)
-        else judge_container(report.container, report.cuda, _brand(report))
-    )
-    return (*judge(CompatFacts(report.cuda, package, report.driver, _codecs_work(report))), *container)
-
-
-def _codecs_work(report: NodeReport) -> bool:
     tried = (trial for device in report.devices for trial in device.trials)
-    return any(trial.works and trial.how is How.TRIED for trial in tried)
-
-
-def _brand(report: NodeReport) -> str:
-    """Return NVML's brand of the first GPU, which stands for all as it does for the container runtime; "" unknown."""
+    codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
     said = (gpu.facts.get("brand") for gpu in report.gpus)
-    return next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
+    # The first GPU's brand stands for all, as it does for the container runtime.
+    brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
+    container = (
+        () if isinstance(report.container, Unavailable) else judge_container(report.container, report.cuda, brand)
+    )
+    return (*judge(CompatFacts(report.cuda, package, report.driver, codecs_work)), *container)
 
 
 def _driver_is_here(report: NodeReport) -> bool:
@@ -269,9 +262,3 @@ def _software(report: NodeReport) -> Iterator[Finding]:
                     yield Finding(
                         Weight.LIMITED, f"{name}: {trial.case.name} does not work", trial.reason, trial.fix, "PyAV"
                     )
-
-
-def _probes(report: NodeReport) -> Iterator[Finding]:
-    for problem in report.probe_problems:
-        title = f"{problem.probe}: not everything could be asked"
-        yield Finding(Weight.LIMITED, title, problem.reason, "run codecfleet doctor --fresh again", problem.probe)

@@ -45,7 +45,11 @@ def _pages(reports: Reports) -> Iterator[str]:
 
 def _summary(reports: Reports) -> Iterator[str]:
     yield from marks(reports)
-    shared = shared_findings((_name(report), finding) for report in reports for finding in findings_of(report))
+    shared = shared_findings(
+        (report.name if isinstance(report, SilentNode) else report.host.name, finding)
+        for report in reports
+        for finding in findings_of(report)
+    )
     yield "findings" if shared else "findings: none"
     yield from finding_lines(shared, names_nodes=True)
     yield ""
@@ -66,10 +70,6 @@ def _verdict(reports: Reports) -> str:
         return "healthy: nothing to fix"
     where = f" on {nodes} of {len(reports)} nodes" if len(reports) > _FEW else ""
     return f"{counted(things, 'thing')} to fix{where}"
-
-
-def _name(report: NodeReport | SilentNode) -> str:
-    return report.name if isinstance(report, SilentNode) else report.host.name
 
 
 def _present(reports: Reports) -> list[NodeReport]:

@@ -181,18 +181,14 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):
-            counts[trial.engine] = (max(trial.engines, _asked(counts, trial.engine)), How.ASKED)
+            count, how = counts.get(trial.engine, (0, How.ASKED))
+            counts[trial.engine] = (max(trial.engines, count if how is How.ASKED else 0), How.ASKED)
     tried = () if trials is None else trials.trials
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = [trial for trial in tried if trial.engine is engine]
         if mine and not any(trial.works or trial.fix for trial in mine):
             counts[engine] = (0, How.TRIED)  # an engine that does nothing, and cannot be fixed, does not count
     return counts
-
-
-def _asked(counts: dict[Engine, tuple[int, How]], engine: Engine) -> int:
-    count, how = counts.get(engine, (0, How.ASKED))
-    return count if how is How.ASKED else 0
 
 
 def engine_text(counts: dict[Engine, tuple[int, How]]) -> str:
@@ -221,16 +217,13 @@ def _cases(works: Sequence[Trial]) -> str:
         mine = [trial for trial in works if trial.case.codec is codec]
         if not mine:
             continue
-        formats = " ".join(dict.fromkeys(_format(trial) for trial in mine))
+        cases = [trial.case for trial in mine]
+        named = (f"{case.bit_depth}{'' if case.chroma == '4:2:0' else f'/{case.chroma}'}" for case in cases)
+        formats = " ".join(dict.fromkeys(named))
         widest = max((trial.max_width or 0, trial.max_height or 0) for trial in mine)
         size = f" ({widest[0]}x{widest[1]})" if widest[0] else ""
         texts.append(f"{codec.value} {formats}{size}")
     return ", ".join(texts)
-
-
-def _format(trial: Trial) -> str:
-    chroma = "" if trial.case.chroma == "4:2:0" else f"/{trial.case.chroma}"
-    return f"{trial.case.bit_depth}{chroma}"
 
 
 def matrix_lines(rows: Sequence[MatrixRow]) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from ..probes.report.absence import Unavailable, known
-from ..probes.report.engines import EngineCount
+from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.tegra.dla import DlaReport
 from ..probes.tegra.module import CodecInterface, Monitor, TegraReport
 from ..probes.tegra.tegrastats import EngineState, TegraStats
@@ -22,7 +21,7 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
     release = "" if isinstance(found.identity.l4t, Unavailable) else f", Jetson Linux R{found.identity.l4t.major}"
     revision = "" if isinstance(found.identity.l4t, Unavailable) else f" {found.identity.l4t.revision}"
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}{revision}", "  ")
-    yield from wrapped(f"DLA: {_dlas(found)}", _INDENT)
+    yield from wrapped(f"DLA: {_dlas(found.dla)}", _INDENT)
     yield from wrapped(f"video engines: {_video(found)}", _INDENT)
     for rule in (found.io_coherent, found.host_register):
         if not isinstance(rule, Unavailable):
@@ -42,31 +41,24 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
         yield from wrapped(f"depends on the CUDA version, which is not known: {', '.join(found.undecided)}", _INDENT)
 
 
-def _dlas(found: TegraReport) -> str:
-    if isinstance(found.dla, Unavailable):
-        return f"not known: {found.dla.reason}"
-    return f"{len(found.dla.devices) or 'none'}{_cudla(found.dla)}"
-
-
-def _cudla(dla: DlaReport) -> str:
+def _dlas(dla: Maybe[DlaReport]) -> str:
+    if isinstance(dla, Unavailable):
+        return f"not known: {dla.reason}"
+    count = f"{len(dla.devices) or 'none'}"
     if isinstance(dla.cudla_version, Unavailable):
-        return ""
+        return count
     major, rest = divmod(dla.cudla_version, _CUDLA_MAJOR)
     minor, patch = divmod(rest, _CUDLA_MINOR)
-    return f", cuDLA {major}.{minor}.{patch}"
+    return f"{count}, cuDLA {major}.{minor}.{patch}"
 
 
 def _video(found: TegraReport) -> str:
-    counts = ", ".join(_count(entry) for entry in found.engines)
+    counts = ", ".join(f"{entry.count} {entry.engine.name}" for entry in found.engines)
     counted = f"{counts} by tegrastats; " if counts else ""
     if isinstance(found.codecs, Unavailable):
         return f"{counted}{found.codecs.reason}"
     used = "" if found.codecs is CodecInterface.VIDEO_CODEC_SDK else ", which codecfleet does not use: software encodes"
     return f"{counted}reached through {found.codecs.value}{used}"
-
-
-def _count(entry: EngineCount) -> str:
-    return f"{entry.count} {entry.engine.name}"
 
 
 def _stats(stats: TegraStats) -> str:

@@ -88,7 +88,9 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
         if facts.cuda.init_code != 0:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
-            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {_lower(module.reason)}", fix)
+            reason = module.reason
+            reason = reason if reason.startswith("NVIDIA") else reason[:1].lower() + reason[1:]
+            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {reason}", fix)
         return
     if isinstance(library, Unavailable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
@@ -118,10 +120,6 @@ def _missing(absence: Unavailable) -> Grade:
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
-def _lower(sentence: str) -> str:
-    return sentence if sentence.startswith("NVIDIA") else sentence[:1].lower() + sentence[1:]
-
-
 def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge what cuInit returned, or that it never came back."""
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
@@ -133,17 +131,14 @@ def _initialises(report: CudaReport) -> Iterator[Diagnosis]:
         if not isinstance(report.library, Unavailable):
             yield Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     elif code == 0:
-        yield Diagnosis(subject, Grade.OK, rule, f"cuInit succeeded and found {_devices_found(report)}")
+        found = "1 device" if report.device_count == 1 else f"{report.device_count} devices"
+        yield Diagnosis(subject, Grade.OK, rule, f"cuInit succeeded and found {found}")
     else:
         error = cuda_error(code)
         fix = error.fix
         if code == cuda_error(100).code and report.visible_devices is not None:
             fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
         yield Diagnosis(subject, Grade.BROKEN, rule, f"cuInit returned {error.name} ({code}): {error.meaning}", fix)
-
-
-def _devices_found(report: CudaReport) -> str:
-    return "1 device" if report.device_count == 1 else f"{report.device_count} devices"
 
 
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:

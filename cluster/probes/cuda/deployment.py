@@ -39,13 +39,10 @@ def deployment(
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))
     if here in [_resolved(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]:
-        return Deployment.MODULES if _has_cuda_module(environ) else Deployment.SEARCH_PATH
+        modules = environ.get("LOADEDMODULES", "").split(":")
+        has_module = any("cuda" in module.lower() for module in modules)  # such as ``module load cuda/13.0``
+        return Deployment.MODULES if has_module else Deployment.SEARCH_PATH
     return Deployment.LINKER if here in {_resolved(folder) for folder in linker_folders} else Deployment.RUN_PATH
-
-
-def _has_cuda_module(environ: Mapping[str, str]) -> bool:
-    """Whether an environment module about CUDA is loaded (``module load cuda/13.0``)."""
-    return any("cuda" in module.lower() for module in environ.get("LOADEDMODULES", "").split(":"))
 
 
 def _resolved(folder: str) -> str:

@@ -19,7 +19,7 @@ from .deployment import deployment
 from .elf_note import forward_note_of
 from .errors import cuda_error
 from .report import CudaDevice, CudaLibrary, CudaReport, KernelModule, RuntimeInUse
-from .tables import version_numbers
+from .tables import cuda_version, minor_version
 
 __all__ = [
     "CudaReport",
@@ -116,7 +116,7 @@ def find_runtimes() -> tuple[RuntimeInUse, ...]:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        found.append(RuntimeInUse(f"{name} {version}", _minor(version)))
+        found.append(RuntimeInUse(f"{name} {version}", minor_version(version)))
     return (*found, *_codec_package_runtime())
 
 
@@ -129,10 +129,6 @@ def _codec_package_runtime() -> tuple[RuntimeInUse, ...]:
     versions = (_BUNDLED_RUNTIME.search(str(file)) for file in package.files or ())
     name = f"PyNvVideoCodec {package.version}'s runtime"
     return tuple(RuntimeInUse(name, version[1]) for version in versions if version)
-
-
-def _minor(version: str) -> str:
-    return ".".join(str(number) for number in version_numbers(version)[:2])
 
 
 def _is_tegra(root: Path) -> bool:
@@ -151,7 +147,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         library=_library_said(said),
         deployment=_NOT_ASKED,
         compat_libraries=(),
-        cuda_version=said.answer("cuda version", _cuda_version),
+        cuda_version=said.answer("cuda version", cuda_version),
         init_code=said.code("init"),
         device_count=said.answer("count", int),
         devices=tuple(_device(said, item) for item in said.all("device")),
@@ -208,10 +204,6 @@ class _Said:
 
 def _not_in_driver() -> Unavailable:
     return Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
-
-
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _library_said(said: _Said) -> Maybe[CudaLibrary]:

@@ -17,6 +17,7 @@ from ..report.absence import Absence, Maybe, Unavailable
 
 __all__ = ["PyNvVideoCodecReport", "probe_pynvvideocodec", "try_import"]
 
+_NO_GLIBC = Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
 _BUILD = re.compile(r"PyNvVideoCodec(_\d+)\.")
 _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
 
@@ -59,6 +60,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
         for key in ("picked", "cuda", "sdk"):
             said.setdefault(key, failure)
         took_s = outcome.took_s
+    library, glibc = platform.libc_ver()
     absent = version if isinstance(version, Unavailable) else _failure("it was not tried")
     return PyNvVideoCodecReport(
         version=version,
@@ -66,9 +68,12 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
         picked=said.get("picked", absent),
         cuda_version=said.get("cuda", absent),
         sdk_version=said.get("sdk", absent),
-        runtime_version=_runtime(files),
+        runtime_version=next(
+            (match[1] for match in map(_RUNTIME.search, files) if match),
+            Unavailable(Absence.NOT_FOUND, "the package brings no CUDA runtime along"),
+        ),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
-        glibc_version=_glibc(),
+        glibc_version=glibc if library == "glibc" else _NO_GLIBC,
         machine=platform.machine(),
         took_s=took_s,
     )
@@ -100,15 +105,3 @@ def _failure(detail: str) -> Unavailable:
     """Return why the import failed: the first line; the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
-
-
-def _runtime(files: tuple[str, ...]) -> Maybe[str]:
-    found = next((match[1] for match in map(_RUNTIME.search, files) if match), None)
-    return found or Unavailable(Absence.NOT_FOUND, "the package brings no CUDA runtime along")
-
-
-def _glibc() -> Maybe[str]:
-    name, version = platform.libc_ver()
-    if name != "glibc":
-        return Unavailable(Absence.DOES_NOT_APPLY, "the C library is not glibc")
-    return version

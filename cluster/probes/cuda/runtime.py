@@ -14,6 +14,7 @@ from .tables import (
     compat_package_for,
     generation_of,
     is_geforce,
+    minor_version,
     version_numbers,
 )
 
@@ -67,12 +68,11 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     if driver and minimum and version_numbers(driver) < version_numbers(minimum.linux):
         return _too_new(runtime, report, _MINOR)
     because = f"the runtime for CUDA {runtime.cuda_version} is newer than the driver's {report.cuda_version}"
-    steps = [*_package_on_disk(runtime, report), _install(TOOLKIT_DRIVERS.get(_minor(runtime), ""), runtime, report)]
+    steps = [
+        *_package_on_disk(runtime, report),
+        _install(TOOLKIT_DRIVERS.get(minor_version(runtime.cuda_version), ""), runtime, report),
+    ]
     return Diagnosis(runtime.name, Grade.LIMITED, _MINOR, because, _either(steps), MINOR_VERSION_LIMITS)
-
-
-def _minor(runtime: RuntimeInUse) -> str:
-    return ".".join(map(str, version_numbers(runtime.cuda_version)[:2]))
 
 
 def _user_mode_driver(report: CudaReport) -> str:

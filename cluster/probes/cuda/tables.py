@@ -25,9 +25,11 @@ __all__ = [
     "MinimumDriver",
     "PyNvVideoCodecNeeds",
     "compat_package_for",
+    "cuda_version",
     "forward_by_table",
     "generation_of",
     "is_geforce",
+    "minor_version",
     "newest_cuda_of",
     "version_numbers",
 ]
@@ -41,6 +43,16 @@ def version_numbers(version: str) -> tuple[int, ...]:
             break
         numbers.append(int(part))
     return tuple(numbers)
+
+
+def minor_version(version: str) -> str:
+    """Return a version's first two numbers as text: "12.3" for "12.3.101"."""
+    return ".".join(map(str, version_numbers(version)[:2]))
+
+
+def cuda_version(number: int) -> str:
+    """Return what cuDriverGetVersion and NVML call 13040 as "13.4"."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,7 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     branches are no targets (CUDA Compatibility 3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
-    known = FORWARD.get((".".join(map(str, package)), branch))
+    known = FORWARD.get((minor_version(cuda_version), branch))
     if known is not None:
         return known
     own = newest_cuda_of(str(branch))

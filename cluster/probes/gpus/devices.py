@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..cuda.tables import cuda_version
 from ..nvml.calls import CodeAnswered, DeviceQuestions, NvmlLike, Trouble, ask_named, ask_with_code, read_text
 from ..nvml.events import watch_events
 from ..nvml.facts import probe_facts
@@ -17,7 +18,7 @@ from ..nvml.gpm import WHOLE_GPU, GpmMeasure, begin_gpm
 from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_use
-from ..report.absence import Absence, Maybe, Unavailable
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceKind, DeviceReport, Health, MigReport
 from ..report.engines import EngineCount
 from ..vgpu.guest import guest_absence
@@ -124,7 +125,7 @@ def _versions(nvml: NvmlLike) -> dict[str, Any]:
     return {
         "driver_version": ask_named(nvml, "nvmlSystemGetDriverVersion"),
         "nvml_version": ask_named(nvml, "nvmlSystemGetNVMLVersion"),
-        "cuda_driver_version": cuda if isinstance(cuda, Unavailable) else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "cuda_driver_version": cuda if isinstance(cuda, Unavailable) else cuda_version(cuda),
     }
 
 
@@ -182,9 +183,11 @@ class _Watched:
 def _begin(nvml: NvmlLike, index: int, gpm_interval_s: float) -> "_Subject | DeviceReport":
     handle, code = ask_with_code(nvml, "nvmlDeviceGetHandleByIndex", index)
     if isinstance(handle, Unavailable):
-        return _unreachable(index, handle, code)
+        return _unreachable(nvml, index, handle, code)
     first = DeviceQuestions(nvml, handle)
-    virtualization: Maybe[str] = first.ask("nvmlDeviceGetVirtualizationMode", read=_virtualization)
+    virtualization: Maybe[str] = first.ask(
+        "nvmlDeviceGetVirtualizationMode", read=lambda mode: VIRTUALIZATION_MODES.get(int(mode), f"mode {int(mode)}")
+    )
     is_guest = virtualization == _VGPU
     questions = DeviceQuestions(nvml, handle, guest_absence) if is_guest else first
     # A guest's share of the engines is the scheduler's to give; profiles would speak of the physical GPU.
@@ -214,9 +217,11 @@ def _finish(subject: _Subject, watched: _Watched) -> DeviceReport:
         uuid=subject.uuid,
         uuid_is_stable=kind is not DeviceKind.VGPU,
         pci_bus_id=questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
-        name=_unnamed(subject.index) if isinstance(name, Unavailable) else name,
+        name=known(name, f"GPU {subject.index}"),
         architecture=questions.ask("nvmlDeviceGetArchitecture", read=_architecture),
-        compute_capability=questions.ask("nvmlDeviceGetCudaComputeCapability", read=_capability),
+        compute_capability=questions.ask(
+            "nvmlDeviceGetCudaComputeCapability", read=lambda pair: f"{int(pair[0])}.{int(pair[1])}"
+        ),
         memory=questions.ask("nvmlDeviceGetMemoryInfo", read=read_memory),
         max_video_clock_mhz=questions.ask("nvmlDeviceGetMaxClockInfo", VIDEO_CLOCK, read=int),
         virtualization=subject.virtualization,
@@ -251,38 +256,16 @@ def _kind(virtualization: Maybe[str], name: Maybe[str], bus: Maybe[object] | Non
     return DeviceKind.IGPU if is_igpu else DeviceKind.GPU
 
 
-def _virtualization(mode: int) -> str:
-    return VIRTUALIZATION_MODES.get(int(mode), f"mode {int(mode)}")
-
-
 def _architecture(number: int) -> str:
     if int(number) not in ARCHITECTURES:
         raise CodeAnswered(NOT_SUPPORTED)
     return ARCHITECTURES[int(number)]
 
 
-def _capability(pair: tuple[int, int]) -> str:
-    return f"{int(pair[0])}.{int(pair[1])}"
-
-
-def _unnamed(index: int) -> str:
-    return f"GPU {index}"
-
-
-def _unreachable(index: int, refused: Unavailable, code: int) -> DeviceReport:
+def _unreachable(nvml: NvmlLike, index: int, refused: Unavailable, code: int) -> DeviceReport:
     """Report a device that the driver counts and does not give out: every question has the same answer."""
-    questions = DeviceQuestions(_NOTHING, None, lambda _: refused)
+    questions = DeviceQuestions(nvml, None, lambda _: refused)
     trouble = Trouble("nvmlDeviceGetHandleByIndex", code)
     subject = _Subject(index, questions, refused, refused, refused, (), None)
     report = _finish(subject, _Watched({}, {}))
     return replace(report, health=replace(report.health, lost=trouble.sentence))
-
-
-class _Nothing:
-    """A library that is never asked."""
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the protocol's own signature
-        raise AttributeError(name)
-
-
-_NOTHING = _Nothing()

@@ -307,9 +307,8 @@ def load_hardware() -> Hardware:
     text = files(f"{__name__.split('.')[0]}.configs").joinpath("hardware.toml").read_text(encoding="utf-8")
     document = tomllib.loads(text)
     for name in ("decodes", "encodes"):
-        document[name] = {key: [_row(row) for row in rows] for key, rows in document[name].items()}
+        document[name] = {
+            key: [dict(zip(Capability.model_fields, row, strict=True)) for row in rows]
+            for key, rows in document[name].items()
+        }
     return Hardware.model_validate(document)
-
-
-def _row(row: list[object]) -> dict[str, object]:
-    return dict(zip(("codec", "chroma", "bit_depths", "max_width", "max_height"), row, strict=True))

@@ -63,7 +63,8 @@ class HealthPoll:
             self.close()
             if (problem := self._open()) is not None:
                 return problem
-        now_utc, since_us = self._now_utc(), self._since_us()
+        now_utc = self._now_utc()
+        since_us = 0 if self._polled_utc is None else int(self._polled_utc.timestamp() * _US_PER_S)
         xids = self._xids()
         found = tuple(each for device in self._devices for each in device.poll(pids, xids, since_us, now_utc))
         self._polled_utc = now_utc
@@ -93,9 +94,6 @@ class HealthPoll:
         }
         self._watch = watch_events(self._nvml, handles)
         return None
-
-    def _since_us(self) -> int:
-        return 0 if self._polled_utc is None else int(self._polled_utc.timestamp() * _US_PER_S)
 
     def _xids(self) -> "_Xids":
         """Return the Xids since the last poll."""

@@ -212,22 +212,18 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); whether data-centre
     GPUs have it is not known.
     """
-    if isinstance(cuda.kernel_module, Unavailable) or not _is_subset(container):
+    minors = container.device_minors
+    is_named = (container.visible_devices or "all") not in {"all", *_VOID}
+    # A gap in the devices' numbers says so, too.
+    is_subset = bool(minors) and (is_named or minors != tuple(range(len(minors))))
+    if isinstance(cuda.kernel_module, Unavailable) or not is_subset:
         return
     branch = version_numbers(cuda.kernel_module.version)[0]
     if branch not in _SUBSET_TROUBLE_BRANCHES:
         return
-    names = {device.name for device in cuda.devices}
-    is_hit = any(map(is_geforce, names))
+    is_hit = any(is_geforce(device.name) for device in cuda.devices)
     because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
     fix = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
     state = Grade.LIMITED if is_hit else Grade.UNKNOWN
     limits = ("decoding or encoding may fail on some of the GPUs",)
     yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, fix, limits)
-
-
-def _is_subset(container: ContainerReport) -> bool:
-    """Whether the container was given some GPUs by name, or a gap in the devices' numbers tells so."""
-    minors = container.device_minors
-    named = (container.visible_devices or "all") not in {"all", *_VOID}
-    return bool(minors) and (named or minors != tuple(range(len(minors))))

@@ -40,14 +40,16 @@ def probe_health(
     uncorrected: Maybe[int] = questions.ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int)
     pending: Maybe[bool] = questions.ask("nvmlDeviceGetRetiredPagesPendingStatus", read=lambda state: state == 1)
     remapping: Maybe[bool] = questions.ask("nvmlDeviceGetRemappedRows", read=lambda rows: rows[2] != 0)
-    action: Maybe[str] = questions.ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=_action)
+    action: Maybe[float] = questions.ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=read_field)
     return Health(
         ecc_enabled=ecc_enabled,
         ecc_uncorrected=uncorrected,
         retired_pages=_retired_pages(questions),
         retirement_pending=pending,
         remapped_rows_pending=remapping,
-        recovery_action=action,
+        recovery_action=action
+        if isinstance(action, Unavailable)
+        else RECOVERY_ACTIONS.get(int(action), f"action {int(action)}"),
         xids=xids,
         lost=questions.lost,
         xids_refused=xids_refused,
@@ -65,11 +67,6 @@ def read_field(values: Any) -> float | int:  # noqa: ANN401 - an array of c_nvml
         raise CodeAnswered(int(value.nvmlReturn))
     number: float | int = getattr(value.value, _VALUE_FIELDS[int(value.valueType)])
     return number
-
-
-def _action(values: Any) -> str:  # noqa: ANN401 - an array of c_nvmlFieldValue_t
-    number = int(read_field(values))
-    return RECOVERY_ACTIONS.get(number, f"action {number}")
 
 
 def _retired_pages(questions: DeviceQuestions) -> Maybe[int]:

@@ -6,9 +6,10 @@ engines the whole GPU has, which NVML says nowhere else. (NVML API Reference Man
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from ..report.absence import Absence, Maybe, Unavailable
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import MemoryUse, MigProfile, MigReport, MigSlice
 from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
@@ -66,14 +67,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
     if isinstance(info, Unavailable):
         return None
     free: Maybe[int] = questions.ask("nvmlDeviceGetGpuInstanceRemainingCapacity", info.profile_id, read=int)
-    return MigProfile(
-        profile_id=info.profile_id,
-        name=info.name,
-        memory_bytes=info.memory_bytes,
-        engines=info.engines,
-        instances_max=info.instances_max,
-        instances_free=free,
-    )
+    return replace(info, instances_free=free)
 
 
 def _read_profile(info: Any) -> MigProfile:  # noqa: ANN401 - c_nvmlGpuInstanceProfileInfo_t or its version 2
@@ -119,20 +113,22 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
     if isinstance(gpu_instance, Unavailable):
         return gpu_instance
     compute_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetComputeInstanceId", read=int)
-    engines: Maybe[tuple[EngineCount, ...]] = questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_attributes)
+    engines = questions.ask_of(
+        handle,
+        "nvmlDeviceGetAttributes_v2",
+        read=lambda said: _counts(
+            said.sharedDecoderCount, said.sharedEncoderCount, said.sharedJpegCount, said.sharedOfaCount
+        ),
+    )
     return MigSlice(
         uuid=uuid,
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
         profile=_slice_profile(questions, handle, gpu_instance, profiles),
         memory=questions.ask_of(handle, "nvmlDeviceGetMemoryInfo", read=read_memory),
-        engines=() if isinstance(engines, Unavailable) else engines,
+        engines=known(engines, ()),
         gpm_percent=Unavailable(Absence.NOT_FOUND, "per-engine use was not measured"),
     )
-
-
-def _attributes(said: Any) -> tuple[EngineCount, ...]:  # noqa: ANN401 - c_nvmlDeviceAttributes
-    return _counts(said.sharedDecoderCount, said.sharedEncoderCount, said.sharedJpegCount, said.sharedOfaCount)
 
 
 def _slice_profile(
@@ -148,12 +144,12 @@ def _slice_profile(
         for profile in profiles:
             if profile.profile_id == number:
                 return profile.name
-    made: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_made_name)
-    return "unknown" if isinstance(made, Unavailable) else made
-
-
-def _made_name(said: Any) -> str:  # noqa: ANN401 - c_nvmlDeviceAttributes
-    return f"{int(said.gpuInstanceSliceCount)}g.{round(int(said.memorySizeMB) / 1024)}gb"
+    made = questions.ask_of(
+        handle,
+        "nvmlDeviceGetAttributes_v2",
+        read=lambda said: f"{int(said.gpuInstanceSliceCount)}g.{round(int(said.memorySizeMB) / 1024)}gb",
+    )
+    return known(made, "unknown")
 
 
 def read_memory(info: Any) -> MemoryUse:  # noqa: ANN401 - c_nvmlMemory_t

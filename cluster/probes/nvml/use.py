@@ -26,7 +26,7 @@ def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], 
     Samples of processes that are older than ``since_us``, of NVML's clock, are left out: the driver keeps those of
     processes that have long been idle.
     """
-    stats: Maybe[tuple[int, int, int]] = questions.ask("nvmlDeviceGetEncoderStats", read=_three)
+    stats = questions.ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
     return DeviceUse(
         gpu_percent=questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
         memory_percent=questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
@@ -55,12 +55,7 @@ def _first(pair: Any) -> int:  # noqa: ANN401 - [percent, sampling period in us]
     return int(pair[0])
 
 
-def _three(stats: Any) -> tuple[int, int, int]:  # noqa: ANN401 - (sessions, average fps, average latency in us)
-    sessions, fps, latency_us = stats
-    return int(sessions), int(fps), int(latency_us)
-
-
-def _item(stats: Maybe[tuple[int, int, int]], position: int) -> Maybe[int]:
+def _item(stats: Maybe[tuple[int, ...]], position: int) -> Maybe[int]:
     return stats if isinstance(stats, Unavailable) else stats[position]
 
 
@@ -89,16 +84,17 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples: Maybe[tuple[DeviceProcess | None, ...]] = questions.ask(
-        "nvmlDeviceGetProcessUtilization", since_us, read=lambda found: tuple(map(_sample, _by_time(found)))
+        "nvmlDeviceGetProcessUtilization",
+        since_us,
+        read=lambda found: tuple(map(_sample, sorted(found, key=lambda sample: int(sample.timeStamp)))),
     )
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
         samples = ()  # the processes are known, what they use is not
     running = [process for listed in lists if not isinstance(listed, Unavailable) for process in listed]
-    seen = latest_samples(samples)
     joined = {process.pid: process for process in running}
-    for pid, sample in seen.items():
+    for pid, sample in latest_samples(samples).items():
         memory_bytes = joined[pid].memory_bytes if pid in joined else None
         joined[pid] = replace(sample, memory_bytes=memory_bytes)
     return tuple(joined[pid] for pid in sorted(joined))
@@ -117,10 +113,6 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
         DeviceProcess(int(process.pid), None if process.usedGpuMemory is None else int(process.usedGpuMemory))
         for process in processes
     )
-
-
-def _by_time(samples: Iterable[Any]) -> list[Any]:
-    return sorted(samples, key=lambda sample: int(sample.timeStamp))
 
 
 def _sample(sample: Any) -> DeviceProcess | None:  # noqa: ANN401 - c_nvmlProcessUtilizationSample_t

@@ -17,6 +17,7 @@ __all__ = [
     "allocatable_bytes",
     "allocatable_memory",
     "device_allocated_from_clients",
+    "read_file",
     "read_meminfo",
 ]
 
@@ -103,11 +104,11 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
     """
     if qnx:
         return _by_cuda(cuda_free_bytes)
-    fields = read_meminfo(_read(root / MEMINFO))
+    fields = read_meminfo(read_file(root / MEMINFO))
     device = fields.get("NvMapMemUsed")
     source = MemorySource.MEMINFO
     if device is None:
-        device, source = device_allocated_from_clients(_read(root / NVMAP_CLIENTS)), MemorySource.NVMAP
+        device, source = device_allocated_from_clients(read_file(root / NVMAP_CLIENTS)), MemorySource.NVMAP
     if device is None or not {"MemTotal", "MemFree"} <= fields.keys():
         return _by_cuda(cuda_free_bytes)
     memory = SystemMemory(
@@ -126,7 +127,8 @@ def _by_cuda(cuda_free_bytes: Maybe[int]) -> Maybe[Allocatable]:
     return Allocatable(cuda_free_bytes, MemorySource.CUDA)
 
 
-def _read(path: Path) -> str:
+def read_file(path: Path) -> str:
+    """Return a file's text, "" where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -14,7 +14,7 @@ from typing import Final
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.engines import EngineCount
 from .dla import DlaReport, probe_dla
-from .memory import Allocatable, allocatable_memory
+from .memory import Allocatable, allocatable_memory, read_file
 from .rules import (
     Capability,
     Rule,
@@ -135,21 +135,17 @@ def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
     The device tree's "compatible" names the SoC; where a container hides it, the board's name or the release file of
     Jetson Linux still tell that it is a Tegra.
     """
-    compatible = [name for name in _read(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
-    model = _read(root / MODEL).strip("\0\n ")
-    l4t = _release(_read(root / RELEASE))
+    compatible = [name for name in read_file(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
+    model = read_file(root / MODEL).strip("\0\n ")
+    l4t = _release(read_file(root / RELEASE))
     if compatible:
-        return TegraIdentity(_soc_named(compatible), model, l4t)
+        named = (soc for name in compatible for soc in Soc if soc.value == name)
+        return TegraIdentity(next(named, Soc.OTHER), model, l4t)
     soc = _soc_of_model(model)
     if soc is None and isinstance(l4t, Unavailable):
         reason = "neither the device tree nor a release file of Jetson Linux names a Tegra"
         return Unavailable(Absence.DOES_NOT_APPLY, reason)
     return TegraIdentity(soc or Soc.OTHER, model, l4t)
-
-
-def _soc_named(compatible: list[str]) -> Soc:
-    by_name = {soc.value: soc for soc in Soc}
-    return next((by_name[name] for name in compatible if name in by_name), Soc.OTHER)
 
 
 def _soc_of_model(model: str) -> Soc | None:
@@ -219,7 +215,9 @@ def probe_tegra(
     identity = detect_tegra(root)
     if isinstance(identity, Unavailable):
         return identity
-    capability = _capability(identity.soc, cuda.capability)
+    capability = cuda.capability
+    if isinstance(capability, Unavailable):
+        capability = CAPABILITIES.get(identity.soc, capability)
     stats = ask_stats(limit_s)
     unsupported, undecided = _features(identity, capability, cuda)
     return TegraReport(
@@ -242,12 +240,6 @@ def probe_tegra(
     )
 
 
-def _capability(soc: Soc, asked: Maybe[Capability]) -> Maybe[Capability]:
-    if not isinstance(asked, Unavailable):
-        return asked
-    return CAPABILITIES.get(soc, asked)
-
-
 def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
@@ -267,10 +259,3 @@ def _facts(identity: TegraIdentity, capability: Capability, cuda: CudaSaid, vers
         concurrent_managed_access=cuda.concurrent_managed_access,
         host_register_supported=cuda.host_register_supported,
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -9,7 +9,7 @@ from enum import Enum
 
 from ..nvml.calls import DeviceQuestions, NvmlLike
 from ..report.absence import Absence, Maybe, Unavailable
-from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestProperty, GuestReturn
+from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestReturn
 from .read import read_licensable_features, read_text
 from .values import LicensableFeatures, VirtualizationMode, virtualization
 
@@ -24,13 +24,9 @@ __all__ = [
 ]
 
 
-def _absence(row: GuestProperty) -> Unavailable:
-    return Unavailable(Absence.DOES_NOT_APPLY, row.meaning)
-
-
 GUEST_ABSENCES: dict[str, Unavailable] = {
     # A UUID that is random is still the one that CUDA_VISIBLE_DEVICES takes today, so it is asked for.
-    row.function: _absence(row)
+    row.function: Unavailable(Absence.DOES_NOT_APPLY, row.meaning)
     for row in GUEST_PROPERTIES
     if row.returns is not GuestReturn.UNSTABLE
 }

@@ -94,11 +94,14 @@ def _report(questions: DeviceQuestions, supported: tuple[int, ...], since_us: in
         else tuple(probe_vgpu_instance(questions, instance, samples) for instance in handles)
     )
     creatable = questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids)
+    load = _load(questions, types, supported, known(active, ()))
     return VgpuHostReport(
         supported=supported,
         creatable=creatable,
         types=types,
-        why_creatable=_explained(types, _load(questions, types, supported, known(active, ())), creatable),
+        why_creatable={
+            str(each.type_id): _with_driver(why_creatable(each, load), each.type_id, creatable) for each in types
+        },
         active=active,
         metadata=(
             samples.metadata if isinstance(samples.metadata, Unavailable) else read_host_metadata(samples.metadata)
@@ -160,10 +163,6 @@ def _instances_of(questions: DeviceQuestions, profile: int) -> Maybe[tuple[int, 
         for handle in handles[: count.value]
     )
     return tuple(found for found in asked if not isinstance(found, Unavailable))
-
-
-def _explained(types: tuple[VgpuType, ...], load: HostLoad, creatable: Maybe[tuple[int, ...]]) -> dict[str, Creation]:
-    return {str(found.type_id): _with_driver(why_creatable(found, load), found.type_id, creatable) for found in types}
 
 
 def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:

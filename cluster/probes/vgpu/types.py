@@ -28,7 +28,7 @@ def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
         device_id=ask("nvmlVgpuTypeGetDeviceID", read=read_device_id),
         framebuffer_bytes=ask("nvmlVgpuTypeGetFramebufferSize", read=int),
         display_heads=ask("nvmlVgpuTypeGetNumDisplayHeads", read=int),
-        resolution_max=ask("nvmlVgpuTypeGetResolution", read=_resolution),
+        resolution_max=ask("nvmlVgpuTypeGetResolution", read=lambda pair: (int(pair[0]), int(pair[1]))),
         licence=ask("nvmlVgpuTypeGetLicense", read=read_text),
         frame_rate_limit_fps=ask("nvmlVgpuTypeGetFrameRateLimit", read=int),
         instances_max=questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int),
@@ -36,11 +36,6 @@ def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
         nvlink_peer_to_peer=ask("nvmlVgpuTypeGetCapabilities", CAPABILITY_NVLINK_PEER_TO_PEER, read=bool),
         gpudirect=ask("nvmlVgpuTypeGetCapabilities", CAPABILITY_GPUDIRECT, read=bool),
     )
-
-
-def _resolution(pair: tuple[int, int]) -> tuple[int, int]:
-    width, height = pair
-    return int(width), int(height)
 
 
 @dataclass(frozen=True, slots=True)
