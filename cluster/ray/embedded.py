@@ -1,7 +1,7 @@
-"""Reaching Ray: the one this process is already in, the one it is told of, or a private one of its own.
+"""Connects to Ray: this process's existing connection, a named cluster, or a private Ray.
 
-Every connection of a process shares what is there: Ray knows one connection per process. The last one to close ends it,
-unless it was there before us.
+All connections of a process share one, since Ray allows one per process. The last to close ends it, unless it existed
+before ours.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ __all__ = ["Connection", "Origin", "connect"]
 T = TypeVar("T")
 
 REACH_S = 5.0
-"""How long a cluster's address may take to answer a knock."""
+"""How long a cluster's address may take to accept a connection."""
 EXIT_S = 5.0
 
 
@@ -56,32 +56,32 @@ class Connection:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can be using this Ray."""
+        """Whether no other program can use this Ray."""
         return self.origin is Origin.PRIVATE
 
     def is_alive(self) -> bool:
-        """Whether a private Ray's own processes still run; another Ray's health is not ours to know."""
+        """Whether a private Ray's own processes still run; another Ray's health is unknown."""
         return not self.is_private or (_shared.private is not None and _shared.private.is_alive())
 
     async def close(self) -> None:
-        """Give the share back; the last one ends what we began. Idempotent, about 0.3 s for a private Ray."""
+        """Release the share; the last one ends what we started. Idempotent, about 0.3 s for a private Ray."""
         if not self._closed:
             self._closed = True
-            await asyncio.shield(asyncio.wrap_future(_keeper.ask(lambda: _give_back(self.origin))))
+            await asyncio.shield(asyncio.wrap_future(_ray_thread.ask(lambda: _give_back(self.origin))))
 
 
 async def connect(address: str | None = None) -> Connection:
     """Connect to Ray.
 
-    Inside a Ray driver, task, actor or job that is connected already, that connection is used as it is. Else the
-    cluster at ``address`` or in RAY_ADDRESS ("host:port", or "auto" for the one on this machine) is joined. Else, or
-    with "local", a private Ray is started on this machine (docs/fleet.md).
+    A Ray driver, task, actor or job uses its existing connection. Otherwise the cluster at ``address`` or RAY_ADDRESS
+    ("host:port", or "auto" for the one on this machine) is joined. Otherwise, or with "local", a private Ray is started
+    on this machine (docs/fleet.md).
 
     Raises:
         UsageError: the address is of another kind, or this process is already connected to another cluster.
         FleetUnavailable: Ray cannot be reached or started.
     """
-    asked = _keeper.ask(lambda: _take(address))
+    asked = _ray_thread.ask(lambda: _take(address))
     try:
         return await asyncio.wrap_future(asked)
     except asyncio.CancelledError:
@@ -91,15 +91,14 @@ async def connect(address: str | None = None) -> Connection:
 
 def _return_unwanted(asked: "Future[Connection]") -> None:
     if not asked.cancelled() and asked.exception() is None:
-        _keeper.ask(lambda: _give_back(asked.result().origin))
+        _ray_thread.ask(lambda: _give_back(asked.result().origin))
 
 
-class _Keeper:
+class _RayThread:
     """The one thread that opens and closes Ray, one request after the other.
 
-    Ray's processes are killed by the kernel when the *thread* that started them ends. So it must not be a thread of
-    some executor: this one lives until the process does. It also is not the main thread, so Ray leaves the signal
-    handlers alone.
+    The kernel kills Ray's processes when the *thread* that started them ends, so it must not belong to an executor:
+    this one lives as long as the process. It is not the main thread, so Ray leaves the signal handlers alone.
     """
 
     def __init__(self) -> None:
@@ -108,14 +107,14 @@ class _Keeper:
         self._lock = threading.Lock()
 
     def ask(self, action: Callable[[], T]) -> "Future[T]":
-        """Run ``action`` in the thread; the future tells what came of it."""
+        """Run ``action`` in the thread; the future gets its result or error."""
         future: Future[T] = Future()
 
         def settle() -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(action())
-                except BaseException as error:  # noqa: BLE001 - the asker gets it
+                except BaseException as error:  # noqa: BLE001 - the caller gets it
                     future.set_exception(error)
 
         with self._lock:
@@ -132,7 +131,7 @@ class _Keeper:
 
 @dataclass(slots=True)
 class _Shared:
-    """What this process holds; touched by the keeper's thread alone."""
+    """This process's connection; touched only by the Ray thread."""
 
     shares: int = 0
     origin: Origin = Origin.FOUND
@@ -140,7 +139,7 @@ class _Shared:
     private: PrivateRay | None = None
 
 
-_keeper = _Keeper()
+_ray_thread = _RayThread()
 _shared = _Shared()
 
 
@@ -197,14 +196,14 @@ def _end() -> None:
 
 
 def _end_at_exit() -> None:
-    """End what somebody forgot to close, while the thread that may end it still runs."""
+    """End what was not closed, while the thread that may end it still runs."""
 
     def end() -> None:
         if _shared.shares > 0:
             _shared.shares = 0
             _end()
 
-    _keeper.ask(end).exception(EXIT_S)
+    _ray_thread.ask(end).exception(EXIT_S)
 
 
 def _settle_address(address: str | None) -> str | None:
@@ -241,7 +240,7 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    """See whether anybody listens: Ray itself tries for a minute."""
+    """Check that the address accepts connections: Ray itself tries for a minute."""
     import socket  # noqa: PLC0415 - only joining needs it
 
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""Which addresses processes listen on for TCP, as Linux tells in /proc."""
+"""The TCP addresses on which processes listen, from /proc."""
 
 import struct
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _LISTEN = "0A"
 
 
 def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses on which any of ``processes`` listens; those that ended meanwhile do not."""
+    """Return the addresses on which any of ``processes`` listens, without those that have ended."""
     sockets = {link for process in processes for link in _links(process)}
     return frozenset(
         address

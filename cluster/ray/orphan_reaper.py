@@ -1,8 +1,8 @@
 """Ends what a killed driver leaves behind.
 
-The kernel kills the processes that the driver itself started, but not what those started: Ray's agents would notice
-after a minute. So the driver keeps this program beside it, run by path with nothing but the standard library. It waits
-on a pipe; the pipe's end, without a word, means that the driver was killed.
+The kernel kills the processes that the driver itself started, but not their children: Ray's agents would notice after a
+minute. So the driver starts this program, which needs only the standard library, and which waits on a pipe; a pipe that
+closes without a line means that the driver was killed.
 """
 
 import os
@@ -19,7 +19,7 @@ _PASSES_MAX = 20
 
 
 def end_processes_in(directory: Path) -> None:
-    """Kill every process that holds a file open inside ``directory``: each of Ray's processes writes a log there."""
+    """Kill every process with a file open in ``directory``: each of Ray's processes writes a log there."""
     for _ in range(_PASSES_MAX):
         found = list(processes_in(directory))
         if not found:
@@ -30,7 +30,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> Iterator[int]:
-    """Yield every other process that holds a file open inside ``directory``."""
+    """Yield every other process with a file open in ``directory``."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds_file_in(entry, directory):
             yield int(entry.name)

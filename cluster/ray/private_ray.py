@@ -1,10 +1,10 @@
-"""A Ray of our own: local, loopback only, without dashboard, gone when we are.
+"""A private Ray: local, loopback only, without dashboard, ended with this process.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
-share /tmp/ray with strangers, start three processes that are not needed here, and talk on stdout and stderr. This
-module starts the same Ray without that, by public switches and by the lean start of ``ray_internals`` (measured on 2
-cores: 2.7 s to start and 1.1 s to stop became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start
-does not know is started by public switches alone, and must then prove that it listens on loopback only.
+share /tmp/ray with other users, start three needless processes, and print to stdout and stderr. This module avoids that
+by public switches and by the lean start of ``ray_internals`` (measured on 2 cores: 2.7 s to start and 1.1 s to stop
+became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start does not know is started by public
+switches alone, and must then prove that it listens on loopback only.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ DEATH_KNOBS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
     "RAY_core_worker_internal_heartbeat_ms": "100",
 }
-"""Read by the driver alone: a call to a process on a crashed node fails after 0.1 s, not 2 s."""
+"""Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
 
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
 _STORE_MAX_BYTES = 512 << 20
@@ -66,21 +66,21 @@ class PrivateRay:
     """A running private Ray, to be stopped by the thread that started it."""
 
     directory: Path
-    """Ours alone; Ray's own, inside it, is open to everybody."""
+    """Ours alone; Ray's own directory inside it is open to everybody."""
     lock: int
     orphan_reaper: "subprocess.Popen[bytes]"
     former_log_level: int
     processes: frozenset[int] = frozenset()
-    """Those that this process started, each of which a Ray node needs."""
+    """The processes that we started, all of which a Ray node needs."""
     notes: tuple[str, ...] = ()
-    """What belongs in a job's report."""
+    """Notes for a job's report."""
 
     def is_alive(self) -> bool:
-        """Whether the processes that make up a Ray node all run."""
+        """Whether all processes of a Ray node run."""
         return self.processes == _children(self.processes)
 
     def stop(self) -> None:
-        """End every process of it, wait until they are gone, and remove what it wrote."""
+        """End all its processes, wait for them, and remove its files."""
         import ray
 
         with sigterm_untouched():
@@ -90,7 +90,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove its files, and make sure that nobody lives who still writes them."""
+        """Remove its files, and kill any process that still writes them."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -99,12 +99,10 @@ class PrivateRay:
 
 
 def start_private_ray() -> PrivateRay:
-    """Start Ray on this machine. Its processes die with the calling *thread*: keep that thread until ``stop``.
-
-    Blocks for about two seconds.
+    """Start Ray on this machine in about two seconds. Its processes die with the calling *thread*.
 
     Raises:
-        FleetUnavailable: there is no place to write, or a process of Ray did not come up.
+        FleetUnavailable: there is no writable place, or a process of Ray did not start.
     """
     _sweep()
     directory, lock = _make_directory()
@@ -160,11 +158,11 @@ def _sigaction(new: Any, former: Any) -> None:  # noqa: ANN401 - ctypes has no t
 
 @contextmanager
 def sigterm_untouched() -> Iterator[None]:
-    """Keep the disposition of SIGTERM as the kernel has it, whatever Ray does to it inside.
+    """Preserve the kernel's disposition of SIGTERM, whatever Ray does inside.
 
-    Connecting installs a C handler that prints stack frames before it calls the former one; disconnecting resets to
-    the default, so that a handler of the user's would be lost. Python's ``signal`` sees neither, and works in the main
-    thread only: hence the C library.
+    Connecting installs a C handler that prints stack frames before it calls the former one; disconnecting resets to the
+    default, which would lose a handler of the user's. Python's ``signal`` sees neither, and works in the main thread
+    only: hence the C library.
     """
     former = _SigAction()
     _sigaction(None, byref(former))
@@ -176,12 +174,12 @@ def sigterm_untouched() -> Iterator[None]:
 
 def _start_orphan_reaper(directory: Path) -> "subprocess.Popen[bytes]":
     program = [sys.executable, "-I", "-S", orphan_reaper.__file__, str(directory)]
-    # Its own session: a Ctrl-C in the terminal is not meant for it.
+    # Its own session: a Ctrl-C in the terminal must not reach it.
     return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
 
 
 def _init(directory: Path) -> tuple[str, ...]:
-    """Start Ray; return what belongs in a job's report."""
+    """Start Ray; return notes for a job's report."""
     cores = machine.cores()
     variables = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # chosen either way, so that Ray does not warn about the choice
@@ -190,7 +188,7 @@ def _init(directory: Path) -> tuple[str, ...]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray packs the working directory, and starts workers through uv
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Ray starts a Python per core ahead of need; we use one per eight.
+        # Ray starts a Python per core in advance; we use one per eight.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
         **{knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()},
     }
@@ -220,13 +218,13 @@ def _init(directory: Path) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token; one for all its starts, since not every Ray can be made to forget the first."""
+    """Return this process's token; one for all starts, since not every Ray can be made to forget the first."""
     return secrets.token_hex(32)
 
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray in the environment that it shall read; tell whether it had read another before."""
+    """Import Ray in the environment that it is to read; return whether it was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before
@@ -240,7 +238,7 @@ def _start_lean(options: Mapping[str, Any], directory: Path) -> None:
 
 
 def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_before: bool) -> None:
-    """Start a Ray of which nothing but its public interface is known, and see that it keeps to loopback."""
+    """Start Ray by its public interface alone, and check that it listens on loopback only."""
     import ray
 
     advice = f"Install a version of Ray that this codecfleet was tested with: {ray_internals.tested_versions()}."
@@ -256,7 +254,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
 
 
 def _slices_for_ray() -> str | None:
-    """Return what CUDA_VISIBLE_DEVICES must be for Ray to count each MIG slice of this machine; None without slices."""
+    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice here; None without slices."""
     nvml = open_nvml()
     if nvml is None:
         return None
@@ -300,7 +298,7 @@ def _bases() -> list[Path]:
 
 
 def _make_directory() -> tuple[Path, int]:
-    """Create a directory that only we can read, and lock it for as long as we live."""
+    """Create a directory that only we can read, locked while we live."""
     problem = "no temporary directory has a path short enough for Ray's sockets"
     for base in _bases():
         if len(str(base)) > _BASE_LENGTH_MAX:
@@ -319,7 +317,7 @@ def _make_directory() -> tuple[Path, int]:
 
 
 def _sweep() -> None:
-    """Remove the directories of drivers that were killed: nobody holds their locks."""
+    """Remove the directories of killed drivers: their locks are free."""
     for base in _bases():
         for directory in base.glob(f"{_PREFIX}*"):
             with suppress(OSError):

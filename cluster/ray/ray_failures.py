@@ -1,7 +1,7 @@
-"""What Ray's exceptions mean to a pool: the one place where they are named.
+"""What Ray's exceptions mean to a pool; no other module names them.
 
-They share no base class: that a node, a worker or an object is gone is told by a dozen unrelated types (RayTaskError,
-which carries what the remote code raised, is the only one that says nothing about the placement).
+They share no base class: a dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what
+remote code raised, is the only one that says nothing about placement.
 """
 
 from enum import Enum
@@ -12,9 +12,9 @@ __all__ = ["LossScope", "classify"]
 
 
 class LossScope(Enum):
-    """How much is gone."""
+    """How much is lost."""
 
-    PROCESS = "process"  #: the worker process, its node, or our way to it
+    PROCESS = "process"  #: the worker process, its node, or the connection to it
     RESULT = "result"  #: only this result: the process lives
     CODE = "code"  #: nothing: the remote code raised
 
@@ -32,7 +32,7 @@ _PROCESS_GONE = (
 
 
 def classify(error: BaseException) -> LossScope:
-    """Tell what is gone when a call of an actor ends in ``error``."""
+    """Return what is lost when a call of an actor ends in ``error``."""
     if isinstance(error, exceptions.RayTaskError):
         return LossScope.CODE
     if isinstance(error, _PROCESS_GONE):

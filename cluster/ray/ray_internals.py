@@ -1,8 +1,8 @@
-"""Everything that codecfleet uses of Ray beyond its public interface; no other module imports Ray's private ones.
+"""All uses of Ray beyond its public interface; no other module imports Ray's private ones.
 
-Ray may change any of it in any release, so every use is guarded. Attributes are replaced (for the lean start of a
-private Ray) only in a minor version that was tested, and only after every one of them has the expected shape. What is
-merely called must accept the call. Each use has a stand-in that is public, or says what is lost without it.
+Ray may change any of it in any release, so every use is guarded. Attributes are replaced (for a private Ray's lean
+start) only in a tested minor version, and only after all of them have the expected shape. Functions that are called
+must accept the call. Each use has a public substitute, or states what is lost without it.
 """
 
 import inspect
@@ -33,7 +33,7 @@ __all__ = [
 TESTED_MINORS = ((2, 60),)
 """Versions of Ray whose attributes may be replaced: test_embedded.py passes on each."""
 public_only = False
-"""For tests: do without every internal, as with a Ray that has none of them."""
+"""For tests: use no internals, as with a Ray that has none of them."""
 
 _REGISTER_S = 90.0  # Ray's own 30 s are not enough on a machine that is busy with other things
 _LOOK_S = 0.02
@@ -54,7 +54,7 @@ _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     "state.GlobalState.node_table": ("self",),
     "utils.get_dashboard_dependency_error": (),
 }
-"""What the lean start uses of ``ray._private``: the names by which it can be called, or the type of a value."""
+"""What the lean start uses of ``ray._private``: arguments by which it is called, or the type of a value."""
 _KEEPER: Final[Mapping[str, Any]] = {
     "name": "codecfleet-keeper",
     "namespace": "codecfleet",
@@ -62,7 +62,7 @@ _KEEPER: Final[Mapping[str, Any]] = {
 
 
 def _why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
-    """Say what of Ray's does not have the expected shape; nothing if all has."""
+    """Say which of Ray's attributes does not have the expected shape; "" if all have."""
     if public_only:
         return "its internals are switched off"
     for name, shape in shapes.items():
@@ -77,22 +77,22 @@ def _why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "r
         except (ImportError, AttributeError, TypeError, ValueError):
             fits = False
         if not fits:
-            return f"its {package}.{name} is another"
+            return f"its {package}.{name} differs from the tested one"
     return ""
 
 
 def tested_versions() -> str:
-    """Return the versions of Ray that the lean start fits, for people."""
+    """Return the versions of Ray that the lean start supports, as text."""
     return ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)
 
 
 def _is_tested(version: str) -> bool:
-    """Tell whether attributes of this version of Ray may be replaced."""
+    """Return whether attributes of this version of Ray may be replaced."""
     return version.split(".")[:2] in [[str(major), str(minor)] for major, minor in TESTED_MINORS]
 
 
 def why_no_lean_start() -> str:
-    """Say why the installed Ray is started by public calls alone; nothing if the lean start is known to fit it."""
+    """Say why the installed Ray is started by public calls alone; "" if the lean start supports it."""
     import ray
 
     if not _is_tested(ray.__version__):
@@ -102,16 +102,16 @@ def why_no_lean_start() -> str:
 
 @contextmanager
 def lean_start() -> Iterator[None]:
-    """Start Ray inside without what only clusters need; call it only where ``why_no_lean_start`` says nothing."""
+    """Start Ray inside without what only clusters need; call it only if ``why_no_lean_start`` returns ""."""
     from ray._private import parameter, services
 
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
-        # No autoscaler and no log forwarder: two Pythons less, and no waiting for them to end.
+        # No autoscaler and no log forwarder: two fewer Pythons, and no wait for their end.
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
         # No dashboard: include_dashboard=False only starts an empty one, and waits a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # No dashboard agent but the bare stub that Ray's node waits for: nothing that samples, serves or scrapes.
+        # No dashboard agent but the stub that Ray's node waits for: nothing samples, serves or scrapes.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         # The node registers 0.8 s after its start, but Ray looks only once a second.
         "services.get_node": partial(_get_node_soon, services.get_node),
@@ -125,9 +125,9 @@ def lean_start() -> Iterator[None]:
 
 
 def without_relayed_messages() -> AbstractContextManager[None]:
-    """Connect without Ray's relay that prints the cluster's messages to *stdout*: what they say we raise as errors.
+    """Connect without Ray's relay of cluster messages to *stdout*: we raise them as errors.
 
-    Where Ray is not the known one, it prints them.
+    An untested Ray prints them.
     """
     import ray
 
@@ -138,7 +138,7 @@ def without_relayed_messages() -> AbstractContextManager[None]:
 
 @contextmanager
 def _replaced(replacements: Mapping[str, object]) -> Iterator[None]:
-    """Replace attributes of Ray's modules, and put them back for a later ``ray.init`` of the user's."""
+    """Replace attributes of Ray's modules, and restore them for a later ``ray.init`` of the user's."""
     places = [(import_module(f"ray._private.{name.split('.')[0]}"), name.split(".")[1]) for name in replacements]
     former = [getattr(module, attribute) for module, attribute in places]
     for (module, attribute), value in zip(places, replacements.values(), strict=True):
@@ -162,7 +162,7 @@ def _get_node_soon(get_node: Callable[[str, str], object], gcs_address: str, nod
 
 
 def reread_environment() -> bool:
-    """Make an imported Ray forget the settings and the token that it once read; False if this Ray cannot."""
+    """Make an imported Ray forget the settings and token that it read; False if this Ray cannot."""
     shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
     if _why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
         return False
@@ -175,9 +175,9 @@ def reread_environment() -> bool:
 
 
 def keep_in_cluster(key: str, value: bytes) -> None:
-    """Keep a value for as long as the cluster lives: in Ray's key-value store, or else in a detached actor.
+    """Store a value for the cluster's life: in Ray's key-value store, or else in a detached actor.
 
-    The actor ends with its node, and the value with it.
+    The actor, and the value with it, ends with its node.
     """
     if _why_unknown({"internal_kv._internal_kv_put": ("key", "value", "overwrite")}, "ray.experimental"):
         import ray
@@ -191,7 +191,7 @@ def keep_in_cluster(key: str, value: bytes) -> None:
 
 
 def kept_in_cluster(key: str) -> bytes | None:
-    """Return what ``keep_in_cluster`` last kept; None if it kept nothing."""
+    """Return what ``keep_in_cluster`` stored last; None if nothing."""
     if _why_unknown({"internal_kv._internal_kv_get": ("key",)}, "ray.experimental"):
         import ray
 
@@ -219,7 +219,7 @@ class _Keeper:
 
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:
-    """Return what is free, by node id; empty where Ray does not tell."""
+    """Return free resources by node id; empty where Ray does not report them."""
     if not _why_unknown({"state.available_resources_per_node": ()}):
         from ray._private import state
 
@@ -229,7 +229,7 @@ def free_resources_by_node() -> dict[str, dict[str, float]]:
 
 
 def draining_nodes() -> frozenset[str]:
-    """Return the ids of the nodes that Ray drains; empty where Ray does not tell."""
+    """Return the ids of the nodes that Ray drains; empty where Ray does not report them."""
     if not _why_unknown({"state.state.get_draining_nodes": ()}):
         from ray._private import state
 
@@ -239,9 +239,9 @@ def draining_nodes() -> frozenset[str]:
 
 
 def cuda_visible_to_node() -> str | None:
-    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node; ask in a task without GPUs.
+    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node; call it in a task without GPUs.
 
-    Such a task inherits it, unless Ray was told to blank it there; what it was, Ray remembers.
+    Such a task inherits it, unless Ray was configured to blank it there; Ray remembers the original.
     """
     if not _why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
         from ray._private import worker

@@ -1,17 +1,17 @@
-"""What Ray's errors say, in one line: told by their text alone, so that Ray need not be imported for it."""
+"""Ray's errors in one line, from their text alone, so that Ray need not be imported."""
 
 from typing import Final
 
 __all__ = ["first_line"]
 
 _NEVER_BEGAN: Final = "an error raised in its creation task"
-"""How Ray tells of an actor whose constructor failed: an address, an indented traceback, and then what was raised."""
+"""How Ray reports a failed constructor: an address, an indented traceback, and then the error."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return one line that says what ``error`` is: Ray's messages run over many, with addresses nobody asked for.
+    """Return ``error`` in one line: Ray's messages span many, with addresses.
 
-    Of an error that remote code raised, and Ray wrapped, it is that error's.
+    For an error that remote code raised, and Ray wrapped, this is that error's line.
     """
     cause = getattr(error, "cause", None)  # RayTaskError's
     if isinstance(cause, BaseException):

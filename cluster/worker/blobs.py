@@ -1,4 +1,4 @@
-"""Work on its way to a worker: pickled without its parcels, whose contents travel beside it, once to each machine."""
+"""Packs work for a worker: pickled without its blobs, which are sent separately, once to each machine."""
 
 import io
 import pickle
@@ -13,10 +13,10 @@ __all__ = ["BlobCache", "unpack"]
 
 
 class BlobCache:
-    """Packs the work of one client, and sends each parcel ahead once; it is kept until the client is gone.
+    """Packs one client's work, and sends each blob ahead once; it is kept until the client is gone.
 
     Args:
-        send: puts bytes where every machine can fetch them, and returns what stands for them in a call of a worker.
+        send: stores bytes where every machine can fetch them, and returns a reference for calls of a worker.
     """
 
     def __init__(self, send: Callable[[bytes], Any]) -> None:
@@ -24,7 +24,7 @@ class BlobCache:
         self._sent: dict[str, Any] = {}
 
     def pack(self, work: Work[Any]) -> tuple[bytes, tuple[Any, ...]]:
-        """Return ``work`` pickled, and what stands for its parcels in a call of a worker.
+        """Return ``work`` pickled, and the references of its blobs.
 
         Raises:
             UsageError: it does not pickle.
@@ -45,13 +45,13 @@ class BlobCache:
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
-    """Return work again, given its parcels' contents in order; raises whatever its classes raise."""
+    """Return the work, given its blobs' contents in order; errors of its classes are raised as they are."""
     work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     return work
 
 
 class _Packer(pickle.Pickler):
-    """Leaves parcels out: each is its place among the contents, and its digest."""
+    """Replaces each blob by its place among the contents, and its digest."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)

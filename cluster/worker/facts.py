@@ -1,4 +1,4 @@
-"""What a worker process says of itself: a frozen, picklable value."""
+"""A worker process's identity: a frozen, picklable value."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ __all__ = ["WorkerFacts"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker process says of itself once it is up.
+    """What a worker process reports once it is up.
 
-    ``device`` is the identity of the GPU or slice it took (``gpu_identity``), "" for none; ``cores`` are those that its
-    reservation holds.
+    ``device`` is the identity of its GPU or slice (``gpu_identity``), "" for none; ``cores`` are those of its
+    reservation.
     """
 
     pid: int

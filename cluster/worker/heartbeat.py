@@ -1,4 +1,4 @@
-"""What a worker says when it is asked how it is, and what two answers in a row tell about its speed."""
+"""A worker's heartbeat, and the speed between two of them."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,28 +6,28 @@ from enum import Enum
 __all__ = ["Decoding", "Heartbeat", "Speed", "speed_between"]
 
 MEDIA_LABEL = "segment "
-"""How the label of work begins whose frames are a video's: a track of sound counts its own."""
+"""The prefix of labels of work that counts video frames; audio tracks count their own."""
 
 MOST = 0.75
-"""Some of a worker's sessions have just ended their decoding and encode what is left, or have not yet begun it."""
+"""Some of a worker's sessions have just finished decoding, or have not begun."""
 
 
 class Decoding(Enum):
-    """Who decodes for a worker's work."""
+    """What decodes for a worker."""
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: some of it the one, some the other: that says nothing about either
+    BOTH = "both"  #: mixed, so the speed says nothing about either
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """How a worker is. ``frames_done`` only grows while the process lives; ``running`` are (job, label) of its work.
+    """A worker's state. ``frames_done`` only grows while the process lives; ``running`` are (job, label) of its work.
 
-    ``decoding`` counts its device's decoder sessions that are in use, ``encoding`` its encoder sessions that are open.
-    ``refusals`` counts those that the driver did not open for their number, since the process began, and
-    ``refused_at`` is how many were open at the last of them. ``recycle_due`` says why the process should be replaced
-    when it is idle, "" while it should not.
+    ``decoding`` counts its device's decoder sessions in use, ``encoding`` its open encoder sessions. ``refusals``
+    counts encoder sessions that the driver refused for their number since the process started, ``refused_at`` how many
+    were open at the last refusal. ``recycle_due`` says why the process should be replaced once idle, "" while it should
+    not.
     """
 
     frames_done: int
@@ -40,7 +40,7 @@ class Heartbeat:
 
     @property
     def decoded_by(self) -> Decoding:
-        """Who decodes for what runs now."""
+        """What decodes the running work."""
         if not self.decoding:
             return Decoding.SOFTWARE
         return Decoding.DEVICE if self.decoding >= MOST * len(self.running) else Decoding.BOTH
@@ -48,11 +48,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Frames a second between two pulses.
+    """Frames per second between two heartbeats.
 
-    ``job`` is whose sessions they all were, "" where they were several jobs', their number changed, or not all of them
-    decoded alike: then the figure is for people, and says nothing about a rate. ``on_device`` is whether the worker's
-    device decoded.
+    ``job`` owned all sessions; it is "" where several jobs did, their number changed, or they decoded differently: then
+    the figure is for people, not for rates. ``on_device`` is whether the worker's device decoded.
     """
 
     fps: float
@@ -62,7 +61,7 @@ class Speed:
 
 
 def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Speed:
-    """Return the speed between two pulses of one process that lie ``elapsed_s`` seconds apart."""
+    """Return the speed between two heartbeats of one process, ``elapsed_s`` seconds apart."""
     fps = (after.frames_done - before.frames_done) / elapsed_s
     jobs = {job for job, _ in (*before.running, *after.running)}
     steady = len(before.running) == len(after.running) and len(jobs) == 1

@@ -1,4 +1,4 @@
-"""How a piece of work ended, as it travels from a worker process."""
+"""The outcome of work, as sent back by a worker process."""
 
 import pickle
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResultT]):
-    """How a piece of work ended: with a result, or with an error.
+    """A result, or an error.
 
-    Errors travel as values: raised in an actor they would come back wrapped, or not at all if they do not pickle.
-    ``spoils_process`` tells whether the process should go: what broke in it, such as a CUDA context, stays broken.
+    Errors are sent as values: raised in an actor they would arrive wrapped, or be lost if they do not pickle.
+    ``spoils_process``: the process should end, because what broke in it, such as a CUDA context, stays broken.
     """
 
     result: ResultT | None = None
@@ -25,18 +25,18 @@ class Outcome(Generic[ResultT]):
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:
-    """Return the outcome of work that ended with ``error``, or with what can be said of it if it does not pickle."""
+    """Return the outcome of work that ended with ``error``, or with a substitute if it does not pickle."""
     return Outcome(error=_portable(error), spoils_process=error.retry is Retry.ELSEWHERE)
 
 
 def unreadable(error: Exception) -> Outcome[Any]:
-    """Return the outcome of work that could not even be unpickled."""
+    """Return the outcome of work that could not be unpickled."""
     message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
     return failed(UsageError(message, "Define its class in a module that is installed where the workers run."))
 
 
 def packed(outcome: Outcome[Any]) -> bytes:
-    """Return an outcome as bytes, or that of work whose result does not pickle."""
+    """Return an outcome as bytes, or the outcome of a result that does not pickle."""
     try:
         return pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
@@ -44,7 +44,7 @@ def packed(outcome: Outcome[Any]) -> bytes:
 
 
 def unpacked(packed_outcome: bytes) -> Outcome[Any]:
-    """Return an outcome again, or that of work whose result can be packed and not unpacked."""
+    """Return a packed outcome, or the outcome of a result that does not unpickle."""
     try:
         outcome: Outcome[Any] = pickle.loads(packed_outcome)  # noqa: S301 - from a process of ours
     except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises

@@ -1,4 +1,4 @@
-"""The GPU of the calling process: opened by its first user, and shared by all fleets of the process."""
+"""The calling process's GPU: opened on first use, shared by all its fleets."""
 
 from functools import cache
 
@@ -10,6 +10,6 @@ __all__ = ["own_gpu"]
 @cache
 def own_gpu() -> WorkerDevice:
     """Return this process's GPU, opened or not."""
-    from ...actors.nvidia.own_gpu import OwnGpu  # noqa: PLC0415 - a process without a GPU's work does without it
+    from ...actors.nvidia.own_gpu import OwnGpu  # noqa: PLC0415 - only processes that use a GPU import it
 
     return OwnGpu()

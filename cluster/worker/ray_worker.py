@@ -1,7 +1,7 @@
-"""The worker process as Ray sees it: an async actor around ``actors/device/worker.py``.
+"""The worker process in Ray: an async actor around ``actors/device/worker.py``.
 
-``ray`` is not imported here: the class becomes an actor where the pool creates it, after the environment that Ray
-reads at import is settled.
+``ray`` is not imported here: the pool makes the class an actor once the environment that Ray reads at import is
+settled.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ __all__ = ["CONTROL", "FENCED_CODE", "RayWorker"]
 FENCED_CODE = 75
 """The exit code of a worker that fenced itself: EX_TEMPFAIL."""
 ANSWER_S = 0.5
-"""How long a process that ends itself leaves its last answer to arrive."""
+"""How long a process that ends itself waits for its last answer to arrive."""
 CONTROL = "control"
-"""The concurrency group of everything but work: it has its own thread and event loop, so it always answers."""
+"""The concurrency group of all calls but work: its own thread and event loop always answer."""
 
 
 class RayWorker:
@@ -38,13 +38,13 @@ class RayWorker:
 
     Args:
         slots: pieces of work at once.
-        takes_gpu: take the GPU that Ray has given this process, and see no other; work may use it.
-        part: which slice of it to take, where it is cut into several.
+        takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
+        part: the slice to take, where the GPU is cut into several.
         counts_slices: whether Ray counts slices as GPUs there (``gpu_identity.Units``).
-        dla: the number of the DLA that is this process's own: its networks run there and nowhere else.
+        dla: the number of this process's DLA; its networks run only there.
         cores: how many cores are reserved for it.
-        fence_s: end the process when nobody has renewed it for so long; None never does. A worker that is cut off from
-            its supervisor would else hold its device for ever, and perhaps work against its own replacement.
+        fence_s: end the process when it was not renewed for this long; None never does. A worker cut off from its
+            supervisor would keep its device, and perhaps work against its own replacement.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RayWorker:
         self._cores = cores
         self._device = _take_device(part, counts_slices=counts_slices) if takes_gpu else ""
         self._began_s = time.monotonic()
-        # A GPU without a slice of that number leaves nothing to take: the supervisor learns it, and gives no work.
+        # On a GPU without a slice of that number the device is "": the supervisor gives such a worker no work.
         self._gpu = gpu = Gpu() if self._device else None
         if gpu is not None:
             gpu.warm_up()
@@ -79,9 +79,9 @@ class RayWorker:
             threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
     async def run(self, run: str, packed_work: bytes, *blobs: bytes) -> Outcome[object]:
-        """Run work to its end and return how it ended; never raises for what the work does. ``blobs`` are its own.
+        """Run work and return its outcome; never raises for what the work does. ``blobs`` are its own.
 
-        Nor does it return anything for work that was not to blame for the end of its process: that end answers.
+        Work that was not to blame for the end of its process gets no outcome: the caller sees the process die.
         """
         if self._is_ending:
             await self.watch()
@@ -98,7 +98,7 @@ class RayWorker:
     async def _run_here(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[object]:
         try:
             work = unpack(packed_work, blobs)
-        except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
+        except Exception as error:  # noqa: BLE001 - any error of users' classes when unpickled
             return unreadable(error)
         self._here += 1
         try:
@@ -113,13 +113,13 @@ class RayWorker:
             self._here -= 1
 
     def _second_is_freer(self, run: str) -> bool:
-        """Tell whether the GPU's second process should take the next work."""
+        """Return whether the GPU's second process should take the next work."""
         is_freer = self._second.is_ready and self._second.busy < self._here
-        # It may have been cancelled before there was anybody else to be told.
+        # It may have been cancelled before the second process was there.
         return is_freer and not self._core.was_cancelled(run)
 
     def _look_for_help(self) -> None:
-        """Have the GPU's second process started where this one has its hands full, and see that it is well."""
+        """Start the GPU's second process where this one is saturated, and check on it."""
         now_s, running = time.monotonic(), len(self._core.running())
         self._second.look(now_s)
         wants = self._pace.wants_help(now_s, self._core.frames_done, running)
@@ -128,7 +128,7 @@ class RayWorker:
 
     async def cancel(self, run: str) -> None:
         """Cancel ``run``; see ``WorkerCore.cancel``."""
-        # Both: it may not have come yet, and then nobody knows where it will run.
+        # Both: it may not have arrived yet, and either may run it.
         self._core.cancel(run)
         self._second.cancel(run)
 
@@ -142,12 +142,12 @@ class RayWorker:
         return {**self._second.said.progress.get(job, {}), **self._core.progress(job)}
 
     async def facts(self) -> WorkerFacts:
-        """Say who this is: the process is up, and our code is importable in it."""
+        """Return this process's identity; the answer shows that our code is importable in it."""
         self._renewed_s = time.monotonic()
         return WorkerFacts(os.getpid(), self._slots, self._device, self._cores)
 
     async def heartbeat(self) -> Heartbeat:
-        """Say how it is. Whoever asks has a claim to this worker, so it is renewed."""
+        """Return its state. The caller owns this worker, so the call renews it."""
         self._renewed_s = time.monotonic()
         KEPT.close_idle()
         if self._gpu is None:
@@ -168,11 +168,11 @@ class RayWorker:
         )
 
     async def watch(self) -> None:
-        """Never return: whoever awaits this learns of the process's death at once, also when no work runs."""
+        """Never return: the caller learns of the process's death at once, also while no work runs."""
         await asyncio.Event().wait()
 
     def _renew_process(self) -> None:
-        """End the process soon: what broke in it, such as a CUDA context, stays broken. Its seat gets another."""
+        """End the process soon, because what broke in it stays broken; its station gets another."""
         if self._is_ending:
             return
         self._is_ending = True
@@ -182,13 +182,13 @@ class RayWorker:
     def _fence(self, fence_s: float) -> None:
         while time.monotonic() - self._renewed_s < fence_s:
             time.sleep(min(1.0, fence_s / 4))
-        # At once, without clean-up: what runs here may be running elsewhere by now.
+        # At once, without clean-up: its work may already run elsewhere.
         os._exit(FENCED_CODE)
 
 
 def _take_device(part: int, *, counts_slices: bool) -> str:
-    """Narrow this process to what Ray gave it, before anything of NVIDIA's is imported; return its identity."""
-    import ray  # noqa: PLC0415 - inside an actor it is there
+    """Narrow this process to Ray's GPU before NVIDIA's packages are imported; return its identity."""
+    import ray  # noqa: PLC0415 - inside an actor Ray is imported
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
     return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices)
@@ -202,10 +202,10 @@ def _keep_to_dla(dla: int) -> None:
 
 
 def _say(why: str) -> None:
-    print(f"codecfleet: the second process of this GPU's worker: {why}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps what a worker says
+    print(f"codecfleet: the second process of this GPU's worker: {why}", file=sys.stderr, flush=True)  # noqa: T201 - Ray keeps workers' output
 
 
 def _end_with_it(why: str) -> None:
-    """End the worker with its second process, whose work is lost: one worker lives and dies as one."""
+    """End the worker when its second process ends, whose work is lost: they live and die as one."""
     _say(why)
     os._exit(FENCED_CODE)

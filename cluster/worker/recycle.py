@@ -1,17 +1,17 @@
-"""When a worker process that uses a GPU has done its part, and a fresh one should take its seat."""
+"""When a worker process that uses a GPU should be replaced by a fresh one."""
 
 from typing import Final
 
 __all__ = ["RECYCLE_S", "SESSIONS_MAX", "recycle"]
 
 RECYCLE_S: Final = 6 * 3600.0
-"""Old enough for what no test of ours ran long enough to see."""
+"""Longer than any of our tests ran."""
 SESSIONS_MAX: Final = 20_000
 """PyNvVideoCodec loses about 1.5 KB of host memory with each decoder that it makes: 30 MB."""
 
 
 def recycle(age_s: float, sessions_made: int) -> str:
-    """Say why a process that has used a GPU for so long should be replaced when it is idle; "" while it should not."""
+    """Say why a process that uses a GPU should be replaced once idle; "" while it should not."""
     if age_s >= RECYCLE_S:
         return f"it has used its GPU for {age_s / 3600:.1f} hours"
     if sessions_made >= SESSIONS_MAX:

@@ -1,9 +1,9 @@
 """A worker's second process on the same GPU.
 
-Every picture that a session of NVDEC gives takes the interpreter a dozen times. One interpreter feeds five sessions of
-1080p at full speed, and a GPU with seven engines takes eighteen (docs/nvdec.md has the figures). So a worker that has
-more work than that, and is as fast as that, starts a second process, which runs part of it. To everybody else it is
-still one worker: it has one seat, and lives and dies as one.
+Each picture of an NVDEC session costs the interpreter a dozen calls. One interpreter feeds five 1080p sessions at full
+speed; a GPU with seven engines takes eighteen (docs/nvdec.md has the figures). So a worker that is that busy and that
+fast starts a second process, which runs part of its work. To everything else it remains one worker: it has one station,
+and lives and dies as one.
 """
 
 import os
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 ALONE_MAX: Final = 5
-"""How much work one process has before another may help it: with five sessions two are hardly faster than one."""
+"""How much work one process runs before a second one may help: with five sessions two are hardly faster."""
 ALONE_FPS: Final = 2000.0
-"""How fast it must be besides. Whoever encodes on the processors beside the GPU is far slower, and needs no help."""
+"""The least speed for a second process. CPU encoding beside the GPU is far slower, and needs none."""
 PACE_S: Final = 0.5
-"""The shortest time in which speed is measured."""
+"""The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""How long it may say nothing. A call that holds its interpreter stops every thread of it, and only we can tell."""
+"""The longest silence. A call that holds its interpreter stops all its threads, and only we can detect that."""
 STARTING_S: Final = 300.0
-"""How long until its GPU is open. It waits for as much as the first one did, and beside work."""
+"""The time for opening its GPU, which waits as long as the first process did, and beside work."""
 _END_S: Final = 5.0
-"""How long one that was killed may take to end: one that hangs in the kernel never does."""
+"""How long a killed one may take to end: one that hangs in the kernel never does."""
 _STANDARD_ERROR: Final = 2
-"""Where the second one's output goes: to the first one's own, that one listens, for pictures called wrong."""
+"""The target of its standard output: the first process monitors its own for picture errors."""
 _PROGRAM: Final = f"{__package__}.second_program"
 
 
 class RunWork(NamedTuple):
-    """To the second process: run packed work, whose parcels are beside it."""
+    """To the second process: run packed work with its blobs."""
 
     run: str
     packed_work: bytes
@@ -70,14 +70,14 @@ class Cancel(NamedTuple):
 
 
 class CancelAll(NamedTuple):
-    """To the second process: cancel every run whose name begins so."""
+    """To the second process: cancel every run whose name begins with ``beginning``."""
 
     beginning: str
 
 
 @dataclass(frozen=True, slots=True)
 class SecondState:
-    """What the second process does: all frames it worked on, (job, label) of its work, its frames, and its device."""
+    """The second process's state: all frames done, (job, label) of its work, its frames by job, its sessions."""
 
     frames_done: int = 0
     running: tuple[tuple[str, str], ...] = ()
@@ -90,19 +90,19 @@ class Ready(NamedTuple):
 
 
 class Cannot(NamedTuple):
-    """From the second process, before it ends: why it is of no use."""
+    """From the second process, before it ends: why it cannot work."""
 
     reason: str
 
 
 class StateReport(NamedTuple):
-    """From the second process, a few times a second."""
+    """From the second process, several times a second."""
 
     state: SecondState
 
 
 class RunEnded(NamedTuple):
-    """From the second process: how a run ended, packed as it may be of any class, and what it does now."""
+    """From the second process: a run's outcome, packed since it may be of any class, and its new state."""
 
     run: str
     packed_outcome: bytes
@@ -110,7 +110,7 @@ class RunEnded(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A process that was started: the way to talk to it, what kills it, and what waits a moment for its exit code."""
+    """A started process: its connection, how to kill it, and how to wait briefly for its exit code."""
 
     connection: Connection
     kill: Callable[[], object]
@@ -118,19 +118,19 @@ class Child(NamedTuple):
 
 
 Spawn: TypeAlias = Callable[[int], Child]
-"""Starts the process for so many slots."""
+"""Starts the process with a number of slots."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """How fast a process is, from one look at it to the next that is not too early."""
+    """A process's speed, between two looks that are far enough apart."""
 
     looked_s: float
     frames: int = 0
     fps: float = 0.0
 
     def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
-        """Tell whether a process that has done so many frames by now, and runs so much work, wants a second one."""
+        """Return whether a process with this much work and progress needs a second one."""
         elapsed_s = now_s - self.looked_s
         if elapsed_s >= PACE_S:
             self.fps = (frames_done - self.frames) / elapsed_s
@@ -139,25 +139,23 @@ class Pace:
 
 
 class _State(Enum):
-    """Edges: ABSENT -> STARTING -> READY -> GONE; STARTING -> GONE where it cannot be."""
+    """Edges: ABSENT -> STARTING -> READY -> GONE; STARTING -> GONE where it cannot work."""
 
     ABSENT = "absent"
-    """Nobody has needed it."""
+    """Not needed yet."""
     STARTING = "starting"
     READY = "ready"
     GONE = "gone"
-    """For good: where it was ready before, its worker goes too."""
+    """Permanent: if it was ready, its worker ends too."""
 
 
 class SecondProcess:
-    """The second process, seen from the first. Safe from any thread, and none of its methods waits.
-
-    It ends with the first one, however that ends.
+    """The second process, seen from the first. Thread-safe; no method blocks. It ends with the first process.
 
     Args:
         slots: pieces of work at once.
-        lost: called when it ends after it was ready, or says nothing any more, with why: its work is lost.
-        refused: called when there will be none, with why: its worker goes on alone.
+        lost: called with the reason when it ends or falls silent after it was ready: its work is lost.
+        refused: called with the reason when there will be none: its worker continues alone.
         spawn: starts it; None starts this Python.
     """
 
@@ -188,7 +186,7 @@ class SecondProcess:
         return len(self._awaited)
 
     def start(self) -> None:
-        """Have it started, if it never was."""
+        """Start it, unless it was started before."""
         with self._lock:
             if self._state is not _State.ABSENT:
                 return
@@ -199,22 +197,22 @@ class SecondProcess:
             self._conclude(f"it cannot be started: {error}")
 
     def submit(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Future[Outcome[Any]]:
-        """Have it run packed work. If it ends meanwhile the future is never done: its worker ends too."""
+        """Run packed work there. If it ends meanwhile the future is never done: its worker ends too."""
         awaited: Future[Outcome[Any]] = Future()
         self._awaited[run] = awaited
         self._send(RunWork(run, packed_work, tuple(blobs)))
         return awaited
 
     def cancel(self, run: str) -> None:
-        """Cancel a run, wherever it is; the other process knows what to do with one that it never had."""
+        """Cancel a run; a process ignores runs that it never had."""
         self._send(Cancel(run))
 
     def cancel_all(self, beginning: str) -> None:
-        """Cancel every run whose name begins so."""
+        """Cancel every run whose name begins with ``beginning``."""
         self._send(CancelAll(beginning))
 
     def look(self, now_s: float) -> None:
-        """See whether it still says something, and end it where it does not. To be called every few seconds."""
+        """Check that it still reports, and kill it if not. To be called every few seconds."""
         limit_s = {_State.STARTING: STARTING_S, _State.READY: QUIET_S}.get(self._state)
         if limit_s is None:
             return
@@ -227,21 +225,23 @@ class SecondProcess:
 
     def _send(self, message: RunWork | Cancel | CancelAll) -> None:
         if self._state is _State.READY:
-            # By a thread of its own: whoever calls answers for a whole worker, and the other one may not be listening.
+            # By a separate thread: the caller serves a whole worker, and the other end may not be reading.
             self._outbox.put(message)
 
     def _live(self) -> None:
-        # In one thread from beginning to end: the kernel kills the process when the thread that started it ends.
+        # All in one thread: the kernel kills the process when the thread that started it ends.
         try:
             self._child = child = self._spawn(self._slots)
-        except Exception as error:  # noqa: BLE001 - no process, no memory, no descriptor: the worker goes on alone
+        except Exception as error:  # noqa: BLE001 - no process, memory or descriptor: the worker continues alone
             self._conclude(f"it cannot be started: {type(error).__name__}: {error}")
             return
         why = ""
         try:
             threading.Thread(target=self._write, args=(child,), name="codecfleet-second-write", daemon=True).start()
-            self._listen(child.connection)
-        except Exception as error:  # noqa: BLE001 - no thread, no memory: who cannot be heard is of no use
+            with suppress(EOFError, OSError):
+                while True:
+                    self._take(child.connection.recv())
+        except Exception as error:  # noqa: BLE001 - no thread or memory: without messages it cannot work
             why = f"{type(error).__name__}: {error}"
         child.kill()
         self._conclude(why or f"it ended with code {child.wait()}")
@@ -250,16 +250,11 @@ class SecondProcess:
         try:
             while (message := self._outbox.get()) is not None:
                 child.connection.send(message)
-        except Exception:  # noqa: BLE001 - who cannot be told what to do is of no use; who listens learns of its end
+        except Exception:  # noqa: BLE001 - without messages it cannot work; the reader sees its end
             child.kill()
 
-    def _listen(self, connection: Connection) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                self._take(connection.recv())
-
     def _conclude(self, why: str) -> None:
-        """It is over, or never will be; tell it once."""
+        """It has ended, or never will start; report it once."""
         with self._lock:
             before, self._state = self._state, _State.GONE
         self._outbox.put(None)
@@ -283,18 +278,18 @@ class SecondProcess:
                 self.said = state
                 awaited = self._awaited.pop(run, None)
                 if awaited is not None:
-                    with suppress(InvalidStateError):  # whoever waited has stopped doing so
+                    with suppress(InvalidStateError):  # the caller no longer waits
                         awaited.set_result(unpacked(packed_outcome))
 
 
 def _spawned(slots: int) -> Child:
-    """Start this Python once more, with the same modules to be found."""
+    """Start this Python again, with the same module search path."""
     ours, theirs = Pipe()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
     descriptor = theirs.fileno()
     with theirs:
         process = subprocess.Popen(  # noqa: S603 - our own program
-            # -P: what lies in the working folder is not found before what this process finds.
+            # -P: the working folder does not come before this process's own path.
             [sys.executable, "-P", "-m", _PROGRAM, str(descriptor), str(slots), str(os.getpid())],
             pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
-"""What the second process of a GPU's worker runs.
+"""The program of the second process of a GPU's worker.
 
-``python -m codecfleet.cluster.worker.second_program DESCRIPTOR SLOTS``
+``python -m codecfleet.cluster.worker.second_program DESCRIPTOR SLOTS PID``
 """
 
 import ctypes
@@ -29,19 +29,19 @@ __all__ = ["serve"]
 
 _REPORT: Final = "Please report it, with the input and the options."
 SAY_S: Final = 0.25
-"""How often it says what it does, and so that it is there."""
+"""How often it reports its state, which also shows that it is alive."""
 _PR_SET_PDEATHSIG: Final = 1
 """linux/prctl.h"""
 
 
 def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[float], object]) -> None:
-    """Run what is asked for, until nobody is there any more to ask.
+    """Run requested work until the first process is gone.
 
     Args:
         connection: to the first process.
         core: runs the work.
-        gpu: opened before any work comes.
-        pause: waits so many seconds between two reports.
+        gpu: opened before any work arrives.
+        pause: waits the given seconds between two reports.
     """
     answers = _Answers(connection, core, gpu)
     try:
@@ -66,7 +66,7 @@ def serve(connection: Connection, core: WorkerCore, gpu: Gpu, pause: Callable[[f
 
 
 class _Answers:
-    """What goes back to the first process. Safe from any thread."""
+    """Sends messages to the first process. Thread-safe."""
 
     def __init__(self, connection: Connection, core: WorkerCore, gpu: Gpu) -> None:
         self._connection = connection
@@ -75,10 +75,10 @@ class _Answers:
         self._sending = threading.Lock()
 
     def begin(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> None:
-        """Begin a run; its end is told when it comes."""
+        """Start a run; its end is reported."""
         try:
             work = unpack(packed_work, blobs)
-        except Exception as error:  # noqa: BLE001 - whatever user classes raise when they are unpickled
+        except Exception as error:  # noqa: BLE001 - any error of users' classes when unpickled
             self._end(run, unreadable(error))
             return
         self._core.submit(run, work).add_done_callback(partial(self._ran, run))
@@ -100,7 +100,7 @@ class _Answers:
             self._tell(lambda state: RunEnded(run, packed_outcome, state))
 
     def report_repeatedly(self, pause: Callable[[float], object]) -> None:
-        """Say what is done, again and again: also that nothing is, since who says nothing is taken for dead."""
+        """Report the state repeatedly, also when idle: a silent process is taken for dead."""
         while True:
             pause(SAY_S)
             self._tell(StateReport)
@@ -110,8 +110,8 @@ class _Answers:
         self._tell(lambda _: message)
 
     def _tell(self, message: Callable[[SecondState], Ready | Cannot | StateReport | RunEnded]) -> None:
-        """Send a message; nobody may be there any more to hear it."""
-        # One look at what is done with each message, and in their order: frames never become fewer.
+        """Send a message; the first process may be gone."""
+        # The state is read under the lock, so that frame counts never decrease from message to message.
         with self._sending, suppress(OSError):
             self._connection.send(message(self._state()))
 
@@ -124,7 +124,7 @@ class _Answers:
 
 
 def main(descriptor: str, slots: str, first: str) -> None:
-    """Serve the first process, and end with it: at once, since nobody wants what is still being done.
+    """Serve the first process, and end with it at once: unfinished work has no recipient.
 
     Args:
         descriptor: of the connection to it.
@@ -132,7 +132,7 @@ def main(descriptor: str, slots: str, first: str) -> None:
         first: its process id.
     """
     _die_with(int(first))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first one hears it too, and knows what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     code = 1
     try:
         gpu = Gpu(partial(open_gpu, is_second=True))
@@ -140,13 +140,13 @@ def main(descriptor: str, slots: str, first: str) -> None:
         process_watch().on_overdue(core.give_up)
         serve(Connection(int(descriptor)), core, gpu, threading.Event().wait)
         code = 0
-    except BaseException:  # noqa: BLE001 - the interpreter's own way out would wait for threads that work
+    except BaseException:  # noqa: BLE001 - the interpreter's own exit would wait for working threads
         traceback.print_exc()
     os._exit(code)
 
 
 def _die_with(first: int) -> None:
-    """Have the kernel kill this process when the first one ends: one that hangs in a call would never learn of it."""
+    """Make the kernel kill this process when the first one ends: one that hangs in a call would not notice."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     if os.getppid() != first:  # it had ended before
         os._exit(1)

@@ -22,7 +22,6 @@ from ..state.events import (
     Effect,
     Encoding,
     Ended,
-    Event,
     Found,
     HealthSeen,
     HealthUnseen,
@@ -42,6 +41,7 @@ from ..state.events import (
     Started,
     Stop,
     Stopped,
+    SupervisorEvent,
     Ticked,
 )
 from ..state.settings import SupervisorSettings
@@ -81,7 +81,7 @@ class Core:
     def __init__(self, planner: Planner, settings: SupervisorSettings, first_epoch: int, now_s: float) -> None:
         self._planner = planner
         self.state = SupervisorState(settings, first_epoch, now_s, now_s, now_s)
-        self._handlers: dict[type[Event], Callable[..., list[Effect]]] = {
+        self._handlers: dict[type[SupervisorEvent], Callable[..., list[Effect]]] = {
             NodesSeen: self._nodes_seen,
             Probed: self._probed,
             ProbeFailed: self._probe_failed,
@@ -103,11 +103,11 @@ class Core:
             Ended: self._ended,
         }
 
-    def decide(self, event: Event, now_s: float) -> list[Effect]:
+    def decide(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
         """Handle an event at ``now_s`` and return what is to be done, in order."""
         return [*self.take_in(event, now_s), *self.conclude(now_s)]
 
-    def take_in(self, event: Event, now_s: float) -> list[Effect]:
+    def take_in(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
         """Handle an event; ``conclude`` derives what follows for the whole cluster."""
         if not isinstance(event, _QUIET):
             self.state.is_settled = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...probes.report.absence import Unavailable
 from ...ray.ray_words import first_line
-from ..state.events import Event, HealthSeen, HealthUnseen
+from ..state.events import HealthSeen, HealthUnseen, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from .backend import ClusterBackend
@@ -37,7 +37,7 @@ class Polling:
         state: SupervisorState,
         settings: SupervisorSettings,
         *,
-        feed: Callable[[Event], None],
+        feed: Callable[[SupervisorEvent], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],

@@ -28,7 +28,6 @@ from ..state.events import (
     Effect,
     Encoding,
     Ended,
-    Event,
     Found,
     Measured,
     NodesSeen,
@@ -47,6 +46,7 @@ from ..state.events import (
     Started,
     Stop,
     Stopped,
+    SupervisorEvent,
     Ticked,
 )
 from ..state.messages import ClientReport, Grants
@@ -143,14 +143,14 @@ class SupervisorRunner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE_S)
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: SupervisorEvent) -> None:
         """Pass an event to the core; its direct effects start at once, its consequences soon."""
         self._carry_out(self._decided(partial(self._core.take_in, event)))
         if self._conclusion is None:
             rest_s = max(0.0, self._rest_until_s - time.monotonic())
             self._conclusion = asyncio.get_running_loop().call_later(rest_s, self._conclude)
 
-    def _decide(self, event: Event) -> None:
+    def _decide(self, event: SupervisorEvent) -> None:
         """Pass an event to the core, and start all that follows at once."""
         self._carry_out(self._decided(partial(self._core.decide, event)))
 

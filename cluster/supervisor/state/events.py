@@ -16,7 +16,6 @@ __all__ = [
     "Effect",
     "Encoding",
     "Ended",
-    "Event",
     "Found",
     "HealthSeen",
     "HealthUnseen",
@@ -37,6 +36,7 @@ __all__ = [
     "Started",
     "Stop",
     "Stopped",
+    "SupervisorEvent",
     "Ticked",
 ]
 
@@ -49,7 +49,7 @@ class Order(Enum):
     UNCORDON = "uncordon"  #: new work again
 
 
-class Event:
+class SupervisorEvent:
     """Something that happened."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class _StationEvent(Event):
+class _StationEvent(SupervisorEvent):
     station: str
     epoch: int
 
@@ -74,21 +74,21 @@ class _StationEffect(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class NodesSeen(Event):
+class NodesSeen(SupervisorEvent):
     """These nodes are alive, and no others."""
 
     nodes: tuple[RayNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed(Event):
+class Probed(SupervisorEvent):
     """A node's probes reported."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeFailed(Event):
+class ProbeFailed(SupervisorEvent):
     """A node's probes did not report."""
 
     node: str
@@ -129,28 +129,28 @@ class Stopped(_StationEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Event):
+class Found(SupervisorEvent):
     """An earlier supervisor's live workers; sent once, at the start."""
 
     workers: tuple[FoundWorker, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed(Event):
+class Renewed(SupervisorEvent):
     """A client reported what it wants and holds."""
 
     report: ClientReport
 
 
 @dataclass(frozen=True, slots=True)
-class Departed(Event):
+class Departed(SupervisorEvent):
     """A client left."""
 
     client: str
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Event):
+class Asked(SupervisorEvent):
     """A user gave an order for a node; ``is_recalled``: to an earlier supervisor."""
 
     order: Order
@@ -159,7 +159,7 @@ class Asked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked(Event):
+class Ticked(SupervisorEvent):
     """Time passed."""
 
 
@@ -192,7 +192,7 @@ class Encoding(_StationEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class HealthSeen(Event):
+class HealthSeen(SupervisorEvent):
     """A node's GPUs were polled.
 
     ``fps`` are {worker: source frames a second}: its maximum since the last poll while its device decoded.
@@ -204,7 +204,7 @@ class HealthSeen(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HealthUnseen(Event):
+class HealthUnseen(SupervisorEvent):
     """A node's GPUs could not be polled."""
 
     node: str
@@ -212,7 +212,7 @@ class HealthUnseen(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Event):
+class Ended(SupervisorEvent):
     """The Ray that everything runs on is gone, or is being closed."""
 
     reason: str

@@ -12,7 +12,6 @@ from codecfleet.cluster.supervisor.runner.wiring import make_core, policy_from
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
     Effect,
-    Event,
     NodesSeen,
     Probe,
     Renewed,
@@ -22,6 +21,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Started,
     Stop,
     Stopped,
+    SupervisorEvent,
     Ticked,
 )
 from codecfleet.cluster.supervisor.state.messages import (
@@ -58,7 +58,7 @@ class World:
         self.pending: list[Effect] = []
         self.tell(NodesSeen(nodes))
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: SupervisorEvent) -> None:
         """Tell the core, and do what it wants."""
         self.pending += self.core.decide(event, self.now_s)
         while self.pending:

@@ -12,10 +12,10 @@ from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition
 from codecfleet.cluster.supervisor.state.events import (
     Encoding,
-    Event,
     Measured,
     NodesSeen,
     Probed,
+    SupervisorEvent,
 )
 from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.cluster.worker.heartbeat import Heartbeat
@@ -254,7 +254,7 @@ async def test_a_heartbeat_tells_of_encoder_sessions(make_runner: MakeRunner, cl
     told: list[Encoding] = []
     feed = runner.feed
 
-    def listen(event: Event) -> None:
+    def listen(event: SupervisorEvent) -> None:
         told.extend([event] if isinstance(event, Encoding) else [])
         feed(event)
 
