@@ -84,9 +84,7 @@ def _dumped(part: str, found: object) -> dict[str, Any]:
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlAnswers:
     """Ask NVML, or what answers like it, in this process; never raises for what it answers.
 
-    Args:
-        nvml: the ``pynvml`` module, or what stands in for it.
-        sleep: lets time pass between two samples of the per-engine metrics.
+    ``sleep`` lets time pass between two samples of the per-engine metrics.
     """
     report = probe_nvml(nvml, sleep=sleep)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))

@@ -12,7 +12,7 @@ from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.nvml.calls import RETURN_CODES, ask_named
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.xids import XidAction
+from codecfleet.cluster.probes.report.xids import XidAction, xid_rule
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.testing import FakeNvml
 
@@ -109,8 +109,8 @@ def test_xids_arrive_with_what_to_do(xid: int, action: XidAction) -> None:
         fake.raise_xid("GPU-l4", xid)
         (event,) = watch.poll()
         assert (event.uuid, event.xid, event.gpu_instance) == ("GPU-l4", xid, None)
-        assert event.rule is not None
-        assert event.rule.action is action
+        assert event.xid is not None
+        assert xid_rule(event.xid).action is action
         assert watch.poll() == ()
         assert watch.failure is None
     assert watch.poll() == ()

@@ -64,11 +64,9 @@ def run_in_child(
 ) -> ChildOutcome:
     """Run ``probe`` ("package.module:function") in a child process; never raises for what happens there.
 
-    Args:
-        probe: an importable function, or a generator function whose items are kept as they come.
-        arguments: its keyword arguments; they and all results are values that msgpack carries.
-        limit_s: the child is killed, with its own children, after that time.
-        environment: variables to set over this process's own.
+    ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
+    ``arguments`` and all results are values that msgpack carries. After ``limit_s`` the child is killed, with its own
+    children. ``environment`` is set over this process's own.
     """
     began = time.monotonic()
     try:

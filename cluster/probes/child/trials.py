@@ -60,16 +60,10 @@ def try_cases(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
-    """Try ``cases`` in order, in as many children as it takes, within ``limit_s``.
+    """Try ``cases``, the worthiest first, in as many children as it takes, within ``limit_s`` for all of them.
 
-    Args:
-        probe: the generator function for ``run_in_child``.
-        cases: their names, the worthiest first.
-        arguments: makes the child's keyword arguments from the cases that are left and the seconds that are.
-        limit_s: for all children together.
-        environment: variables for the children.
-        run: what runs a child.
-        clock: seconds.
+    ``probe`` is the generator function for ``run_in_child``; ``arguments`` makes its keyword arguments from the cases
+    and the seconds that are left. ``environment`` is the children's; ``run`` runs one; ``clock`` counts seconds.
     """
     results: list[CaseResult] = []
     left, ends_s, problem = tuple(cases), clock() + limit_s, ""

@@ -38,8 +38,7 @@ _NAME_BYTES = 256
 def ask(*, every_device: bool = False) -> Iterator[Item]:
     """Yield ``(key, *values)`` for everything that can be asked, the riskiest last.
 
-    Args:
-        every_device: ask about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
+    ``every_device`` asks about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
     """
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)

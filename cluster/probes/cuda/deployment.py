@@ -29,11 +29,7 @@ def deployment(
 ) -> Deployment:
     """Return how a libcuda came to be loaded (CUDA Compatibility 3.4).
 
-    Args:
-        library: the file that was loaded.
-        module: the kernel driver, to tell a compat package from the driver's own library.
-        environ: the process's variables.
-        linker_folders: the folders that ld.so.conf adds.
+    ``environ`` holds the process's variables, ``linker_folders`` the folders that ld.so.conf adds.
     """
     if not is_compat_library(library, module):
         return Deployment.DRIVER

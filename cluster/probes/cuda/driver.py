@@ -51,12 +51,9 @@ def probe_cuda(
 ) -> CudaReport:
     """Report the CUDA driver of this machine; never raises and never hangs for what the driver does.
 
-    Args:
-        limit_s: the asking process is killed after that time; what it had said until then is kept.
-        every_device: ask about all devices, whatever CUDA_VISIBLE_DEVICES of this process leaves of them. Ray sets it
-            to nothing for tasks without a GPU.
-        root: where the machine's files are read from.
-        environ: the variables that say where libraries are found and which devices are visible.
+    After ``limit_s`` the asking process is killed; what it said until then is kept. ``every_device`` asks about all
+    devices, whatever CUDA_VISIBLE_DEVICES leaves of them: Ray sets it to nothing for tasks without a GPU. ``root`` is
+    where the machine's files are read from, ``environ`` the variables that say where libraries are found.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
     outcome = run_in_child(f"{ask.__module__}:{ask.__name__}", {"every_device": every_device}, limit_s, searched)

@@ -45,11 +45,7 @@ class PyNvVideoCodecReport:
 
 
 def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
-    """Report PyNvVideoCodec as this Python would import it; never raises for what the import does.
-
-    Args:
-        limit_s: the child that imports it is killed after that time.
-    """
+    """Report PyNvVideoCodec as this Python imports it, within ``limit_s``; never raises for what the import does."""
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0

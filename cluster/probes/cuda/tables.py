@@ -213,11 +213,7 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str = "") ->
     """Return the CUDA version of the oldest compat package that brings a toolkit to a driver branch; "" for none.
 
     A package is named after the newest toolkit that it supports (CUDA Compatibility 3.3.1), so a newer one will do too.
-
-    Args:
-        cuda_version: the toolkit's.
-        branch: the kernel driver's.
-        last_branch: the last driver branch that knows the GPUs at hand, "" for none: a package is a driver, too.
+    ``last_branch`` is the last driver branch that knows the GPUs here, "" for no end: a package is a driver, too.
     """
     wanted = version_numbers(cuda_version)[:2]
     fitting = (

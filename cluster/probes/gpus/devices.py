@@ -85,11 +85,8 @@ def probe_nvml(
 ) -> NvmlReport:
     """Ask NVML everything about this machine; never raises for what the library or a device answers.
 
-    Args:
-        nvml: the ``pynvml`` module, or what answers like it.
-        xids: Xid errors by device UUID that somebody has watched for longer than this probe takes.
-        sleep: lets time pass between the two samples of the per-engine metrics.
-        gpm_interval_s: how much time; 0 leaves these metrics out.
+    ``nvml`` is the ``pynvml`` module, or what answers like it. ``xids`` are Xid errors by UUID that were seen before.
+    ``sleep`` lets ``gpm_interval_s`` pass between two samples of the per-engine metrics; 0 leaves these out.
     """
     opened, code = ask_with_code(nvml, "nvmlInit")
     if isinstance(opened, Unavailable):

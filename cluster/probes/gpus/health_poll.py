@@ -203,16 +203,7 @@ class _Polled:
     def _health(self, questions: DeviceQuestions, xids: tuple[int, ...]) -> Health:
         health = probe_health(questions, xids)
         if isinstance(self.handle, Unavailable) and not health.lost:
-            return Health(
-                ecc_enabled=self.handle,
-                ecc_uncorrected=self.handle,
-                retired_pages=self.handle,
-                retirement_pending=self.handle,
-                remapped_rows_pending=self.handle,
-                recovery_action=self.handle,
-                xids=xids,
-                lost=self.handle.reason,
-            )
+            return replace(health, lost=self.handle.reason)
         return health
 
     def _as_host(self, questions: DeviceQuestions) -> dict[str, Any]:

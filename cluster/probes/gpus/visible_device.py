@@ -57,10 +57,9 @@ def narrow(
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
-    """Let a process that Ray gave no GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
+    """Let a process without a Ray GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
 
-    Args:
-        environment: the process's environment, before CUDA starts. What somebody else chose in it is left.
+    To be called before CUDA starts; a choice that was made in ``environment`` is left.
     """
     if environment.get(CUDA_VARIABLE) == "":
         del environment[CUDA_VARIABLE]

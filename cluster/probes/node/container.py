@@ -49,12 +49,7 @@ class ContainerReport:
 
 
 def probe_container(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> ContainerReport:
-    """Report the container that this process is in, from its variables and files; never raises.
-
-    Args:
-        environ: the process's variables.
-        root: where the machine's files are read from.
-    """
+    """Report the container that this process is in, from its variables and the files under ``root``; never raises."""
     capabilities = environ.get("NVIDIA_DRIVER_CAPABILITIES")
     searched = environ.get("LD_LIBRARY_PATH", "").split(":")
     minors = (path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia[0-9]*"))
@@ -99,10 +94,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
     """Return a verdict for each trap of this container; none outside containers.
 
-    Args:
-        container: what its runtime gave.
-        cuda: what of the driver loads and answers in it.
-        brand: NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" where unknown.
+    ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" where unknown.
     """
     if isinstance(container.runtime, Unavailable):
         return ()

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..report.absence import Absence, Maybe, Unavailable
-from ..report.xids import XidRule, xid_rule
 from .calls import NvmlLike, ask_named
 
 __all__ = ["DeviceEvent", "DeviceWatch", "watch_events"]
@@ -48,11 +47,6 @@ class DeviceEvent:
     xid: int | None = None
     gpu_instance: int | None = None
     compute_instance: int | None = None
-
-    @property
-    def rule(self) -> XidRule | None:
-        """Return what the Xid asks for, or None for an event that is no Xid."""
-        return None if self.xid is None else xid_rule(self.xid)
 
 
 class DeviceWatch:

@@ -12,7 +12,7 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession, DeviceProcess, DeviceUse
 from .calls import DeviceQuestions
 
-__all__ = ["latest_samples", "probe_use"]
+__all__ = ["latest_samples", "probe_use", "read_sessions"]
 
 FULL_PERCENT = 100
 
@@ -40,7 +40,7 @@ def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], 
         encoder_sessions_open=_item(stats, 0),
         encoder_fps=_item(stats, 1),
         encoder_latency_us=_item(stats, 2),
-        encoder_sessions=questions.ask("nvmlDeviceGetEncoderSessions", read=_sessions),
+        encoder_sessions=questions.ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
         gpm_percent=gpm_percent,
     )
@@ -59,7 +59,8 @@ def _item(stats: Maybe[tuple[int, ...]], position: int) -> Maybe[int]:
     return stats if isinstance(stats, Unavailable) else stats[position]
 
 
-def _sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
+def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
+    """Read ``nvmlEncoderSessionInfo_t``, one per session."""
     names = dict(_CODECS)
     return tuple(
         CodecSession(

@@ -39,9 +39,7 @@ class DlaReport:
 def probe_dla(limit_s: float = 10.0, environment: Mapping[str, str] | None = None) -> Maybe[DlaReport]:
     """Ask cuDLA how many accelerators there are, and what they are; never raises and never hangs.
 
-    Args:
-        limit_s: the asking process is killed after that time: accelerator firmware can hang.
-        environment: variables for the asking process over this process's own.
+    After ``limit_s`` the asking process is killed: accelerator firmware can hang.
     """
     return dla_report_of(run_in_child(f"{__name__}:ask_cudla", {}, limit_s, environment))
 

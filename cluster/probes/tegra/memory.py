@@ -94,13 +94,10 @@ def device_allocated_from_clients(text: str) -> int | None:
 
 
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
-    """Return how much memory the GPU could allocate; never raises.
+    """Return how much memory the GPU could allocate, by the files under ``root``; never raises.
 
-    Args:
-        root: where the machine's files are read from.
-        cuda_free_bytes: what cudaMemGetInfo calls free, for where the formula cannot be used: on a QNX system, which
-            has no swap space, and where nothing tells what the GPU holds (Thor).
-        qnx: whether the system is QNX.
+    ``cuda_free_bytes`` is what cudaMemGetInfo calls free, for where the formula cannot be used: on QNX, which has no
+    swap space, and where no file says what the GPU holds (Thor).
     """
     if qnx:
         return _by_cuda(cuda_free_bytes)

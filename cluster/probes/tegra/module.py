@@ -200,17 +200,10 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report what there is to know of a Tegra; never raises and never hangs.
+    """Report a Tegra, or why this machine is not one: nothing is run there. Never raises and never hangs.
 
-    Args:
-        root: where the machine's files are read from.
-        cuda: what CUDA said of the GPU.
-        limit_s: time limit for each program that is run.
-        ask_stats: reads one line of tegrastats.
-        ask_dla: asks cuDLA.
-
-    Returns:
-        The report, or why this machine is no Tegra: nothing is run there.
+    ``root`` is where the machine's files are read from, ``cuda`` what CUDA said of the GPU, ``limit_s`` the time limit
+    of each program that is run. ``ask_stats`` reads one line of tegrastats, ``ask_dla`` asks cuDLA.
     """
     identity = detect_tegra(root)
     if isinstance(identity, Unavailable):

@@ -51,10 +51,7 @@ def io_coherency(capability: Capability) -> Rule:
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
     """Return whether cudaHostRegister() and cuMemHostRegister() work (2.1, 3.2, 3.6).
 
-    Args:
-        capability: the GPU's compute capability.
-        qnx: whether the system is QNX, which never supports it.
-        attribute: what cudaDevAttrHostRegisterSupported says, where it was asked: that decides.
+    ``attribute`` is what cudaDevAttrHostRegisterSupported says, where it was asked: that decides. QNX never has it.
     """
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")

@@ -197,11 +197,9 @@ def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats for one line; never raises, and never takes much longer than ``limit_s``.
+    """Run tegrastats, or another ``command`` that writes lines until it is ended, for one line within ``limit_s``.
 
-    Args:
-        limit_s: how long to wait for the line.
-        command: what to run: a program that writes lines until it is ended.
+    Never raises, and never takes much longer.
     """
     try:
         process = subprocess.Popen(  # noqa: S603 - the caller's own program

@@ -18,7 +18,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from ..nvml.calls import NvmlLike
+from ..nvml.calls import NvmlLike, read_text
 
 __all__ = ["VgpuNvml"]
 
@@ -45,29 +45,26 @@ class VgpuNvml:
         """Return the id of the virtual machine, and of which kind it is (0 domain id, 1 UUID)."""
         if self._find is None:
             value, kind = self._nvml.nvmlVgpuInstanceGetVmID(instance)
-            return _text(value), int(kind)
-        buffer = ctypes.create_string_buffer(2 * VM_ID_BYTES)
-        found = ctypes.c_uint(0)
+            return read_text(value), int(kind)
+        buffer, found = ctypes.create_string_buffer(2 * VM_ID_BYTES), ctypes.c_uint(0)
         call = self._find("nvmlVgpuInstanceGetVmID")
         self._check(call(ctypes.c_uint(instance), buffer, ctypes.c_uint(VM_ID_BYTES), ctypes.byref(found)))
-        return _text(buffer.value), found.value
+        return read_text(buffer.value), found.value
 
     def nvmlVgpuInstanceGetFbUsage(self, instance: int) -> int:  # noqa: N802 - NVML's own name
         """Return the frame buffer that a vGPU uses, in bytes."""
         if self._find is None:
             return int(self._nvml.nvmlVgpuInstanceGetFbUsage(instance))
         used = ctypes.c_ulonglong(0)
-        call = self._find("nvmlVgpuInstanceGetFbUsage")
-        self._check(call(ctypes.c_uint(instance), ctypes.byref(used)))
+        self._check(self._find("nvmlVgpuInstanceGetFbUsage")(ctypes.c_uint(instance), ctypes.byref(used)))
         return used.value
 
     def nvmlVgpuInstanceGetMetadata(self, instance: int) -> Any:  # noqa: ANN401, N802 - NVML's own name and structure
         """Return the metadata structure of a vGPU, with all the room that the driver asked for behind it."""
         if self._find is None:
             return self._nvml.nvmlVgpuInstanceGetMetadata(instance)
-        return self._sized(
-            self._find("nvmlVgpuInstanceGetMetadata"), ctypes.c_uint(instance), self._nvml.c_nvmlVgpuMetadata_t
-        )
+        call = self._find("nvmlVgpuInstanceGetMetadata")
+        return self._sized(call, ctypes.c_uint(instance), self._nvml.c_nvmlVgpuMetadata_t)
 
     def nvmlDeviceGetVgpuMetadata(self, handle: object) -> Any:  # noqa: ANN401, N802 - NVML's own name and structure
         """Return the metadata structure of a GPU, with all the room that the driver asked for behind it."""
@@ -80,8 +77,7 @@ class VgpuNvml:
         if self._find is None:
             count, pids = self._nvml.nvmlVgpuInstanceGetAccountingPids(instance)
             return tuple(int(pid) for pid in pids[: int(getattr(count, "value", count))])
-        call = self._find("nvmlVgpuInstanceGetAccountingPids")
-        wanted = ctypes.c_uint(0)
+        call, wanted = self._find("nvmlVgpuInstanceGetAccountingPids"), ctypes.c_uint(0)
         code = call(ctypes.c_uint(instance), ctypes.byref(wanted), None)
         if code != INSUFFICIENT_SIZE:
             self._check(code)
@@ -105,7 +101,3 @@ class VgpuNvml:
     def _check(self, code: int) -> None:
         if code:
             raise self._nvml.NVMLError(code)
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

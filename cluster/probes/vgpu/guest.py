@@ -7,10 +7,10 @@ Documented, not measured: no vGPU guest was at hand.
 from dataclasses import dataclass
 from enum import Enum
 
-from ..nvml.calls import DeviceQuestions, NvmlLike
+from ..nvml.calls import DeviceQuestions, NvmlLike, read_text
 from ..report.absence import Absence, Maybe, Unavailable
 from .guest_tables import GUEST_PROPERTIES, LATER_NAMES, GuestReturn
-from .read import read_licensable_features, read_text
+from .read import read_licensable_features
 from .values import LicensableFeatures, VirtualizationMode, virtualization
 
 __all__ = [
@@ -100,14 +100,9 @@ class VgpuGuestReport:
 
 
 def probe_vgpu_guest(nvml: NvmlLike, handle: object) -> Maybe[VgpuGuestReport]:
-    """Ask what a virtual machine can know of its GPU; never raises.
+    """Return what a virtual machine can know of its GPU, or why this machine is not the GPU's guest; never raises.
 
-    Args:
-        nvml: the ``pynvml`` module, initialised, or what answers like it.
-        handle: the GPU's handle.
-
-    Returns:
-        The report, or why this machine is not the GPU's guest.
+    ``nvml`` is the ``pynvml`` module, initialised, or what answers like it.
     """
     questions = DeviceQuestions(nvml, handle)
     view = passthrough_or_vgpu(questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization))

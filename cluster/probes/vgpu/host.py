@@ -63,15 +63,10 @@ def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object, since_us: int = 0) -> Maybe[VgpuHostReport]:
-    """Ask NVML for everything it tells of the vGPUs of one GPU; never raises.
+    """Return everything that NVML says of the vGPUs of one GPU, or why it hosts none; never raises.
 
-    Args:
-        nvml: the ``pynvml`` module, initialised, or what answers like it.
-        handle: the GPU's handle.
-        since_us: utilisation samples older than this time of NVML's clock are left out; 0 takes all it has kept.
-
-    Returns:
-        The report, or why this GPU hosts no vGPUs.
+    ``nvml`` is the ``pynvml`` module, initialised, or what answers like it. Samples older than ``since_us`` of NVML's
+    clock are left out.
     """
     questions = DeviceQuestions(VgpuNvml(nvml), handle)
     mode = questions.ask("nvmlDeviceGetVirtualizationMode", read=virtualization)

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from ..nvml.calls import DeviceQuestions
+from ..nvml.calls import DeviceQuestions, read_text
+from ..nvml.use import read_sessions
 from ..report.absence import Absence, Maybe, Unavailable
 from .read import (
     read_accounting,
     read_compatibility,
-    read_encoder_sessions,
     read_encoder_stats,
     read_fbc_sessions,
     read_fbc_stats,
     read_metadata,
     read_process_utilisation,
-    read_text,
     read_utilisation,
     read_vm_driver,
     read_vm_id,
@@ -69,7 +68,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
         licensed=ask("nvmlVgpuInstanceGetLicenseStatus", read=bool),
         frame_rate_limit_fps=ask("nvmlVgpuInstanceGetFrameRateLimit", read=int),
         encoder_stats=ask("nvmlVgpuInstanceGetEncoderStats", read=read_encoder_stats),
-        encoder_sessions=ask("nvmlVgpuInstanceGetEncoderSessions", read=read_encoder_sessions),
+        encoder_sessions=ask("nvmlVgpuInstanceGetEncoderSessions", read=read_sessions),
         use=_sample(samples.use, instance, None),
         processes=_sample(samples.processes, instance, ()),
         accounting_enabled=ask("nvmlVgpuInstanceGetAccountingMode", read=bool),

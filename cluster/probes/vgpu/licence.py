@@ -57,13 +57,9 @@ class Licence:
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
-    """Return a device's licence at a time, or why licensing does not apply to it.
+    """Return a device's licence at a time (None does not judge its end), or why licensing does not apply to it.
 
     A feature that the driver calls licensed although its end has passed is expired: the driver looks seldom.
-
-    Args:
-        features: what NVML says of the device.
-        now_utc: the time to judge the end by; None does not judge it.
     """
     if isinstance(features, Unavailable):
         return features

@@ -7,8 +7,8 @@ that it has no value.
 from collections.abc import Iterable
 from typing import Any
 
+from ..nvml.calls import read_text
 from ..report.absence import Absence, Maybe, Unavailable
-from ..report.device_report import CodecSession
 from .values import (
     AccountingStats,
     EncoderStats,
@@ -29,7 +29,6 @@ __all__ = [
     "read_accounting",
     "read_compatibility",
     "read_device_id",
-    "read_encoder_sessions",
     "read_encoder_stats",
     "read_fbc_sessions",
     "read_fbc_stats",
@@ -38,7 +37,6 @@ __all__ = [
     "read_metadata",
     "read_process_utilisation",
     "read_profile",
-    "read_text",
     "read_utilisation",
     "read_vm_driver",
     "read_vm_id",
@@ -50,7 +48,6 @@ PERCENT_MAX = 100
 
 VM_ID_KINDS = {0: "domain id", 1: "uuid"}
 FBC_KINDS = {1: "system memory", 2: "cuda", 3: "vid", 4: "hardware encoder"}
-ENCODER_CODECS = {0: "h264", 1: "hevc", 2: "av1"}
 VM_STATES = {0x1: "cold", 0x2: "hibernate", 0x4: "sleep", 0x8: "live"}
 LIMITS = {0x1: "host driver", 0x2: "guest driver", 0x4: "GPU", 0x80000000: "other"}
 EXPIRY_VALID = 2
@@ -60,11 +57,6 @@ EXPIRY_WORDS = {
     3: "this product has no licence that could expire",
     4: "the licence never expires",
 }
-
-
-def read_text(value: bytes | str) -> str:
-    """Return text, whichever way the binding gave it."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def read_device_id(pair: tuple[int, int]) -> VgpuDeviceId:
@@ -123,22 +115,6 @@ def read_fbc_sessions(sessions: Iterable[Any]) -> tuple[FbcSession, ...]:
 def read_encoder_stats(stats: tuple[int, int, int]) -> EncoderStats:
     """Read the three numbers of ``nvmlVgpuInstanceGetEncoderStats``."""
     return EncoderStats(*(int(number) for number in stats))
-
-
-def read_encoder_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
-    """Read ``nvmlEncoderSessionInfo_t``, one per session."""
-    return tuple(
-        CodecSession(
-            session=int(found.sessionId),
-            pid=int(found.pid),
-            codec=ENCODER_CODECS.get(int(found.codecType), f"codec {int(found.codecType)}"),
-            width=int(found.hResolution),
-            height=int(found.vResolution),
-            fps=int(found.averageFps),
-            latency_us=int(found.encodeLatency),
-        )
-        for found in sessions
-    )
 
 
 def read_utilisation(samples: Iterable[Any]) -> dict[int, VgpuUse]:

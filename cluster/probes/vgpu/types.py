@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
-from ..nvml.calls import DeviceQuestions
+from ..nvml.calls import DeviceQuestions, read_text
 from ..report.absence import Maybe, Unavailable
-from .read import read_device_id, read_profile, read_text
+from .read import read_device_id, read_profile
 from .values import VgpuType
 
 __all__ = ["Creation", "GpuInstance", "HostLoad", "RunningVgpu", "probe_vgpu_type", "why_creatable"]
