@@ -20,7 +20,7 @@ SETTINGS = SupervisorSettings()
 
 def documented_edges() -> set[tuple[str, str]]:
     """Return the edges in the table; an empty first cell stands for the one above it."""
-    table = PAGE.partition("### States of a seat")[2].partition("\n## ")[0]
+    table = PAGE.partition("### States of a station")[2].partition("\n## ")[0]
     edges, origin = set(), ""
     for state, target in re.findall(r"^\| (?:`(\w+)`)? ?\|[^|]*\| `(\w+)` \|", table, re.MULTILINE):
         origin = state or origin
@@ -29,7 +29,7 @@ def documented_edges() -> set[tuple[str, str]]:
 
 
 def test_the_table_of_states_is_the_edges() -> None:
-    """Every edge of a seat has a row, and every row is an edge."""
+    """Every edge of a station has a row, and every row is an edge."""
     true = {(state.value, target.value) for state, targets in EDGES.items() for target in targets}
     assert documented_edges() == true
     assert {origin for origin, _ in documented_edges()} == {state.value for state in StationState}
@@ -38,7 +38,7 @@ def test_the_table_of_states_is_the_edges() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        f"nobody has used for {SETTINGS.idle_release_s:g} s is ended",
+        f"has been idle for {SETTINGS.idle_release_s:g} s is ended",
         f"has not been heard of for {SETTINGS.client_expiry_s:g} s",
         f"for {SETTINGS.recovery_s:g} s drivers keep what they hold",
         f"gives up after {SETTINGS.node_wait_s:g} s",
@@ -49,8 +49,8 @@ def test_the_table_of_states_is_the_edges() -> None:
         f"was not there within {SETTINGS.reserve_limit_s:g} s",
         f"did not answer within {SETTINGS.start_limit_s:g} s",
         f"is given {SETTINGS.ping_limit_s:g} s",
-        f"A quarantined seat gets nothing for {SETTINGS.quarantine_s:g} s",
-        f"nobody has asked for it for {SETTINGS.fence_s:g} s",
+        f"A quarantined station gets nothing for {SETTINGS.quarantine_s:g} s",
+        f"no heartbeat was requested for {SETTINGS.fence_s:g} s",
         f"holds {Policy().gpu_share:g} of a GPU",
         f"neither driver nor worker for {SETTINGS.retire_s / 60:g} minutes",
         f"process, {DEATHS_IN_A_ROW_MAX} times in a row",
@@ -58,6 +58,6 @@ def test_the_table_of_states_is_the_edges() -> None:
         f"`{SUPERVISOR}`",
     ],
 )
-def test_the_page_tells_the_true_times_and_names(said: str) -> None:
-    """Each time that the page tells is the setting's default."""
+def test_the_page_has_the_true_times_and_names(said: str) -> None:
+    """Each time on the page is the setting's default."""
     assert said in PLAIN
