@@ -37,7 +37,7 @@ def read_cue(codec: str, payload: bytes) -> str:
     """Return the text of one packet in the common form; "" where it shows nothing.
 
     Raises:
-        KeyError: ``codec`` is no text subtitle codec.
+        KeyError: ``codec`` is not a text subtitle codec.
     """
     return _clean(_READERS[codec](payload))
 

@@ -30,7 +30,7 @@ def tegra_lines(found: TegraReport) -> Iterator[str]:
         yield f"{_INDENT}allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
     yield from wrapped(f"use is told by {found.monitor.value}", _INDENT)
     if isinstance(found.stats, Unavailable):
-        # Where NVML tells about use, tegrastats is no loss.
+        # Where NVML reports use, tegrastats is not needed.
         if found.monitor is Monitor.TEGRASTATS:
             yield from wrapped(f"tegrastats: {found.stats.reason}", _INDENT)
     else:

@@ -58,6 +58,6 @@ def _why(state: SupervisorState, job: JobBook) -> str:
     stations = [state.stations[name] for name, wanted in state.targets.items() if job.key in wanted]
     if any(book.state not in _NOT_COMING for book in stations):
         return ""
-    # A station that rests after such an attempt is no job's target now.
+    # A station that rests after such an attempt is not a job's target now.
     gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in nodes]
     return next((book.unreserved for book in gpus if book.unreserved and book.state in _NOT_COMING), "")
