@@ -4,7 +4,7 @@ A pure function of the source's description, the request and the container; ``Si
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ...actors.tracks.audio import EncodeAudio
@@ -89,7 +89,7 @@ class CarryPlan:
     def video_tags(self) -> dict[str, str]:
         """The tags of the encoded track's stream: language, title, handler, timecode."""
         if self.video is None or not self.container.tags:
-            return _language_tag(self.video)
+            return {"language": self.video.language} if self.video is not None and self.video.language else {}
         tags = kept_tags(self.video.tags, self.container, of_track=True)
         return {**tags, **({"timecode": self.timecode} if self.timecode else {})}
 
@@ -101,13 +101,15 @@ class CarryPlan:
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
         """Return the container's options, with what these tags need besides."""
         options = self.container.options(video_tick)
-        if self._free_keys:
+        if self.free_keys:
             options["movflags"] += "+use_metadata_tags"
         return options
 
     @property
-    def _free_keys(self) -> bool:
-        return needs_free_keys(self.tags, self.container) and not _has_cover(self.tracks)
+    def free_keys(self) -> bool:
+        """Whether tags are written under keys of their own (``mdta``), which FFmpeg cannot do beside a cover."""
+        has_cover = any(t.track.kind is TrackKind.COVER and t.action is Action.COPY for t in self.tracks)
+        return needs_free_keys(self.tags, self.container) and not has_cover
 
 
 def plan_carry(
@@ -135,7 +137,7 @@ def plan_carry(
         timecode=timecode,
         losses=(),
     )
-    return _with_losses(plan, source)
+    return replace(plan, losses=tuple(_losses(plan, source)))
 
 
 def _encoded_track(source: SourceDescription, spec: TranscodeSpec, index: int | None) -> Track | None:
@@ -174,15 +176,19 @@ class _Planner:
     timecode: str | None
 
     def fate(self, track: Track) -> TrackPlan:
-        decide = {
-            TrackKind.VIDEO: self._video,
-            TrackKind.AUDIO: self._audio,
-            TrackKind.SUBTITLE: self._subtitle,
-            TrackKind.DATA: self._data,
-            TrackKind.ATTACHMENT: self._attachment,
-            TrackKind.COVER: self._cover,
-        }
-        return decide[track.kind](track)
+        decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
+        if track.kind in decide:
+            return decide[track.kind](track)
+        if track.kind is TrackKind.VIDEO and track.codec in self.container.extra_video_codecs:
+            return TrackPlan(track, Action.COPY, track.codec, "a further video track is copied")
+        if track.kind is TrackKind.VIDEO:
+            return self._drop(track, self._refused(track), "video-track-dropped")
+        is_cover = track.kind is TrackKind.COVER
+        if track.codec in self.container.cover_codecs if is_cover else self.container.attachments:
+            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
+        if is_cover:
+            return self._drop(track, self._refused(track), "cover-dropped")
+        return self._drop(track, f".{self.container.name} cannot hold attachments", "attachment-dropped")
 
     def _drop(self, track: Track, why: str, loss: str) -> TrackPlan:
         return TrackPlan(track, Action.DROP, None, why, loss)
@@ -190,15 +196,11 @@ class _Planner:
     def _refused(self, track: Track) -> str:
         return f".{self.container.name} cannot hold {track.codec or track.tag or 'this kind of'} {track.kind.value}"
 
-    def _video(self, track: Track) -> TrackPlan:
-        if track.codec in self.container.extra_video_codecs:
-            return TrackPlan(track, Action.COPY, track.codec, "a further video track is copied")
-        return self._drop(track, self._refused(track), "video-track-dropped")
-
     def _audio(self, track: Track) -> TrackPlan:
         if self.spec.audio == "none":
             return TrackPlan(track, Action.DROP, None, "no audio was asked for", asked=True)
-        if self.spec.audio_tracks is not None and self._number(track) not in self.spec.audio_tracks:
+        number = self.source.of_kind(TrackKind.AUDIO).index(track)
+        if self.spec.audio_tracks is not None and number not in self.spec.audio_tracks:
             return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
         copied = wanted == track.codec and track.codec in self.container.audio_codecs
@@ -215,7 +217,7 @@ class _Planner:
         if not track.decodable or track.audio is None:
             return "its codec or its parameters are unknown"
         if track.silent and (self.container.is_isobmff or not copied):
-            return "it has not one packet"
+            return "it has no packets"
         return None
 
     def _encoded(self, track: Track, asked: str | None) -> TrackPlan:
@@ -225,9 +227,6 @@ class _Planner:
             return TrackPlan(track, Action.ENCODE, asked, f"{asked} was asked for")
         reason = f"{self._refused(track)}: encoded to {self.container.audio_fallback}"
         return TrackPlan(track, Action.ENCODE, self.container.audio_fallback, reason, "audio-converted")
-
-    def _number(self, track: Track) -> int:
-        return self.source.of_kind(TrackKind.AUDIO).index(track)
 
     def _subtitle(self, track: Track) -> TrackPlan:
         if self.spec.subtitles == "none":
@@ -243,44 +242,14 @@ class _Planner:
     def _data(self, track: Track) -> TrackPlan:
         if track.tag == "tmcd":
             if self.timecode is not None:
-                return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written anew")
+                return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written again")
             return self._drop(track, f".{self.container.name} cannot hold this timecode", "timecode-dropped")
         if track.tag == "text" and self.source.chapters:
             if self.container.chapters:
-                return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written anew")
+                return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
         # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
         return self._drop(track, self._refused(track), "data-track-dropped")
-
-    def _attachment(self, track: Track) -> TrackPlan:
-        if self.container.attachments:
-            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
-        return self._drop(track, f".{self.container.name} cannot hold attachments", "attachment-dropped")
-
-    def _cover(self, track: Track) -> TrackPlan:
-        if track.codec in self.container.cover_codecs:
-            return TrackPlan(track, Action.COPY, track.codec, "copied bit for bit")
-        return self._drop(track, self._refused(track), "cover-dropped")
-
-
-def _language_tag(video: Track | None) -> dict[str, str]:
-    return {"language": video.language} if video is not None and video.language else {}
-
-
-def _has_cover(tracks: tuple[TrackPlan, ...]) -> bool:
-    return any(t.track.kind is TrackKind.COVER and t.action is Action.COPY for t in tracks)
-
-
-def _with_losses(plan: CarryPlan, source: SourceDescription) -> CarryPlan:
-    return CarryPlan(
-        container=plan.container,
-        video=plan.video,
-        tracks=plan.tracks,
-        chapters=plan.chapters,
-        tags=plan.tags,
-        timecode=plan.timecode,
-        losses=tuple(_losses(plan, source)),
-    )
 
 
 _TRACK_CHECKS = {
@@ -307,7 +276,7 @@ def _losses(plan: CarryPlan, source: SourceDescription) -> Iterator[Warning_]:
     if renamed := sorted(key for key, _ in plan.tags if plan.container.is_matroska and " " in key):
         message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
         yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
-    lost = unheld_tags(source.tags, plan.container, free_keys=plan._free_keys)  # noqa: SLF001 - the plan's own module
+    lost = unheld_tags(source.tags, plan.container, free_keys=plan.free_keys)
     if lost:
         message = f"tags are lost in .{name}: {', '.join(lost)}"
         yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))

@@ -50,17 +50,17 @@ class Container:
 
     @property
     def is_isobmff(self) -> bool:
-        """Tell whether this is mp4 or mov: edit lists, one timescale per track."""
+        """Whether this is mp4 or mov: edit lists, one timescale per track."""
         return self.muxer in ("mp4", "mov")
 
     @property
     def is_matroska(self) -> bool:
-        """Tell whether this is Matroska or WebM: millisecond ticks, codec delay instead of edit lists."""
+        """Whether this is Matroska or WebM: millisecond ticks, codec delay instead of edit lists."""
         return self.muxer in ("matroska", "webm")
 
     @property
     def holds_tracks(self) -> bool:
-        """Tell whether anything beside the one video track fits in."""
+        """Whether anything beside the one video track fits in."""
         return self.audio_fallback is not None
 
     def video_tick(self, source_time_base: Fraction) -> Fraction:
@@ -76,7 +76,10 @@ class Container:
             message = f"a time base must be positive: {source_time_base}"
             raise ValueError(message)
         if self.is_isobmff:
-            return Fraction(1, _mov_timescale(source_time_base.denominator))
+            timescale = source_time_base.denominator
+            while timescale < _MIN_MOV_TIMESCALE:
+                timescale *= 2
+            return Fraction(1, timescale)
         if self.is_matroska:
             return Fraction(1, 1000)
         if self.muxer == "mpegts":
@@ -115,7 +118,8 @@ def container_for(output: str, *, fragmented: bool = False) -> Container:
     Raises:
         Unsupported: the extension is not one of ours, or the container has no fragmented form.
     """
-    extension = _extension(output)
+    path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
+    extension = PurePosixPath(path).suffix.lower().removeprefix(".")
     container = _BY_EXTENSION.get(extension)
     if container is None:
         known = ", ".join(f".{name}" for name in sorted(_BY_EXTENSION))
@@ -127,18 +131,6 @@ def container_for(output: str, *, fragmented: bool = False) -> Container:
         message = f".{extension} has no fragmented form"
         raise Unsupported(message, "Only mp4, m4v and mov can be fragmented; write to one of them or leave it out.")
     return replace(container, fragmented=True)
-
-
-def _extension(output: str) -> str:
-    path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
-    return PurePosixPath(path).suffix.lower().removeprefix(".")
-
-
-def _mov_timescale(denominator: int) -> int:
-    timescale = denominator
-    while timescale < _MIN_MOV_TIMESCALE:
-        timescale *= 2
-    return timescale
 
 
 # delay_moov lets the header wait for the first packets: without it the edit lists are wrong by the reorder delay.
@@ -167,7 +159,7 @@ _MOV = replace(
     name="mov",
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
-    # Opus and FLAC in QuickTime are read by nobody but FFmpeg, and its muxer refuses them.
+    # Opus and FLAC in QuickTime are read by FFmpeg alone, and its muxer refuses them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | {"pcm_u8", "pcm_s8", "pcm_mulaw", "pcm_alaw"},
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg4", "mpeg2video", "prores", "mjpeg", "dnxhd"}),
     subtitle_codecs=frozenset({"mov_text"}),
@@ -178,9 +170,7 @@ _MKV = Container(
     muxer="matroska",
     default_codec=Codec.H264,
     video_codecs=frozenset(Codec),
-    audio_codecs=_SAMPLED
-    | {"mp1", "truehd", "vorbis", "wavpack", "tta", "pcm_u8"}
-    | {"pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_f32le", "pcm_f64le"},
+    audio_codecs=_SAMPLED | _PCM_ISO | {"mp1", "truehd", "vorbis", "wavpack", "tta", "pcm_u8"},
     audio_fallback="aac",
     subtitle_codecs=frozenset({"subrip", "ass", "webvtt", "hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subtitle"}),
     text_subtitles="subrip",

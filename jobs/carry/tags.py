@@ -44,28 +44,11 @@ _MOV_LANGUAGES = (
     "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
 """QuickTime numbers its languages; these are the names under which FFmpeg writes and reads those numbers, measured."""
-_MOV_SPELLINGS = {
-    "fre": "fra",
-    "deu": "ger",
-    "nld": "dut",
-    "swe": "sve",
-    "ell": "gre",
-    "isl": "ice",
-    "zho": "chi",
-    "cze": "ces",
-    "rum": "ron",
-    "slo": "slk",
-    "kat": "geo",
-    "fas": "per",
-    "eus": "baq",
-    "cym": "wel",
-    "mya": "bur",
-    "bod": "tib",
-    "hye": "arm",
-    "sqi": "alb",
-    "mkd": "mac",
-    "msa": "may",
-}
+_OTHER_NAMES = (
+    "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
+    "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
+)
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())
 """The other of a language's two names in ISO 639-2, to the one of the above."""
 
 
@@ -85,11 +68,15 @@ def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)
-    return {_spelt(key): value for key, value in kept.items() if not _repeats(key, kept)}
+    # Matroska's own files shout their keys; muxers look for the common ones in small letters.
+    common = (*_COMMON_KEYS, "handler_name", "language")
+    return {
+        key.lower() if key.lower() in common else key: value for key, value in kept.items() if not _repeats(key, kept)
+    }
 
 
 def needs_free_keys(tags: Iterable[tuple[str, str]], container: Container) -> bool:
-    """Tell whether an mp4 or mov can hold ``tags`` only under keys of their own, outside the well-known boxes."""
+    """Return whether an mp4 or mov can hold ``tags`` only under keys of their own, outside the well-known boxes."""
     return container.is_isobmff and any(key.lower() not in _BOXES[container.muxer] for key, _ in tags)
 
 
@@ -111,11 +98,6 @@ def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
     spoken = next((value for key, value in named.items() if key.lower() == "language"), "und")
     language = None if spoken == "und" else held_language(spoken, container)
     return kept if language is None else {**kept, "language": language}
-
-
-def _spelt(key: str) -> str:
-    # Matroska's own files shout their keys; muxers look for the common ones in small letters.
-    return key.lower() if key.lower() in (*_COMMON_KEYS, "handler_name", "language") else key
 
 
 def _repeats(key: str, tags: dict[str, str]) -> bool:

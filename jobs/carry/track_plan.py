@@ -35,7 +35,7 @@ class TrackPlan:
 
     @property
     def kept(self) -> bool:
-        """Tell whether the output has a track of its own for it."""
+        """Whether the output has a track of its own for it."""
         return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
 
     @property

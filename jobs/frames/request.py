@@ -95,5 +95,5 @@ class FramesReport:
     entry_moves: int = 0
     """How often a segment was decoded again, because its first pictures were not those that came before it."""
     held_bytes: int = 0
-    """What is decoded ahead just now."""
+    """What is decoded ahead now."""
     held_bytes_max: int = 0

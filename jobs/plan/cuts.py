@@ -99,7 +99,7 @@ def _candidates(index: TrackIndex, earliest: int, latest: int) -> list[_Candidat
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
-    """Tell for each access point whether the source's encoder set it because its keyframe interval was up."""
+    """Return for each access point whether the source's encoder set it because its keyframe interval was over."""
     if not entries:
         return []
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])

@@ -39,13 +39,13 @@ async def settle_encoder_kind(
     Args:
         plan: as it is for software.
         job: its name.
-        pool: who knows the fleet.
+        pool: the fleet.
         retried: submits work again where that helps.
 
     Raises:
         Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
         DeviceError: an NVENC was asked for, and the one that was found failed.
-        FleetUnavailable: nobody can say what there is.
+        FleetUnavailable: the fleet does not answer.
     """
     require_device = plan.spec.encoder == "nvenc"
     if require_device and (objection := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
@@ -79,7 +79,7 @@ async def settle_encoder_kind(
 async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
     preview = await pool.preview(demand)
     if preview.unknown:
-        message = f"nobody says which encoder to use: {preview.unknown}"
+        message = f"the fleet cannot say which encoder to use: {preview.unknown}"
         raise FleetUnavailable(message, "Use --encoder software, or try again.")
     return preview
 
@@ -108,7 +108,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Tell whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
+    """Return whether the device can make the encoder's pictures of the source's: all but deinterlacing."""
     surface = surface_format(source.pix_fmt)
     if filters.has_memory or surface is None or not surface.holds(source.width, source.height):
         return False
@@ -116,5 +116,5 @@ def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts
 
 
 def may_restart(plan: Plan) -> bool:
-    """Tell whether software may begin a track anew that an NVENC could not finish."""
+    """Return whether software may restart a track that an NVENC could not finish."""
     return plan.kind is not None and plan.spec.encoder == "auto"

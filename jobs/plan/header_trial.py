@@ -90,7 +90,7 @@ def settle_orientation(
 def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:
     """Return what the container's header is given beside the track's format, and what of it does not come back.
 
-    What a muxer refuses is left out; what is read back as something else is written all the same, and named.
+    What a muxer refuses is left out; what is read back as something else is written nevertheless, and named.
     """
     wanted = container_side_data(output, extras)
     if not (container.is_isobmff or container.is_matroska):

@@ -5,7 +5,6 @@ view, field coding, and what the container has no place for.
 """
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from ...actors.decode.describe import StreamExtras
 from ...actors.encode.settings import Codec, EncoderSettings
@@ -19,7 +18,7 @@ __all__ = ["picture_losses"]
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
-"""Peak luminance of a mastering display, in cd/m², that an SEI message can state."""
+"""Peak luminance of a mastering display, in cd/m², that an SEI message can state (H.264 D.2.29)."""
 _SECOND_VIEW = "VIEW_ID"
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
 
@@ -58,7 +57,7 @@ def _container_losses(
 ) -> Iterator[tuple[str, ...]]:
     name = f".{container.name}"
     if not boxed:
-        if _has_hdr(output) and codec not in _WITH_HDR_IN_BITSTREAM:
+        if (output.hdr.mastering is not None or output.hdr.light is not None) and codec not in _WITH_HDR_IN_BITSTREAM:
             message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
             yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
         if codec is Codec.VP9 and output.colour != Colour():
@@ -70,7 +69,8 @@ def _container_losses(
         yield "aspect-rounded", f"the samples' shape is rounded: {name} states none so fine", "metadata.aspect"
     if output.sample_aspect_ratio != 1 and not container.holds_tracks and codec in (Codec.AV1, Codec.VP9):
         yield "aspect-dropped", f"the samples' shape is lost: neither {codec} nor {name} states it", "metadata.aspect"
-    if codec in (Codec.H264, Codec.HEVC) and not _fits_sei(output):
+    peak = 0 if output.hdr.mastering is None else output.hdr.mastering.max_luminance
+    if codec in (Codec.H264, Codec.HEVC) and peak and not LOWEST_PEAK <= peak <= HIGHEST_PEAK:
         message = "the mastering display's luminance is outside what HEVC and H.264 can state"
         yield "bitstream-luminance", message, "hdr.bitstream"
     if codec is Codec.AV1 and output.hdr.mastering is not None and not output.hdr.mastering.max_luminance:
@@ -83,20 +83,10 @@ def _container_losses(
 
 
 def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bool:
-    """Tell whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
+    """Return whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
     shape = output.sample_aspect_ratio
     if container.is_isobmff:
         return False
     if codec in (Codec.H264, Codec.HEVC):
         return max(shape.numerator, shape.denominator) > _LARGEST_SHAPE_TERM
     return container.is_matroska and (output.width * shape).denominator != 1
-
-
-def _fits_sei(output: VideoFormat) -> bool:
-    """Tell whether the mastering display's peak is unknown, or one that an SEI message can state (H.264 D.2.29)."""
-    peak = Fraction(0) if output.hdr.mastering is None else output.hdr.mastering.max_luminance
-    return not peak or LOWEST_PEAK <= peak <= HIGHEST_PEAK
-
-
-def _has_hdr(output: VideoFormat) -> bool:
-    return output.hdr.mastering is not None or output.hdr.light is not None

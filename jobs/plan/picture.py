@@ -22,13 +22,15 @@ SVT_NARROW, SVT_SHORT = 24, 64
 
 
 def settle_picture(source: VideoFormat, spec: TranscodeSpec, codec: Codec) -> tuple[VideoFormat, list[Warning_]]:
-    """Return the output's picture format, and what had to change that nobody asked for.
+    """Return the output's picture format, and what had to change without being asked for.
 
     Raises:
         Unsupported: the encoder cannot take that size or format.
     """
     width, height = _size(source, spec)
-    _check_narrow(codec, width, height)
+    if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
+        message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
+        raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
     changes = []
     pix_fmt, reason = choose_pix_fmt(
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
@@ -75,12 +77,6 @@ def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoForma
         message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
         found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
     return tuple(found)
-
-
-def _check_narrow(codec: Codec, width: int, height: int) -> None:
-    if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
-        message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
-        raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
 
 
 def _size(source: VideoFormat, spec: TranscodeSpec) -> tuple[int, int]:

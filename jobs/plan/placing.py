@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 
 
 def settled_demand(plan: Plan, job: str) -> Demand:
-    """Return what a plan asks of machines whose encoder is settled: only who writes the same kind may help."""
+    """Return what a plan asks of machines whose encoder is settled: only workers that write the same kind may help."""
     demand = demand_of(plan, job)
     if plan.kind is None:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
@@ -127,7 +127,7 @@ async def check_device(demand: Demand, pool: Pool) -> None:
 
     Args:
         demand: what the job asks for.
-        pool: who knows the fleet.
+        pool: the fleet.
 
     Raises:
         Unsupported: no GPU may decode the input, or none that could will ever be there.
@@ -215,7 +215,8 @@ class PlacedPlan:
             yield from wrapped(f"note: {self.note}", "")
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=False):
             track = f"{rendition.case.codec.value} {rendition.width}x{rendition.height}"
-            yield from wrapped(f"{track} is encoded by {_spoken(kind)}: {self._why(kind, rendition)}", "")
+            name = f"{kind.implementation} ({kind.place})" if kind.architecture else kind.implementation
+            yield from wrapped(f"{track} is encoded by {name}: {self._why(kind, rendition)}", "")
 
     def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
         """Return why a track has its encoder kind."""
@@ -275,7 +276,7 @@ class PlacedPlan:
         return {
             "machines": self.where,
             "note": self.note,
-            "encoder_kinds": [_kind_json(kind) for kind in self.kinds],
+            "encoder_kinds": [asdict(kind) for kind in self.kinds],
             "lanes": [self._lane_json(entry) for entry in prediction.lanes],
             "refusals": [
                 {"devices": list(refusal.devices), "reason": refusal.reason} for refusal in self.placement.refusals
@@ -285,19 +286,10 @@ class PlacedPlan:
 
     def _lane_json(self, entry: LaneSchedule) -> dict[str, Any]:
         lane = entry.lane
-        return {
-            "node": lane.node,
-            "device": lane.device,
-            "route": lane.route.value,
-            "sessions": lane.sessions,
-            "fps": lane.fps,
-            "cores": lane.cores,
-            "memory_bytes": lane.memory_bytes,
-            "segments": list(entry.segments),
-            "frames": entry.frames,
-            "ends_s": entry.ends_s,
-            "reason": lane.reason,
-        }
+        names = ("node", "device", "route", "sessions", "fps", "cores", "memory_bytes")
+        fields = {name: getattr(lane, name) for name in names} | {"route": lane.route.value}
+        own = {"segments": list(entry.segments), "frames": entry.frames, "ends_s": entry.ends_s}
+        return {**fields, **own, "reason": lane.reason}
 
 
 def _counted(inventory: Inventory) -> str:
@@ -327,7 +319,10 @@ def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
     is_processor = found[0].kind is DeviceKind.CPU
-    return f"{found[0].node} {model}" + ("" if is_processor else f" {_short(found[0].device)}")
+    # The first part of a UUID, or of another identity the last.
+    device = found[0].device
+    short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
+    return f"{found[0].node} {model}" + ("" if is_processor else f" {short}")
 
 
 def _lane_text(group: Sequence[LaneSchedule]) -> str:
@@ -336,13 +331,6 @@ def _lane_text(group: Sequence[LaneSchedule]) -> str:
     segments = f"segment{'' if len(numbers) == 1 else 's'} {number_ranges(numbers)}" if numbers else "no segment"
     rate = f"{counted(lane.sessions, 'session')}, {lane.fps:.1f} fps, {lane.cores:.1f} cores"
     return f"{each}{rate}; {segments}"
-
-
-def _short(device: str) -> str:
-    """Return the first part of a UUID, or of another identity its last."""
-    if device.startswith(("GPU-", "MIG-")):
-        return "-".join(device.split("-")[:2])
-    return device.rpartition("/")[2]
 
 
 def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
@@ -356,17 +344,3 @@ def _devices(refusal: Refusal, devices: dict[str, Device]) -> str:
 
 def _model(device: Device) -> str:
     return "processor" if device.kind is DeviceKind.CPU else device.name.removeprefix("NVIDIA ")
-
-
-def _spoken(kind: EncoderKind) -> str:
-    if not kind.architecture:
-        return kind.implementation
-    return f"{kind.implementation} ({kind.place})"
-
-
-def _kind_json(kind: EncoderKind) -> dict[str, str]:
-    return {
-        "implementation": kind.implementation,
-        "architecture": kind.architecture,
-        "driver_branch": kind.driver_branch,
-    }

@@ -62,7 +62,7 @@ class Plan:
     source_format: VideoFormat
     extras: StreamExtras
     header: Mapping[str, bytes]
-    """What the container is told of the pictures beside their format: stream side data, by FFmpeg's kinds."""
+    """What the container states of the pictures beside their format: stream side data, by FFmpeg's kinds."""
     tracks: SourceDescription
     carry: CarryPlan
     filters: FilterSettings
@@ -140,7 +140,7 @@ class Plan:
         return (encoded, *self.carry.reports)
 
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
-        """Return the work of one segment, reaching to the end of ``until``, its entry moved back so many times."""
+        """Return the work of one segment, up to the end of ``until``, its entry moved back ``entry_moves`` times."""
         start, end = self.segments[segment], self.segments[until]
         decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
         return EncodeSegment(
@@ -216,13 +216,12 @@ class Plan:
             f"  {s.segment:4d}  from {float(self.relative_s(s.start_ticks)):10.3f} s  {s.frames:6d} frames  {s.reason}"
             for s in self.segments
         ]
-        tracks = [f"track {t.source_index} ({t.kind}, {t.codec}): {_fate(t)}" for t in self.tracks_report]
+        tracks = [
+            f"track {t.source_index} ({t.kind}, {t.codec}): "
+            + (t.reason if t.reason.startswith(t.action) else f"{t.action}, {t.reason}")
+            for t in self.tracks_report
+        ]
         return head + cuts + tracks + [f"warning: {w.message}" for w in self.warnings]
-
-
-def _fate(track: TrackReport) -> str:
-    """Return what becomes of a track, and why; a reason that says both is told once."""
-    return track.reason if track.reason.startswith(track.action) else f"{track.action}, {track.reason}"
 
 
 def plan_transcode(spec: TranscodeSpec) -> Plan:
@@ -251,7 +250,7 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
     if spec.strict and index.shifts:
         message = f"the source's clock was reset {len(index.shifts)} times"
-        raise InputDamaged(message, "Leave out --strict to have it mended.")
+        raise InputDamaged(message, "Leave out --strict to have it repaired.")
     return Plan(
         spec=spec,
         container=container,
@@ -294,13 +293,13 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
 def _check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
     if extras.dovi_profile == DOVI_WITHOUT_BASE_LAYER and not spec.force:
         message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
-        raise Unsupported(message, "Use --force to encode it all the same.")
+        raise Unsupported(message, "Use --force to encode it nevertheless.")
 
 
 def _keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
-    """Tell whether the metadata of Dolby Vision can go along: over a base layer that is viewable without it.
+    """Return whether Dolby Vision's metadata can be kept: over a base layer that is viewable without it.
 
-    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it nobody looks for the metadata.
+    FFmpeg writes the configuration record into mp4 and Matroska alone, and without it players ignore the metadata.
     """
     fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
     return extras.dovi_profile == DOVI_OVER_BASE_LAYER and fits and container.muxer in ("mp4", "matroska")

@@ -102,8 +102,13 @@ class TrackRanges:
         if segment.start_ticks is None:
             return None
         points = self.index.access_points
+        start = segment.start_ticks
+
+        def ahead(point: AccessPoint) -> int:
+            return self.index.frames_between(int(self.index.pts[point.packet]), start)
+
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
-        while place >= 0 and self._frames_ahead(points[place], segment.start_ticks) < warm_up_frames:
+        while place >= 0 and ahead(points[place]) < warm_up_frames:
             place -= 1
         # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
         place -= 2**moves - 1
@@ -119,9 +124,6 @@ class TrackRanges:
         if index.is_unreliable(needed):
             margin = REORDER_FRAMES
         return min(needed + margin, index.packets - 1)
-
-    def _frames_ahead(self, point: AccessPoint, start_ticks: int) -> int:
-        return self.index.frames_between(int(self.index.pts[point.packet]), start_ticks)
 
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:

@@ -55,7 +55,7 @@ def parse_rate(name: str, text: str) -> int:
     """Return the bit/s (or bits, for a buffer) of ``text``: ``4M`` is 4,000,000, ``800k`` 800,000, ``2.5M`` 2,500,000.
 
     Raises:
-        UsageError: it is no rate, not a whole number of bits, under 1,000 or over 100 G.
+        UsageError: it is not a rate, not a whole number of bits, under 1,000 or over 100 G.
     """
     match = _RATE.fullmatch(text)
     if match is None:
@@ -72,7 +72,7 @@ def parse_time(name: str, text: str) -> Fraction:
     """Return the seconds of ``text``, exactly: ``90``, ``90.25s``, ``1:30``, ``00:01:30.5``.
 
     Raises:
-        UsageError: it is no time, negative, or over 10,000 hours.
+        UsageError: it is not a time, negative, or over 10,000 hours.
     """
     how = "Write seconds (90, 90.25s) or a clock time (1:30, 00:01:30.5)."
     seconds = _clock_s(text)
@@ -99,7 +99,7 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
     """Return (width, height) of ``1280x720``, or (None, height) of ``720p``.
 
     Raises:
-        UsageError: it is no size, or a side is 0 or over 65,536.
+        UsageError: it is not a size, or a side is 0 or over 65,536.
     """
     if (height := _HEIGHT.fullmatch(text)) is not None:
         sides: tuple[int | None, int] = (None, int(height[1]))
@@ -116,7 +116,7 @@ def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) 
     """Return the whole number ``text`` when it lies in ``least .. most``.
 
     Raises:
-        UsageError: it is no whole number, or out of that range.
+        UsageError: it is not a whole number, or out of that range.
     """
     how = f"Write a whole number from {least} to {most}."
     if _COUNT.fullmatch(text) is None:
@@ -130,7 +130,7 @@ def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
     """Return the whole numbers ``texts``, in the order given.
 
     Raises:
-        UsageError: one is no whole number, or is given twice.
+        UsageError: one is not a whole number, or is given twice.
     """
     counts = tuple(parse_count(name, text, most=1_000) for text in texts)
     _refuse_repeats(name, [str(count) for count in counts])

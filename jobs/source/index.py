@@ -88,7 +88,7 @@ class TrackIndex:
 
     @cached_property
     def presented(self) -> NDArray[np.bool_]:
-        """Which packets are meant to be seen: those that no edit list discards."""
+        """Which packets are shown: those that no edit list discards."""
         return np.asarray((self.flags & DISCARD) == 0)
 
     @cached_property
@@ -148,12 +148,12 @@ class TrackIndex:
         return max(shown, key=lambda size: (size.display_area, size.width * size.height))
 
     def resets_decoder(self, packet: int) -> bool:
-        """Tell whether nothing decoded before ``packet`` can matter after it: an IDR, or a VP8 / VP9 / AV1 keyframe."""
+        """Return whether ``packet`` resets a decoder's state: an IDR, or a VP8 / VP9 / AV1 keyframe."""
         kind = self.kinds.get(packet)
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Tell whether decoding from ``entry`` meets damage in the state of a decoder that came from the start.
+        """Return whether decoding from ``entry`` meets damage in the state of a decoder that came from the start.
 
         What a decoder makes of damage depends on the pictures it holds. They are the same if the entry cleared them
         and decoded itself, or if a clean run behind it has replaced every one of them.
@@ -212,7 +212,7 @@ class TrackIndex:
         return np.flatnonzero(missing | repeated | backward)
 
     def is_unreliable(self, packet: int) -> bool:
-        """Tell whether a cut at ``packet`` would fall inside, or within a decoder's reordering of, a troubled span."""
+        """Return whether ``packet`` lies inside an unreliable span, or within a decoder's reordering of one."""
         near = np.searchsorted(self.unreliable, packet - REORDER_FRAMES)
         return bool(near < len(self.unreliable) and int(self.unreliable[near]) <= packet + REORDER_FRAMES)
 
@@ -249,7 +249,7 @@ class TrackIndex:
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
-    """Return the ``track``-th video track of an open source, counted from 0; cover art is no track.
+    """Return the ``track``-th video track of an open source, counted from 0; cover art does not count.
 
     Raises:
         NoVideoTrack: there is none, or not that many.

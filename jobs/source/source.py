@@ -30,10 +30,7 @@ __all__ = ["SourceReading", "SourceStamp", "read_source"]
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """What tells whether a local source was replaced or written to: device, inode, bytes, time of the last change.
-
-    A remote source has none; what it is read through holds on to one version, or does not.
-    """
+    """A version of a local source: device, inode, bytes, time of the last change; a remote one has none."""
 
     source: str
     facts: tuple[int, ...] | None
@@ -56,16 +53,16 @@ class SourceStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReading:
-    """What one pass over a source's packets tells.
+    """What one pass over a source's packets found.
 
-    ``picture`` is the format of the track's pictures and what they have beside them; None where none decodes, and
-    ``undecodable`` says so.
+    ``picture`` is the format of the track's pictures and what they have beside them; None where none decodes:
+    ``undecodable`` is the message for that.
     """
 
     index: TrackIndex
     tracks: SourceDescription
     picture: tuple[VideoFormat, StreamExtras] | None
-    undecodable: str = ""
+    undecodable: str
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
         """Return the format of the pictures, and what they have beside them.
@@ -82,7 +79,7 @@ class SourceReading:
 def read_source(source: str, track: int = 0) -> SourceReading:
     """Open a source, read every packet of its ``track``-th video track, and decode the first picture.
 
-    Sizes are read from headers (``TrackIndex.largest_size``); but only a picture tells its pixel format for certain,
+    Sizes are read from headers (``TrackIndex.largest_size``); but only a picture shows its pixel format for certain,
     whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all.
 
     Raises:
@@ -120,9 +117,9 @@ class _Pass:
         self._starts.give_up()
         self._describe_tracks()
         assert self._tracks is not None  # noqa: S101
-        return SourceReading(
-            index=index, tracks=self._tracks, picture=self._picture(index), undecodable=self._undecodable(index)
-        )
+        failed = f"{self._first.failed} of {index.packets} packets failed"
+        undecodable = f"no picture of {self._source} can be decoded ({failed})"
+        return SourceReading(index=index, tracks=self._tracks, picture=self._picture(index), undecodable=undecodable)
 
     def _see(self, packet: "Packet[Any]") -> None:
         if packet.stream_index == self._stream.index:
@@ -144,12 +141,6 @@ class _Pass:
             return None
         format_, extras = self._first.described
         return _resized(replace(format_, frame_rate=index.frame_rate), index), extras
-
-    def _undecodable(self, index: TrackIndex) -> str:
-        if self._first.described is not None:
-            return ""
-        failed = f"{self._first.failed} of {index.packets} packets failed"
-        return f"no picture of {self._source} can be decoded ({failed})"
 
 
 class _FirstPicture:

@@ -4,7 +4,7 @@ The header says most of it. Packets are read only until each audio track has sho
 track begins and how much of that is priming.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -104,7 +104,7 @@ class Track:
     """When its first real content is presented, on the source's clock, after priming; None where nothing says."""
     audio: AudioTrack | None = None
     silent: bool = False
-    """Whether it is a track of sound that has not one packet."""
+    """Whether it is an audio track without packets."""
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None
 
@@ -116,7 +116,7 @@ class Track:
 
     def tag_value(self, key: str) -> str | None:
         """Return the value of a tag, by its name in any case; None where there is none."""
-        return next((value for name, value in self.tags if name.lower() == key), None)
+        return _tag_value(self.tags, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class SourceDescription:
     def timecode(self) -> str | None:
         """The start timecode (SMPTE ST 12) that a track or the file itself states."""
         stated = (track.tag_value("timecode") for track in self.tracks)
-        own = next((value for name, value in self.tags if name.lower() == "timecode"), None)
+        own = _tag_value(self.tags, "timecode")
         return next((value for value in stated if value), own)
 
 
@@ -190,7 +190,7 @@ class AudioStarts:
         self._awaited.clear()
 
     def has_none(self, stream: "Stream") -> bool:
-        """Tell whether an audio track is known to have no packet."""
+        """Return whether an audio track is known to have no packet."""
         return stream.index in self._missed
 
     def of(self, stream: "Stream") -> "_FirstPacket | None":
@@ -220,6 +220,10 @@ def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
     return 0, 0
 
 
+def _tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
+    return next((value for name, value in tags if name.lower() == key), None)
+
+
 def _pairs(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(tags.items()))
 
@@ -234,21 +238,24 @@ def _track(stream: "Stream", first: "_FirstPacket | None") -> Track:
     context = stream.codec_context
     kind = _kind(stream)
     priming = 0 if first is None else first.priming_samples
+    letters = structures(stream)[1].codec_tag.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
+    rate = getattr(stream, "average_rate", None)
+    language = _tag_value(stream.metadata.items(), "language") or ""
     audio = _audio(stream, priming) if kind is TrackKind.AUDIO else None
     return Track(
         index=stream.index,
         kind=kind,
         codec=None if context is None else context.codec.canonical_name,
         time_base=Fraction(stream.time_base or 1),
-        tag=_letters(structures(stream)[1].codec_tag),
-        language=_language(stream.metadata),
+        tag=letters if len(letters) == len("avc1") and letters.isprintable() else "",
+        language=language if language.isascii() and language.isprintable() and language not in ("", "und") else None,
         tags=_pairs(stream.metadata),
         disposition=int(stream.disposition),
         decodable=context is not None,
         start_s=_start(stream, first, audio),
         audio=audio,
         attachment=_attachment(stream) if kind is TrackKind.ATTACHMENT else None,
-        frame_rate=_frame_rate(stream) if kind is TrackKind.VIDEO else None,
+        frame_rate=Fraction(rate) if kind is TrackKind.VIDEO and rate else None,
     )
 
 
@@ -259,21 +266,6 @@ def _kind(stream: "Stream") -> TrackKind:
         return TrackKind(stream.type)
     except ValueError:
         return TrackKind.DATA
-
-
-def _frame_rate(stream: "Stream") -> Fraction | None:
-    rate = getattr(stream, "average_rate", None)
-    return Fraction(rate) if rate else None
-
-
-def _letters(number: int) -> str:
-    letters = number.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
-    return letters if len(letters) == len("avc1") and letters.isprintable() else ""
-
-
-def _language(tags: Mapping[str, str]) -> str | None:
-    found = next((value for name, value in tags.items() if name.lower() == "language"), "")
-    return found if found.isascii() and found.isprintable() and found not in ("", "und") else None
 
 
 def _audio(stream: "Stream", priming_samples: int) -> AudioTrack | None:
@@ -312,7 +304,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
         # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
         priming = structures(stream)[1].initial_padding
     if not priming and stream.codec_context is not None and stream.codec_context.name == "vorbis":
-        # The first packet only prepares the second (Vorbis I, 4.3.8): nothing of it is heard.
+        # The first packet only prepares the second (Vorbis I, 4.3.8): it gives no sound.
         priming = floor((packet.duration or 0) * Fraction(packet.time_base) * _rate(stream) + Fraction(1, 2))
     return _FirstPacket((packet.pts or 0) * Fraction(packet.time_base), priming)
 

@@ -1,13 +1,12 @@
 """Where every job's segments run: one pure, deterministic, synchronous function.
 
-Priorities are strict: a lower one gets what a higher one leaves. Within a priority everybody gets a first session
-before anybody gets a second, if there is any way to give them out so. Then whoever has the smallest weighted share of
-the engines it presses on most gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), until each
-has what it can use or nothing more fits; so a share that is not used flows on to the others. docs/placement.md has the
-rules in plain words.
+Priorities are strict: a lower one gets what a higher one leaves. Within a priority every job gets a first session
+before any gets a second, where that is possible. Then the job with the smallest weighted share of its busiest engine
+gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), until each has what it can use or nothing
+more fits; so unused shares go to the others. docs/placement.md explains the rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from ..model.demand import Demand
@@ -38,14 +37,10 @@ def place(demands: Sequence[Demand], inventory: Inventory, rates: Rates, policy:
     nodes = sorted(inventory.nodes, key=lambda node: node.node)
     ledger = Ledger.opened(nodes, policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
-    fills: list[Fill] = []
-    for members in _by_priority(demands):
-        fill = Fill(members, ledger, catalogue, policy)
-        fill.run()
-        fills.append(fill)
-    return lanes_and_refusals(fills, ledger, catalogue)
-
-
-def _by_priority(demands: Iterable[Demand]) -> list[list[Demand]]:
     ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.job))
-    return [list(members) for _, members in groupby(ordered, key=lambda demand: demand.priority)]
+    fills = [
+        Fill(members, ledger, catalogue, policy) for _, members in groupby(ordered, key=lambda demand: demand.priority)
+    ]
+    for fill in fills:
+        fill.run()
+    return lanes_and_refusals([claim for fill in fills for claim in fill.claims], ledger, catalogue)

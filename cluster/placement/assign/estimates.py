@@ -39,8 +39,8 @@ def capacity_fps(wanted: int, options: Sequence[PlacementOption], ledger: Ledger
 def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[PlacementOption], ledger: Ledger) -> int:
     """Return how many of ``wanted`` sessions open in time to do one of the ``segments`` (frames); 1 at least.
 
-    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, whatever the number of GPUs), so a
-    short job has no use for many. Sessions of processors are there at once.
+    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
+    short job has no use for many. Software sessions open at once.
     """
     if wanted <= 1 or not options or any(option.recipe.route is Route.CPU for option in options):
         return wanted
@@ -61,7 +61,7 @@ def useful_sessions(wanted: int, segments: Sequence[int], options: Sequence[Plac
 
 
 def room_for(site: Site, recipe: Recipe, ledger: Ledger, cores_used: float = 0.0) -> int:
-    """Return how many more sessions a device takes, with ``cores_used`` of its host's cores spoken for besides."""
+    """Return how many more sessions a device takes, where ``cores_used`` more of its host's cores are taken."""
     host = site.host
     rooms = [ledger.policy.sessions_per_device - site.sessions]
     if host.cores is not None and recipe.cores:

@@ -35,7 +35,7 @@ class Claim:
     sessions: int = 0
     share: float = 0.0
     limit: int = 0
-    """The most sessions that are of use: no more than wanted, and none that opens when all is done."""
+    """The most sessions of use: no more than wanted, and none that opens when all is done."""
 
 
 def sessions_wanted(demand: Demand) -> int:
@@ -98,7 +98,7 @@ class Fill:
         claim.limit = self._useful[key]
 
     def _give_first(self, claims: list[Claim]) -> None:
-        """Give everybody one session, moving others' first ones out of the way where that helps."""
+        """Give every claim one session, moving others' first ones where that helps."""
         holders: dict[int, list[Claim]] = {}
         for claim in sorted(claims, key=lambda claim: (len(claim.options), claim.demand.job)):
             for kinds in claim.choices:
@@ -119,7 +119,7 @@ class Fill:
             if order in visited:
                 continue
             visited.add(order)
-            # Who asks for the same has nowhere else to go either.
+            # A claim with the same options has nowhere else to go either.
             for other in [held for held in holders.get(order, ()) if held.options is not claim.options]:
                 if self._moved(other, claim, index, holders, visited):
                     self._queues.clear()  # they dropped what did not fit, and some of it may fit now
@@ -162,7 +162,7 @@ class Fill:
         claim.share = 0.0
 
     def _give_more(self, claims: list[Claim]) -> None:
-        """Give the next session to whoever has the smallest weighted share, until nobody can take one."""
+        """Give the next session to the smallest weighted share, until none can take one."""
         waiting = [
             (claim.share / float(claim.weight), number, claim)
             for number, claim in enumerate(claims)
@@ -190,20 +190,18 @@ class Fill:
 
     def _queue(self, claim: Claim) -> "_Queue":
         # Demands that ask for the same share the tuple of their options, and so the queue.
-        queue = self._queues.get(id(claim.options))
-        if queue is None:
-            queue = self._queues[id(claim.options)] = _Queue(claim.options, self._ledger)
-        return queue
+        if id(claim.options) not in self._queues:
+            self._queues[id(claim.options)] = _Queue(claim.options, self._ledger)
+        return self._queues[id(claim.options)]
 
 
 def option_key(option: PlacementOption, ledger: Ledger) -> Key:
-    """Return where an option stands: the least is taken first. It only ever grows while sessions are given out.
+    """Return an option's sort key: the least is taken first. It only grows while sessions are given out.
 
-    Nodes that come last come last. Then counts what gains most frames a second, in steps of a
-    quarter: rates are no more exact than that, and spreading the load is worth more. Then what is least loaded; then
-    hosts without a GPU, so that GPUs stay free for what only they do; then the host that has opened the fewest GPU
-    sessions; then a whole GPU before a share of one, whose engines others may be using; then the inventory's order, so
-    that few GPUs of a host are opened where its cores are what is short.
+    Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
+    exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
+    the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
+    using; then the inventory's order, so that few GPUs of a host are opened where cores are short.
     """
     site = option.site
     gain = ledger.gain_fps(site, option.recipe)
@@ -214,14 +212,14 @@ def option_key(option: PlacementOption, ledger: Ledger) -> Key:
 
 
 def _load(site: Site, option: PlacementOption) -> float:
-    """Return how loaded what this route presses on is, from 0."""
+    """Return the load on the busiest engine of this route, from 0."""
     if not option.recipe.encoder_sessions:
         return site.host.load
     return max(site.loads[use.engine] / use.load_most for use in option.recipe.engines)
 
 
 class _Queue:
-    """Options in the order in which they are to be taken, worked out again only when they come to the front."""
+    """Options in the order in which to take them; keys are computed again only at the front."""
 
     def __init__(self, options: tuple[PlacementOption, ...], ledger: Ledger) -> None:
         self._options = options
@@ -230,10 +228,7 @@ class _Queue:
         heapify(self._heap)
 
     def next_fit(self) -> int | None:
-        """Return the option to be taken next; None when nothing fits any more.
-
-        An option that does not fit is dropped for good: from here on nothing is given back.
-        """
+        """Return the option to take next, None when nothing fits; what does not fit is dropped for good."""
         heap = self._heap
         while heap:
             key, index = heap[0]

@@ -1,11 +1,10 @@
 """From sessions given out to lanes and refusals with their reasons."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from ...probes.report.device_report import DeviceKind
-from ..model.demand import EncoderKind
 from ..model.placement import Lane, Placement, Refusal, Route
-from .fill import Claim, Fill
+from .fill import Claim
 from .ledger import Ledger
 from .options import Catalogue, PlacementOption
 
@@ -15,13 +14,13 @@ OTHERS_FIRST = "other jobs came first"
 TOO_LATE = "one more session would be open only when those before it have done everything"
 
 
-def lanes_and_refusals(fills: Iterable[Fill], ledger: Ledger, catalogue: Catalogue) -> Placement:
-    """Return what every claim was given and was not; jobs by priority and name, devices in the inventory's order."""
-    claims = [claim for fill in fills for claim in fill.claims]
-    lanes = tuple(lane for claim in claims for lane in _lanes(claim, ledger))
+def lanes_and_refusals(claims: Sequence[Claim], ledger: Ledger, catalogue: Catalogue) -> Placement:
+    """Return what every claim was given and was not, with devices in the inventory's order."""
     reasons = _Refusals(ledger, catalogue)
-    refusals = tuple(refusal for claim in claims for refusal in reasons.of(claim))
-    return Placement(lanes, refusals)
+    return Placement(
+        tuple(lane for claim in claims for lane in _lanes(claim, ledger)),
+        tuple(refusal for claim in claims for refusal in reasons.of(claim)),
+    )
 
 
 def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
@@ -45,7 +44,8 @@ def _lanes(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
 
 def _why(claim: Claim, option: PlacementOption) -> str:
     decoded = claim.demand.decode.codec.value
-    encoders = _joined(dict.fromkeys(_writer(kind) for kind in option.recipe.kinds))
+    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in option.recipe.kinds)
+    encoders = " and ".join(dict.fromkeys(names))
     route = option.recipe.route
     if route is Route.GPU:
         return f"NVDEC decodes {decoded} and {encoders} encodes on the same device, so no picture leaves it"
@@ -56,16 +56,8 @@ def _why(claim: Claim, option: PlacementOption) -> str:
     return f"the processor decodes {decoded} and encodes with {encoders}"
 
 
-def _writer(kind: EncoderKind) -> str:
-    return "NVENC" if kind.is_nvenc else kind.implementation
-
-
-def _joined(names: Iterable[str]) -> str:
-    return " and ".join(names)
-
-
 class _Refusals:
-    """Why jobs are not where they are not; jobs that ask for the same share the answers."""
+    """Why jobs are not on devices; jobs that ask for the same share the answers."""
 
     def __init__(self, ledger: Ledger, catalogue: Catalogue) -> None:
         self._ledger = ledger
@@ -102,14 +94,13 @@ class _Refusals:
             yield Refusal(claim.demand.job, reason, tuple(named))
 
     def _why_full(self, claim: Claim) -> dict[int, str]:
-        """Return by device what keeps one more such session away; worked out once for all that ask for the same."""
-        known = self._full.get(id(claim.options))
-        if known is None:
-            known = self._full[id(claim.options)] = {
+        """Return by device what keeps one more such session away."""
+        if id(claim.options) not in self._full:
+            self._full[id(claim.options)] = {
                 option.site.order: self._ledger.why_not(option.site, option.recipe)
                 for option in reversed(claim.options)
             }
-        return known
+        return self._full[id(claim.options)]
 
     def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is on no device at all: the first encoder kind's reason for each."""

@@ -69,7 +69,7 @@ class Site:
     """Its own, its GPU's and its machine's."""
     sessions: int = 0
     loads: dict[str, float] = field(default_factory=_IDLE.copy)
-    """In full-speed sessions, as ``EngineUse.load``, by the engine's name."""
+    """In full-speed sessions, as ``SessionLoad.load``, by the engine's name."""
     memory_used: int = 0
 
 

@@ -1,8 +1,7 @@
-"""Where jobs run that give pictures to a network: a pure function, beside ``place`` and without a say in it.
+"""Where jobs that run a network go: a pure function, independent of ``place``.
 
-A transcode is placed by what codecs take of engines and processors. A network's speed on a DLA is known to nobody
-before it has run, and all that counts is how many of its segments a DLA has at a time. So DLAs are dealt out by
-sessions alone, and what is placed on them never moves a transcode.
+A network's speed on a DLA is unknown before it has run, so DLAs are assigned by number of sessions alone, and what is
+placed on them never moves a transcode.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +25,8 @@ CORES_PER_SESSION = 1.0
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
     """Return which DLAs each job gets, and why it gets none.
 
-    Jobs of a higher priority come first; of one priority, the next session goes to whoever has the smallest weighted
-    number of them. A job's sessions are spread over as many DLAs as there are. The order of demands and nodes makes no
-    difference.
+    Jobs of a higher priority come first; within one, the next session goes to the job with the smallest weighted number
+    of them. A job's sessions are spread over all DLAs. The order of demands and nodes makes no difference.
 
     Args:
         demands: jobs that run a network: ``Demand.dlas`` is not None. Every job's name is unique.
@@ -56,12 +54,16 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
     if not numbers:
         return "no machine has a DLA"
     wanted = set(demand.dlas or numbers)
-    return "" if numbers & wanted else f"no machine has DLA {_listed(wanted)}: they are counted from 0"
+    return (
+        ""
+        if numbers & wanted
+        else f"no machine has DLA {' or '.join(map(str, sorted(wanted)))}: they are counted from 0"
+    )
 
 
 @dataclass(slots=True)
 class _Place:
-    """A DLA while sessions are dealt out."""
+    """A DLA while sessions are assigned."""
 
     node: Node
     dla: Dla
@@ -70,7 +72,7 @@ class _Place:
 
 @dataclass(slots=True, eq=False)
 class _Claim:
-    """A job while it is served. ``given`` counts its sessions by the place's index in ``places``."""
+    """A job while it is served. ``given`` counts its sessions by index in ``places``."""
 
     demand: Demand
     places: list[_Place]
@@ -91,14 +93,14 @@ class _Claim:
         return (-self.demand.priority, self.sessions / max(float(self.demand.weight), 1e-6), self.demand.job)
 
     def next_place(self) -> int | None:
-        """Return the place that its next session goes to: the emptiest; on nodes that may be taken away, last."""
-        free = [index for index, place in enumerate(self.places) if place.taken < SESSIONS_PER_DLA]
-        return min(free, key=self._place_order, default=None)
-
-    def _place_order(self, index: int) -> tuple[bool, int, int]:
-        place = self.places[index]
-        is_last = place.node.preemptible and self.policy.preemptible is not PreemptibleUse.FREELY
-        return (is_last, place.taken, index)
+        """Return the index of the emptiest DLA with room; preemptible nodes come last."""
+        freely = self.policy.preemptible is PreemptibleUse.FREELY
+        free = [
+            (place.node.preemptible and not freely, place.taken, index)
+            for index, place in enumerate(self.places)
+            if place.taken < SESSIONS_PER_DLA
+        ]
+        return min(free)[-1] if free else None
 
     def take(self) -> None:
         index = self.next_place()
@@ -142,7 +144,3 @@ def _why_nothing(claim: _Claim, inventory: Inventory) -> str:
     if claim.places:
         return "every DLA is taken by other work just now"
     return no_dla_for(claim.demand, inventory) or f"no DLA can do it: {claim.refused[0]}"
-
-
-def _listed(numbers: set[int]) -> str:
-    return " or ".join(map(str, sorted(numbers)))

@@ -1,4 +1,4 @@
-"""Which devices could do what for a demand, and why others could not: looked up once per kind of device."""
+"""Which devices could serve a demand, and why others could not: looked up once per kind of device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Options:
 
 
 class Catalogue:
-    """Answers of recipes, remembered by kind of device and by what is asked."""
+    """Recipes, kept by kind of device and by what of a demand matters."""
 
     def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
         self._sites = ledger.sites
@@ -43,15 +43,15 @@ class Catalogue:
         self._recipes: dict[object, Recipes] = {}
         self._options: dict[object, Options] = {}
         self._examples = list(dict(zip(self._kind_of_site, self._sites, strict=True)).values())
-        self._nvenc_kinds = self._nvenc()
+        found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
+        self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
     def options(self, demand: Demand, kinds: Kinds) -> Options:
         """Return every route that is open to a demand, in the inventory's order."""
         key = (_shape(demand), kinds)
-        found = self._options.get(key)
-        if found is None:
-            found = self._options[key] = self._look_up(demand, kinds, key)
-        return found
+        if key not in self._options:
+            self._options[key] = self._look_up(demand, kinds, key)
+        return self._options[key]
 
     def choices(self, demand: Demand) -> list[Kinds]:
         """Return the encoder kinds that a demand's tracks may have: software where it can, and each NVENC.
@@ -87,10 +87,6 @@ class Catalogue:
             for site in self._examples
             if site.device.engines.get(Engine.NVENC, 0) > 0 and nvenc_kind(site.device) == family
         )
-
-    def _nvenc(self) -> tuple[EncoderKind, ...]:
-        found = {nvenc_kind(site.device) for site in self._examples if site.device.engines.get(Engine.NVENC, 0) > 0}
-        return tuple(sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch)))
 
     def _look_up(self, demand: Demand, kinds: Kinds, shape: object) -> Options:
         found: list[PlacementOption] = []

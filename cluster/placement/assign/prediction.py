@@ -13,7 +13,7 @@ __all__ = ["LaneSchedule", "Prediction", "predict", "schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:
-    """The segments of one lane, by their place in ``Demand.segments``, and when the last of them is done."""
+    """The segments of one lane, by index in ``Demand.segments``, and when the last of them is done."""
 
     lane: Lane
     segments: tuple[int, ...]
@@ -63,7 +63,7 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
 
 
 def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
-    """Return what a demand will take in a placement, if nothing else comes and nothing dies."""
+    """Return what a demand will take in a placement, if nothing else arrives and nothing dies."""
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     scheduled = schedule(demand, lanes, hardware)
     held: dict[str, float] = {}
@@ -73,18 +73,15 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
     return Prediction(
         wall_s=max((entry.ends_s for entry in scheduled), default=None),
         gpu_s=sum(held.values()),
-        cpu_s=sum(_core_s(entry) for entry in scheduled),
+        cpu_s=sum(
+            entry.lane.cores * entry.frames / entry.lane.fps if entry.lane.fps > 0 else 0.0 for entry in scheduled
+        ),
         lanes=scheduled,
     )
 
 
-def _core_s(entry: LaneSchedule) -> float:
-    """Return the core seconds of a lane: its cores for as long as its sessions are at work."""
-    return entry.lane.cores * entry.frames / entry.lane.fps if entry.lane.fps > 0 else 0.0
-
-
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return by speed when each session is free, with its lane: of equal speed, the first that is free is the best."""
+    """Return by speed when each session is free, with its lane, as heaps."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

@@ -18,7 +18,7 @@ from ..model.policy import Policy
 from ..rates.device_rates import core_fps_beside
 from ..rates.rates import DEFAULT_PRESET, Curve, Rates, Stage, curve_of, read_curve, software_fps
 
-__all__ = ["EngineUse", "Recipe", "Recipes", "nvenc_kind", "preset_of", "recipes_of"]
+__all__ = ["Recipe", "Recipes", "SessionLoad", "nvenc_kind", "preset_of", "recipes_of"]
 
 EIGHT_BITS = 8
 _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
@@ -34,7 +34,7 @@ _ROUTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class EngineUse:
+class SessionLoad:
     """What one session takes of a kind of engine: NVDEC or NVENC.
 
     ``load`` counts full-speed sessions: one of them keeps one engine busy. ``curve`` is a device's throughput by the
@@ -68,7 +68,7 @@ class Recipe:
     route: Route
     kinds: Kinds
     fps: float
-    engines: tuple[EngineUse, ...] = ()
+    engines: tuple[SessionLoad, ...] = ()
     cores: float = 0.0
     encoder_sessions: int = 0
     device_bytes: int = 0
@@ -232,8 +232,8 @@ class _Asked:
         bounds += [nvencs / encoder_s] if encoder_s else []
         bounds += [1 / core_s] if core_s else []
         fps = min(bounds, default=0.0)
-        uses = [EngineUse(Engine.NVDEC.name, fps / curve[0][1], _relative(curve)) for curve in decoding]
-        uses += [EngineUse(Engine.NVENC.name, fps * encoder_s, _relative(curve)) for curve in encoding[:1]]
+        uses = [SessionLoad(Engine.NVDEC.name, fps / curve[0][1], _relative(curve)) for curve in decoding]
+        uses += [SessionLoad(Engine.NVENC.name, fps * encoder_s, _relative(curve)) for curve in encoding[:1]]
         return Recipe(
             route=route,
             kinds=self.kinds,

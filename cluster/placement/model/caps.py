@@ -1,40 +1,32 @@
 """How many encoder sessions a device or a machine takes, learnt from its refusals.
 
-A driver caps the sessions of GeForce cards for the whole machine and does not say so: opening one too many fails with
-an error that looks like a lack of memory. Documented caps have changed with drivers (3, 5, 8, 12), so what was seen
-counts: the sessions that were open when one was refused.
+Drivers cap the sessions of GeForce cards for the whole machine: one too many fails with an error that looks like a lack
+of memory. Documented caps have changed with drivers (3, 5, 8, 12), so the sessions open at a refusal count.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .inventory import Device, Inventory, Node
+from .inventory import Device, Inventory
 
 __all__ = ["KnownCaps", "SessionRefused", "SessionsOpen", "record_cap", "record_open", "with_caps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRefused:
-    """A device refused an encoder session, with so many open on it and on all GPUs of its node.
-
-    ``system_wide`` says that the cap is the machine's: for GeForce cards.
-    """
+class SessionsOpen:
+    """How many encoder sessions are open and work, on a device and on all GPUs of its node."""
 
     device: str
     node: str
     open_on_device: int
     open_on_node: int
-    system_wide: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionsOpen:
-    """So many encoder sessions are open and work, on a device and on all GPUs of its node."""
+class SessionRefused(SessionsOpen):
+    """A device refused one more; ``system_wide`` says that the cap is the machine's, as for GeForce cards."""
 
-    device: str
-    node: str
-    open_on_device: int
-    open_on_node: int
+    system_wide: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +38,7 @@ class KnownCaps:
 
 
 def record_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
-    """Return the caps with one refusal taken in.
-
-    A refusal with nothing open says nothing of a cap: that device has another trouble.
-    """
+    """Return the caps with one refusal added. A refusal with nothing open has another cause than a cap."""
     if refused.system_wide:
         if refused.open_on_node < 1:
             return caps
@@ -60,7 +49,7 @@ def record_cap(caps: KnownCaps, refused: SessionRefused) -> KnownCaps:
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps with what was seen to work taken in: a cap that was passed is gone (a new driver)."""
+    """Return the caps without those that working sessions have passed (a new driver)."""
     devices, nodes = dict(caps.devices), dict(caps.nodes)
     if devices.get(seen.device, seen.open_on_device) < seen.open_on_device:
         del devices[seen.device]
@@ -73,15 +62,18 @@ def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
     """Return the inventory with learnt caps in the place of documented ones."""
     if not caps.devices and not caps.nodes:
         return inventory
-    return Inventory(tuple(_capped(node, caps) for node in inventory.nodes))
+    return Inventory(
+        tuple(
+            replace(
+                node,
+                devices=tuple(_capped(device, caps) for device in node.devices),
+                system_encoder_sessions_max=caps.nodes.get(node.node, node.system_encoder_sessions_max),
+            )
+            for node in inventory.nodes
+        )
+    )
 
 
-def _capped(node: Node, caps: KnownCaps) -> Node:
-    devices = tuple(_capped_device(device, caps) for device in node.devices)
-    system = caps.nodes.get(node.node, node.system_encoder_sessions_max)
-    return replace(node, devices=devices, system_encoder_sessions_max=system)
-
-
-def _capped_device(device: Device, caps: KnownCaps) -> Device:
+def _capped(device: Device, caps: KnownCaps) -> Device:
     known = caps.devices.get(device.parent or device.device, caps.devices.get(device.device))
     return device if known is None else replace(device, encoder_sessions_max=known)

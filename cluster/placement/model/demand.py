@@ -19,7 +19,7 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """What decides about an encoded track's bytes: one kind per track, on every worker that helps with it.
+    """What an encoded track's bytes depend on: one kind per track, on every worker that helps with it.
 
     For software ``implementation`` is enough. For NVENC the architecture and the driver branch count too.
     """
@@ -55,7 +55,7 @@ class Rendition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One job's wish.
+    """What one job asks for.
 
     ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
     against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
@@ -89,7 +89,7 @@ class Demand:
 
     @property
     def needs_devices(self) -> bool:
-        """Whether no processor can do it alone: it runs a network, insists on a GPU, or is written by an NVENC."""
+        """Whether no processor can do it alone: it runs a network, requires a GPU, or an NVENC writes it."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
         require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)

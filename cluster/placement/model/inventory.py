@@ -14,9 +14,9 @@ class DeviceState(Enum):
     """Whether a device takes new work."""
 
     OPEN = "open"  #: takes work
-    CORDONED = "cordoned"  #: a user asked for no new work; what runs goes on
-    DRAINING = "draining"  #: the node is leaving; what runs may finish
-    QUARANTINED = "quarantined"  #: it broke, and has not earned its way back by passing a probe
+    CORDONED = "cordoned"  #: a user asked for no new work; running work continues
+    DRAINING = "draining"  #: the node is leaving; running work may finish
+    QUARANTINED = "quarantined"  #: it failed, and has not passed a probe since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Device:
     """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
 
     def can(self, case: CodecCase, engine: Engine) -> bool:
-        """Tell whether ``engine`` of this device was found to do ``case``."""
+        """Return whether a trial found that ``engine`` of this device does ``case``."""
         return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
 
 
@@ -113,7 +113,7 @@ def processor_name(node: str) -> str:
 
 
 def dlas_of(node: str, count: int) -> tuple[Dla, ...]:
-    """Return a node's DLAs, of which there are so many."""
+    """Return a node's ``count`` DLAs."""
     return tuple(Dla(f"{node}/dla#{number}", number) for number in range(count))
 
 

@@ -22,10 +22,10 @@ class Route(Enum):
 class Lane:
     """``sessions`` segments of one job at a time, on one device (and, where the route needs it, its host's cores).
 
-    ``fps`` is what all its sessions together are expected to give, in source frames a second; 0 where nobody knows it,
-    as for a network. ``cores`` is what it takes of the host's processor. ``memory_bytes`` is what its sessions take of
-    the device's memory, or of the host's where the processor does it all; the context that a process has on a device
-    comes once on top. ``reason`` reads as a sentence.
+    ``fps`` is what all its sessions together are expected to give, in source frames a second; 0 where it is unknown, as
+    for a network. ``cores`` is what it takes of the host's processor. ``memory_bytes`` is what its sessions take of the
+    device's memory, or of the host's on the route ``cpu``; the context of a process on a device comes once on top.
+    ``reason`` reads as a sentence.
     """
 
     job: str

@@ -1,7 +1,4 @@
-"""Where a demand would be placed: what a job asks of machines before it is bound to an encoder, and what it explains.
-
-A pure function of what a supervisor knows; the answer is small, and travels to whoever asked.
-"""
+"""Where a demand would be placed, before a job is bound to an encoder: a pure function of a supervisor's state."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ Place = Callable[[Sequence[Demand], Inventory], Placement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPreview:
-    """Where a demand would be placed. Whatever nobody can say is left empty.
+    """Where a demand would be placed. Unknown fields stay empty.
 
     ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
     join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``gpu_refusal``
@@ -37,13 +34,12 @@ class PlacementPreview:
 def preview_of(
     demand: Demand, others: Sequence[Demand], inventory: Inventory, place: Place, *, idle: Inventory | None
 ) -> PlacementPreview:
-    """Return where a demand would be placed; it is placed once, and once more only where nothing takes it just now.
+    """Return where a demand would be placed; it is placed once, and once more only where nothing can take it now.
 
     Args:
-        demand: what is wanted. Where it has an encoder to choose, that depends on who else wants it; else it is placed
-            as if it were alone.
-        others: what else is wanted.
-        inventory: every node, as it can be used just now.
+        demand: placed among ``others`` where it has an encoder to choose, else as if it were alone.
+        others: what other jobs ask for.
+        inventory: every node, as it is now.
         place: decides.
         idle: every node there will ever be, with nothing to do; None where more may join.
     """
@@ -52,12 +48,12 @@ def preview_of(
     refusals = [refusal for refusal in placement.refusals if refusal.job == demand.job]
     gpus = {device.device for node in inventory.nodes for device in node.devices if device.kind is not DeviceKind.CPU}
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
+    never = ""
+    if not lanes and idle is not None:
+        alone = place((demand,), idle)
+        never = "" if alone.lanes else alone.refusals[0].reason
     return PlacementPreview(
-        never="" if lanes or idle is None else _never(place((demand,), idle)),
+        never=never,
         encoder_kind=next((kind for lane in lanes for kind in lane.kinds if kind.is_nvenc), None),
         gpu_refusal="" if any(lane.device in gpus for lane in lanes) else next(refused, ""),
     )
-
-
-def _never(alone: Placement) -> str:
-    return "" if alone.lanes else alone.refusals[0].reason

@@ -40,7 +40,7 @@ def processor_of(node: str, name: str, cores: int) -> Node:
 
 
 def plain_demand(job: str, pieces: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job that has said nothing of its media: so many pieces of software work."""
+    """Return the demand of a job whose media is unknown: ``pieces`` segments of software work."""
     rendition = Rendition(
         case=CodecCase(PLAIN_CASE.codec, Direction.ENCODE), width=1920, height=1080, software="libx264"
     )

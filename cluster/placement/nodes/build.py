@@ -103,7 +103,7 @@ def _licence_limits(report: "NodeReport", node: str) -> dict[str, float | None]:
 
 
 def _converts(report: "NodeReport") -> bool:
-    """Tell whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
+    """Return whether the GPUs can scale and convert pictures: not where NVRTC is known to be missing."""
     if isinstance(report.cuda, Unavailable) or not isinstance(report.cuda.nvrtc, Unavailable):
         return True
     return report.cuda.nvrtc.absence is not Absence.NO_LIBRARY
@@ -119,14 +119,14 @@ def _why_untried(report: "NodeReport") -> str:
 
 
 def _dla_count(report: "NodeReport") -> int:
-    """Return how many DLAs cuDLA counted; a machine that is no Tegra was not asked."""
+    """Return how many DLAs cuDLA counted on a Tegra, else 0."""
     if isinstance(report.tegra, Unavailable) or isinstance(report.tegra.dla, Unavailable):
         return 0
     return len(report.tegra.dla.devices)
 
 
 def documented_devices(nvml: "NvmlReport", node: str, hardware: Hardware | None = None) -> tuple[Device, ...]:
-    """Return a machine's GPUs and slices with what the tables say of them, before anybody has tried anything.
+    """Return a machine's GPUs and slices with what the tables say of them, before any trial.
 
     One whose name the tables do not have can do nothing yet.
     """
@@ -216,8 +216,8 @@ def _counts(
 
 
 def _state(report: DeviceReport) -> tuple[DeviceState, str]:
-    if trouble := why_unplaceable(report.health):
-        return DeviceState.QUARANTINED, trouble
+    if reason := why_unplaceable(report.health):
+        return DeviceState.QUARANTINED, reason
     if known(report.virtualization, "") == "host vgpu":
         return DeviceState.CORDONED, _HOSTS_VGPUS
     return DeviceState.OPEN, ""

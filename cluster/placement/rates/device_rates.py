@@ -36,15 +36,15 @@ def device_measurement(
 ) -> Measurement | None:
     """Return what ``fps`` of ``sessions`` sessions that a device decoded for says; None where it says nothing.
 
-    It is the rate of what is slowest by the rates known so far, with so many sessions: the device's decoder, its
-    encoder, or the cores that encode. Only a job with one rendition tells.
+    It is the rate of what is slowest by the rates known so far, with that many sessions: the device's decoder, its
+    encoder, or the cores that encode. Only a job with one rendition is measured.
 
     Args:
         rates: what is known.
         demand: the job.
         device: the GPU or slice that decoded all of it.
         processor: its host's.
-        kinds: who encoded.
+        kinds: what encoded.
         sessions: how many were at work.
         fps: what they gave together, in source frames a second.
     """

@@ -181,9 +181,9 @@ def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> fl
 
 
 def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
-    """Return the frames a second of one core as measured on a processor of this name; 0 where nobody has.
+    """Return the frames a second of one core as measured on a processor of this name; 0 where none was measured.
 
-    What most sessions gave counts: few of them have a machine's caches and clock to themselves, and placement fills it.
+    The largest number of sessions counts: few have a machine's caches and clock to themselves, and placement fills it.
     """
     curve = rates.measured.get(_key(processor, 1.0, stage)) if rates.measured else None
     if not curve:

@@ -13,7 +13,7 @@ def software_measurement(rates: Rates, demand: Demand, device: Device, sessions:
     """Return what ``fps`` of ``sessions`` sessions says about the job's encoder; None where it says nothing.
 
     A session decodes and encodes in turn, so the seconds a frame takes add up: what decoding takes by the rates known
-    so far is taken off. Only the first rendition of a job with a single one tells its encoder's rate.
+    so far is taken off. Only a job with one rendition is measured.
     """
     if device.kind is not DeviceKind.CPU or len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None

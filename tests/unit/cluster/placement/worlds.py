@@ -158,7 +158,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 @st.composite
 def tight_nodes(draw: st.DrawFn, name: str) -> Node:
-    """Draw an open node that everybody may use, with GPUs that encode and one limit that is likely to bind."""
+    """Draw an open node that any job may use, with GPUs that encode and one limit that is likely to bind."""
     made = node(name, *draw(st.lists(st.sampled_from(["L40S", "L4"]), min_size=1, max_size=3)), cores=8)
     limit = draw(st.sampled_from(["own cap", "gpu cap", "system cap", "device memory", "host memory", "none"]))
     changes: dict[str, object] = {}

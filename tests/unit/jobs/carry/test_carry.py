@@ -82,7 +82,7 @@ def test_a_codec_that_the_container_refuses_cannot_be_asked_for() -> None:
 
 
 def test_audio_tracks_are_chosen_by_their_own_count() -> None:
-    """Tracks are counted among the audio tracks; leaving one out as asked is no loss."""
+    """Tracks are counted among the audio tracks; leaving one out as asked is not a loss."""
     carried = plan(video(), audio(1), audio(2), audio(3), audio_tracks=(0, 2))
 
     assert [t.action for t in carried.tracks] == [Action.COPY, Action.DROP, Action.COPY]
@@ -103,7 +103,7 @@ def test_no_audio_is_no_loss() -> None:
     assert not carried.losses
 
 
-def test_audio_nobody_can_read_is_named_as_lost() -> None:
+def test_undecodable_audio_is_named_as_lost() -> None:
     """A track without a sample description cannot be carried."""
     carried = plan(video(), audio(codec="", audio=None, decodable=False))
 
@@ -167,7 +167,7 @@ def test_timed_metadata_is_named_as_lost() -> None:
 
 
 def test_a_timecode_track_becomes_a_timecode() -> None:
-    """The track is written anew from the timecode it starts with, where the rate can count it."""
+    """The track is written again from the timecode it starts with, where the rate can count it."""
     source = (video(), track(1, TrackKind.DATA, tag="tmcd", tags=(("timecode", "10:00:00:00"),)))
 
     assert plan(*source).video_tags["timecode"] == "10:00:00:00"

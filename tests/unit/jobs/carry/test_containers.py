@@ -37,7 +37,7 @@ def test_the_extension_names_the_container(output: str, name: str) -> None:
 
 @pytest.mark.parametrize("output", ["film", "film.avi", "s3://bucket.mp4/film", ".mp4"])
 def test_an_unknown_container_is_refused_with_the_known_ones(output: str) -> None:
-    """Whoever names a container we do not write is told which ones we do."""
+    """The error for an unknown container lists the known ones."""
     with pytest.raises(Unsupported) as refusal:
         container_for(output)
 
@@ -93,7 +93,7 @@ def test_raw_bitstreams_carry_no_times_but_ivf_does() -> None:
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_nothing_random_is_written(extension: str) -> None:
-    """Every muxer is told to write neither dates nor random ids."""
+    """Every muxer is set to write neither dates nor random ids."""
     assert container_for(f"a.{extension}").options(Fraction(1, 12_800))["fflags"] == "+bitexact"
 
 

@@ -1,4 +1,4 @@
-"""Who encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
+"""What encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
 
 import asyncio
 from dataclasses import replace
@@ -92,7 +92,7 @@ async def test_a_job_is_bound_to_the_kind_that_the_fleet_names(
     assert pool.expected == {}
 
 
-async def test_the_same_bytes_whoever_works(source: Path, tmp_path: Path) -> None:
+async def test_the_same_bytes_on_any_worker(source: Path, tmp_path: Path) -> None:
     """One kind gives one file, whether or not NVDEC decodes for it."""
     hashes = set()
     for number, supported in enumerate((None, frozenset[str]())):
@@ -107,7 +107,7 @@ async def test_the_same_bytes_whoever_works(source: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("changes", [{"encoder": "software"}, {"device": "cpu"}, {"codec": "vp9"}])
 async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes: dict[str, object]) -> None:
-    """A job that cannot or shall not be encoded by a GPU asks nobody."""
+    """A job that cannot or shall not be encoded by a GPU asks no worker."""
     pool = Asked(FakeDevice())
     report = await run(pool, spec_of(source, tmp_path / "out.mkv", **changes))
     assert "nvenc" not in report.encoder_kind
@@ -115,7 +115,7 @@ async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes
 
 
 async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Path) -> None:
-    """Who insists hears that there is none; nothing is left behind."""
+    """A job that requires NVENC fails where there is none, and leaves nothing behind."""
     with pytest.raises(Unsupported, match="no NVENC can be had: no device of this fleet has one"):
         await run(Asked(FakeDevice(), kind=None), spec_of(source, tmp_path / "out.mkv", encoder="nvenc"))
     assert not (tmp_path / "out.mkv").exists()
@@ -132,7 +132,7 @@ async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Pat
 async def test_what_no_nvenc_encodes_is_refused(
     source: Path, tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
-    """Who insists hears why no GPU in the world would do, before anybody is asked."""
+    """A job that requires NVENC fails before any worker is asked where no GPU could do it."""
     pool = Asked(FakeDevice())
     with pytest.raises(Unsupported, match=f"NVENC cannot encode this: {reason}"):
         await run(pool, spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **changes))
@@ -147,19 +147,19 @@ class Deaf(Asked):
         return replace(await super().preview(demand), unknown="it is gone", encoder_kind=None)
 
 
-async def test_nobody_to_ask_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
-    """A job that may do without an NVENC does, with a warning; who insists hears that nobody answered."""
+async def test_without_an_answer_software_encodes(source: Path, tmp_path: Path) -> None:
+    """A job that may do without an NVENC does, with a warning; one that requires it fails."""
     report = await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "out.mkv"))
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
-    assert warning.message == "software encodes: nobody says which encoder to use: it is gone"
-    with pytest.raises(FleetUnavailable, match="nobody says which encoder to use: it is gone"):
-        await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+    assert warning.message == "software encodes: the fleet cannot say which encoder to use: it is gone"
+    with pytest.raises(FleetUnavailable, match="the fleet cannot say which encoder to use: it is gone"):
+        await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job says why it waits; with auto software begins, and a job that insists ends with the reason."""
+    """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
     monkeypatch.setattr(job_run, "WAITING_S", 0)
     asked = asyncio.Event()
     reason = "no GPU came for it within 30 s: Ray has given it to others"
@@ -184,7 +184,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message == f"software encodes: {reason}"
     with pytest.raises(FleetUnavailable, match="no GPU came for it"):
-        await run(Promised(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+        await run(Promised(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, t
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message == "software encodes: this GPU has no h264 encoder"
     with pytest.raises(Unsupported, match="no NVENC can be had: this GPU has no h264 encoder"):
-        await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+        await run(Asked(device), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path,
     assert {segment.decoded_by for segment in plain.segments} == {"nvdec"}
 
 
-async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_path: Path) -> None:
-    """Never two kinds in one track: software writes all of it, as if nobody had tried anything else."""
+async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path: Path) -> None:
+    """Never two kinds in one track: software writes all of it, as if nothing else had been tried."""
     device = FakeDevice()
     device.encoder.faults = {"nvEncEncodePicture": 8}
     report = await run(Asked(device), spec_of(source, tmp_path / "auto.mkv"))
@@ -227,8 +227,8 @@ async def test_software_begins_anew_what_a_gpu_cannot_finish(source: Path, tmp_p
     # Which segment failed first is another matter in every run.
     assert [event.code for event in told if isinstance(event, Warned)] == ["encoder"]
     with pytest.raises(SegmentFailed):
-        await run(Asked(device), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
-    assert not (tmp_path / "insists.mkv").exists()
+        await run(Asked(device), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
+    assert not (tmp_path / "required.mkv").exists()
 
 
 class Strange(Asked):
@@ -242,14 +242,14 @@ class Strange(Asked):
         return result
 
 
-async def test_software_begins_anew_what_does_not_fit_together(source: Path, tmp_path: Path) -> None:
+async def test_software_restarts_what_does_not_fit_together(source: Path, tmp_path: Path) -> None:
     """Two GPUs that should write alike and do not cost the work so far, and no job."""
     report = await run(Strange(FakeDevice()), spec_of(source, tmp_path / "auto.mkv"))
     assert report.encoder_kind.startswith("libx264")
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message.endswith("segment 1 was encoded with parameter sets of its own")
     with pytest.raises(ProofFailed, match="parameter sets of its own"):
-        await run(Strange(FakeDevice()), spec_of(source, tmp_path / "insists.mkv", encoder="nvenc"))
+        await run(Strange(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 def test_a_settled_demand_binds_the_workers(source: Path) -> None:

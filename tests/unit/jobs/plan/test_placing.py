@@ -146,7 +146,7 @@ def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> N
 
 
 async def test_a_gpu_that_cannot_be_had_is_refused() -> None:
-    """Who insists on a GPU hears why none can be had; who does not is never refused for it."""
+    """A job that requires a GPU is refused with the reason; one that does not is never refused for it."""
     wish = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
     without, with_gpu = LocalPool(1), LocalPool(1, device=FakeDevice().gpu)
     await check_device(wish, with_gpu)

@@ -77,7 +77,7 @@ def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -
         assert last == index.packets - 1 or int(index.pts[last - margin]) in wanted
 
 
-def test_trouble_near_the_end_takes_a_wide_margin() -> None:
+def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:
     """Where a time repeats, it is unknown which packet is whose, whatever a packet holds."""
     pts = [n * 40 for n in range(200)]
     pts[104] = pts[103]
@@ -87,7 +87,7 @@ def test_trouble_near_the_end_takes_a_wide_margin() -> None:
 
 
 def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -> None:
-    """Pictures are counted there, and nobody knows beforehand which packet gives which."""
+    """Pictures are counted there, and it is unknown beforehand which packet gives which."""
     index = read_source(str(make_clip(tmp_path / "raw.h264", CLIPS["open.mkv"]))).index
     assert index.untimed
     ranges = TrackRanges.cut(index, start_s=None, end_s=Fraction(1), segment_s=None)

@@ -62,7 +62,7 @@ def test_rates_are_decimal(text: str, bits: int) -> None:
     ],
 )
 def test_absurd_rates_are_refused(text: str) -> None:
-    """What is no rate, or no rate anybody means, is refused by name in one line."""
+    """Anything but a plausible rate is refused by name in one line."""
     with pytest.raises(UsageError) as caught:
         parse_rate("--bitrate", text)
     assert "--bitrate" in str(caught.value)
@@ -97,7 +97,7 @@ def test_times_are_exact(text: str, seconds: Fraction) -> None:
     "text", ["", "-1", "nan", "inf", "1e3", "1:60", "1:60:00", ":30", "1:", "1:2:3:4", "90sec", "1:30s", "36000001"]
 )
 def test_absurd_times_are_refused(text: str) -> None:
-    """What is no time, is negative or longer than a year is refused."""
+    """Anything but a time, a negative time, or one over 10,000 hours is refused."""
     with pytest.raises(UsageError, match="--start"):
         parse_time("--start", text)
 
@@ -134,7 +134,7 @@ def test_pairs_keep_their_order_and_later_equal_signs() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "tune", "=film", "tune=", "-tune=film", "a b=c"])
-def test_what_is_no_pair_is_refused(text: str) -> None:
+def test_anything_but_a_pair_is_refused(text: str) -> None:
     """A key, an equal sign and a value are all needed."""
     with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_pairs("--encoder-option", [text])
@@ -173,7 +173,7 @@ def test_what_cannot_name_a_file_is_refused(text: str) -> None:
 def test_no_text_gets_past_as_anything_but_a_value_or_a_usage_error(
     parser: Callable[[str, str], object], text: str
 ) -> None:
-    """Whatever is typed, a parser returns a value or one short line that names the option."""
+    """For any text a parser returns a value or one short line that names the option."""
     try:
         parser("--option", text)
     except UsageError as error:

@@ -92,14 +92,14 @@ def test_no_cut_near_a_repeated_time() -> None:
 
 
 def test_flagged_packets_that_are_no_access_points_are_not_cut_at() -> None:
-    """A keyframe flag alone is no licence: the bitstream says what the packet is."""
+    """A keyframe flag alone is not enough: the bitstream says what the packet is."""
     index = constant(60, list(range(60)))
     index.kinds.update(dict.fromkeys(index.kinds, RandomAccess.NONE))
     assert choose_cuts(index) == ()
 
 
 def test_a_clock_reset_is_undone() -> None:
-    """Rule R1: after the clock jumps back by more than a second, time goes on where it was."""
+    """Rule R1: after the clock jumps back by more than a second, time continues where it was."""
     pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
     index = index_of(pts, {0, 100}, dts=pts)
     assert index.shifts == (TimeShift(100, 4000),)
@@ -107,13 +107,13 @@ def test_a_clock_reset_is_undone() -> None:
 
 
 def test_an_access_point_keeps_the_containers_own_times() -> None:
-    """Seeking uses the container's clock, not the mended one."""
+    """Seeking uses the container's clock, not the repaired one."""
     pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
     assert index_of(pts, {0, 100}, dts=pts).access_point(100).pts == 0
 
 
 def test_packets_that_look_alike_are_known_as_such() -> None:
-    """A sample that an edit list reads twice at the same time is no packet that seeking could find beyond doubt."""
+    """A sample that an edit list reads twice at the same time is not a packet that seeking finds for certain."""
     index = index_of([0, 80, 160, 80, 160], {0, 1, 3}, dts=[-40, 0, 40, 0, 80])
     index.pos_bytes[:] = [0, 100, 200, 100, 300]
     assert [point.is_unique for point in index.access_points] == [True, False, False]

@@ -60,7 +60,7 @@ def test_a_packet_that_shows_nothing_is_no_picture(codec: str, packets: list[byt
 
 
 def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
-    """A track that goes on with fields is one with fields, whatever its beginning promised."""
+    """A track that continues with fields is one with fields, whatever its beginning promised."""
     whole, fields = (make_clip(tmp_path / name, (WHOLE | OPEN)[name]) for name in ("h264.ts", "fields.ts"))
     pictures, packets = seen(whole)
     for packet in packets:
@@ -72,7 +72,7 @@ def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
 
 
 def test_a_damaged_set_at_a_keyframe_proves_nothing(tmp_path: Path) -> None:
-    """A parameter set that cannot be read here may well be read by a decoder, and says what nobody knows."""
+    """A parameter set that cannot be read here may well be read by a decoder, and its meaning is unknown."""
     pictures, (first, *_) = seen(make_clip(tmp_path / "h264.mp4", WHOLE["h264.mp4"]))
     damaged = Packet(b"\x00\x00\x00\x02\x67\x64" + bytes(first))
     damaged.is_keyframe = True
@@ -93,7 +93,7 @@ def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> N
 
 
 def test_no_configuration_proves_nothing() -> None:
-    """Parameter sets that nobody has read may say anything."""
+    """Unread parameter sets may say anything."""
     assert not WholePictures("h264", b"").are_proven
     assert not WholePictures("hevc", b"").are_proven
 

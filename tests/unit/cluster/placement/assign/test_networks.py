@@ -98,7 +98,7 @@ def test_machines_and_dlas_that_take_no_work_get_none() -> None:
 def test_no_dla_has_too_much_and_none_is_idle_while_somebody_waits(
     nodes: list[int], jobs: list[tuple[int, int, int]]
 ) -> None:
-    """Sessions never exceed a DLA's or a job's own; and what is free is given as long as anybody wants it."""
+    """Sessions never exceed a DLA's or a job's own; and what is free is given as long as a job wants it."""
     machines = [orin(f"n{number}", count) for number, count in enumerate(nodes)]
     demands = [
         wish(f"j{number}", pieces, weight=Fraction(weight), priority=priority)

@@ -174,7 +174,7 @@ def test_a_job_that_fits_nowhere_is_told_why() -> None:
 
 
 def test_a_gpu_s_reason_comes_before_a_processor_s() -> None:
-    """Who insists on NVENC hears first what is wrong with the GPU, not that processors are none."""
+    """A refused NVENC job names the GPU's reason first, not that processors have no NVENC."""
     wish = replace(demand(encoder=EncoderChoice.NVENC), width=20_000, height=20_000)
     huge = replace(wish, renditions=tuple(replace(each, width=20_000, height=20_000) for each in wish.renditions))
     machine = node("n", "L4")
@@ -235,7 +235,7 @@ def test_who_needs_a_gpu_gets_no_processor() -> None:
 
 
 def test_who_needs_a_gpu_gets_one_whatever_it_gains() -> None:
-    """The policy's least gain is no reason to refuse a GPU to who asks for it."""
+    """The policy's least gain does not refuse a GPU to a job that asks for it."""
     policy = Policy(hybrid_gain=1000.0)
     machines = inventory(node("n", "H200"))
     assert _routes(_place(demand(encoder=SOFTWARE), machines, policy)) == {"n/cpu": Route.CPU}

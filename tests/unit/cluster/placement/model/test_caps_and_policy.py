@@ -33,7 +33,7 @@ def test_a_refusal_teaches_the_number_that_was_open() -> None:
 
 
 def test_a_refusal_with_nothing_open_is_no_cap() -> None:
-    """A device that refuses its first session has another trouble."""
+    """A refusal of the first session is not a cap."""
     for system_wide in (True, False):
         assert record_cap(KnownCaps(), _refused(on_device=0, on_node=0, system_wide=system_wide)) == KnownCaps()
 

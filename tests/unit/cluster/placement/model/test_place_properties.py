@@ -239,7 +239,7 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
 
 @FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
-def test_nobody_starves_who_could_be_served(wishes: list[set[str]]) -> None:
+def test_every_job_that_could_be_served_is_served(wishes: list[set[str]]) -> None:
     """With one place on each node, as many jobs get one as any way of giving them out could serve."""
     cases = [
         CodecCase(codec, Direction.DECODE)

@@ -53,7 +53,7 @@ def test_a_known_type_is_counted_with_its_part() -> None:
 
 
 def test_an_unknown_share_is_said_and_can_be_set() -> None:
-    """It is counted as a whole GPU, which doctor tells, until the policy says better."""
+    """It counts as a whole GPU, which doctor reports, until the policy says otherwise."""
     report, device = _guest("NVIDIA Unheard-12Q")
     assert device.share == 1
     assert "not known" in device.share_unknown

@@ -88,7 +88,7 @@ def test_both_measured_the_faster_one_is_chosen(measured: float, gain: float) ->
 
 @given(fps=st.floats(1.0, 60.0), sessions=st.integers(1, 16))
 def test_a_measured_hybrid_gives_what_it_gave(fps: float, sessions: int) -> None:
-    """A job that insists on the GPU is expected to run as fast as such sessions did, each of a core's."""
+    """A job that requires the GPU is expected to run as fast as such sessions did, each of a core's."""
     rates = hybrid(START, sessions, fps)
     assert core_fps_beside(rates, PROCESSOR.name, 1.0, H200.name, ENCODE) == pytest.approx(fps / sessions)
     (lane,) = placed(rates, replace(SOFTWARE, needs_gpu=True)).lanes

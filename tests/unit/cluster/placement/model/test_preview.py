@@ -1,4 +1,4 @@
-"""Where a demand would be placed: what can never be, who would encode, and why no GPU would help."""
+"""Where a demand would be placed: what can never run, what would encode, and why no GPU would help."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ class Placer:
 def ask(
     wish: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
 ) -> PlacementPreview:
-    """Return the prospect of a wish, which is placed so many times for it."""
+    """Return the preview of a demand, which is placed ``times`` times for it."""
     placer = Placer()
     preview = preview_of(wish, others, machines, placer, idle=idle)
     assert placer.times == times
@@ -63,7 +63,7 @@ def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
 
 
 def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
-    """Whether a GPU is of use to software's tracks has nothing to do with who has it just now."""
+    """Whether a GPU is of use to software's tracks does not depend on what uses it now."""
     machines = inventory(node("n", "T4", cores=4))
     wish, other = software(needs_gpu=True), software("a", segments=100, priority=1)
     assert place([wish, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
@@ -98,7 +98,7 @@ def test_what_is_taken_just_now_may_be_done_later() -> None:
 
 
 def test_nothing_is_impossible_where_machines_may_join() -> None:
-    """Of machines that nobody knows, nobody asks."""
+    """Unknown machines are not asked."""
     assert ask(software(needs_gpu=True), inventory(node("n")), idle=None).never == ""
 
 
