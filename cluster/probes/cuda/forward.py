@@ -111,19 +111,17 @@ def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
 
 def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Diagnosis:
     found = forward_answer(library, host_driver)
-    subject, works = "forward compatibility", report.init_code == 0
+    subject, because, fix = "forward compatibility", found.because, _fix_package(library)
     if report.init_code == _MISMATCH:
-        because = f"{found.because}; cuInit refused it (803)"
-        return Diagnosis(subject, Grade.BROKEN, found.rule, because, _fix_package(library))
-    if found.answer is Forward.NOT_NEEDED:
-        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, _fix_package(library), _limits(report))
+        return Diagnosis(subject, Grade.BROKEN, found.rule, f"{because}; cuInit refused it (803)", fix)
     if found.answer is Forward.WORKS:
-        return Diagnosis(subject, Grade.LIMITED, found.rule, found.because, "", _limits(report))
-    if works:
-        because = f"{found.because}; all the same cuInit accepted it"
-        return Diagnosis(subject, Grade.LIMITED, found.rule, because, _fix_package(library), _limits(report))
-    state = Grade.UNKNOWN if found.answer is None else Grade.BROKEN
-    return Diagnosis(subject, state, found.rule, found.because, _fix_package(library))
+        return Diagnosis(subject, Grade.LIMITED, found.rule, because, "", _limits(report))
+    if found.answer is Forward.NOT_NEEDED:
+        return Diagnosis(subject, Grade.LIMITED, found.rule, because, fix, _limits(report))
+    if report.init_code == 0:
+        because += "; all the same cuInit accepted it"
+        return Diagnosis(subject, Grade.LIMITED, found.rule, because, fix, _limits(report))
+    return Diagnosis(subject, Grade.UNKNOWN if found.answer is None else Grade.BROKEN, found.rule, because, fix)
 
 
 def _fix_package(library: CudaLibrary) -> str:

@@ -251,7 +251,7 @@ FORWARD_LIMITS = (
 """What forward compatibility leaves out (CUDA Compatibility 3.3.2, Table 4): 12.x on R525 and 11.x on R450 alike."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HardwareGeneration:
     """Which toolkits and drivers know a generation of GPUs; "" for "and on".
 
@@ -262,40 +262,19 @@ class HardwareGeneration:
     name: str
     first_capability: tuple[int, int]
     first_toolkit: str
-    last_toolkit: str = ""
     first_driver: str
+    last_toolkit: str = ""
     last_driver_branch: str = ""
 
 
 HARDWARE_GENERATIONS = (
-    HardwareGeneration(name="Blackwell", first_capability=(10, 0), first_toolkit="12.8", first_driver="570.26"),
-    HardwareGeneration(name="Hopper", first_capability=(9, 0), first_toolkit="11.8", first_driver="450.36.06"),
-    HardwareGeneration(name="Ampere", first_capability=(8, 0), first_toolkit="11.0", first_driver="450.36.06"),
-    HardwareGeneration(name="Turing", first_capability=(7, 5), first_toolkit="10.0", first_driver="450.36.06"),
-    HardwareGeneration(
-        name="Volta",
-        first_capability=(7, 0),
-        first_toolkit="9.0",
-        last_toolkit="12.9",
-        first_driver="450.36.06",
-        last_driver_branch="580",
-    ),
-    HardwareGeneration(
-        name="Pascal",
-        first_capability=(6, 0),
-        first_toolkit="8.0",
-        last_toolkit="12.9",
-        first_driver="450.36.06",
-        last_driver_branch="580",
-    ),
-    HardwareGeneration(
-        name="Maxwell",
-        first_capability=(5, 0),
-        first_toolkit="6.5",
-        last_toolkit="12.9",
-        first_driver="450.36.06",
-        last_driver_branch="580",
-    ),
+    HardwareGeneration("Blackwell", (10, 0), "12.8", "570.26"),
+    HardwareGeneration("Hopper", (9, 0), "11.8", "450.36.06"),
+    HardwareGeneration("Ampere", (8, 0), "11.0", "450.36.06"),
+    HardwareGeneration("Turing", (7, 5), "10.0", "450.36.06"),
+    HardwareGeneration("Volta", (7, 0), "9.0", "450.36.06", "12.9", "580"),
+    HardwareGeneration("Pascal", (6, 0), "8.0", "450.36.06", "12.9", "580"),
+    HardwareGeneration("Maxwell", (5, 0), "6.5", "450.36.06", "12.9", "580"),
 )
 """The hardware of the document's questions and answers (CUDA Compatibility 5), newest first.
 

@@ -29,18 +29,8 @@ GPM_INTERVAL_S = 0.2
 VIDEO_CLOCK = 3
 NOT_SUPPORTED = 3
 
-ARCHITECTURES: dict[int, str] = {
-    2: "kepler",
-    3: "maxwell",
-    4: "pascal",
-    5: "volta",
-    6: "turing",
-    7: "ampere",
-    8: "ada",
-    9: "hopper",
-    10: "blackwell",
-    13: "rubin",
-}
+_GENERATIONS = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
+ARCHITECTURES: dict[int, str] = {**dict(enumerate(_GENERATIONS.split(), 2)), 13: "rubin"}
 """NVML_DEVICE_ARCH_*. GA100 and GA10x are both "ampere" here, though their decoders differ: the compute capability
 (8.0 and 8.6) tells them apart."""
 

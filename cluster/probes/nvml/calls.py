@@ -37,40 +37,14 @@ RESET_REQUIRED = 16
 LIB_RM_VERSION_MISMATCH = 18
 GPU_NOT_FOUND = 28
 
-RETURN_CODES: dict[int, str] = {
-    SUCCESS: "SUCCESS",
-    1: "UNINITIALIZED",
-    2: "INVALID_ARGUMENT",
-    3: "NOT_SUPPORTED",
-    4: "NO_PERMISSION",
-    5: "ALREADY_INITIALIZED",
-    6: "NOT_FOUND",
-    7: "INSUFFICIENT_SIZE",
-    8: "INSUFFICIENT_POWER",
-    9: "DRIVER_NOT_LOADED",
-    10: "TIMEOUT",
-    11: "IRQ_ISSUE",
-    12: "LIBRARY_NOT_FOUND",
-    13: "FUNCTION_NOT_FOUND",
-    14: "CORRUPTED_INFOROM",
-    GPU_IS_LOST: "GPU_IS_LOST",
-    RESET_REQUIRED: "RESET_REQUIRED",
-    17: "OPERATING_SYSTEM",
-    LIB_RM_VERSION_MISMATCH: "LIB_RM_VERSION_MISMATCH",
-    19: "IN_USE",
-    20: "MEMORY",
-    21: "NO_DATA",
-    22: "VGPU_ECC_NOT_SUPPORTED",
-    23: "INSUFFICIENT_RESOURCES",
-    24: "FREQ_NOT_SUPPORTED",
-    25: "ARGUMENT_VERSION_MISMATCH",
-    26: "DEPRECATED",
-    27: "NOT_READY",
-    GPU_NOT_FOUND: "GPU_NOT_FOUND",
-    29: "INVALID_STATE",
-    30: "RESET_TYPE_NOT_SUPPORTED",
-    999: "UNKNOWN",
-}
+_NAMES = (
+    "SUCCESS UNINITIALIZED INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION ALREADY_INITIALIZED NOT_FOUND INSUFFICIENT_SIZE"
+    " INSUFFICIENT_POWER DRIVER_NOT_LOADED TIMEOUT IRQ_ISSUE LIBRARY_NOT_FOUND FUNCTION_NOT_FOUND CORRUPTED_INFOROM"
+    " GPU_IS_LOST RESET_REQUIRED OPERATING_SYSTEM LIB_RM_VERSION_MISMATCH IN_USE MEMORY NO_DATA VGPU_ECC_NOT_SUPPORTED"
+    " INSUFFICIENT_RESOURCES FREQ_NOT_SUPPORTED ARGUMENT_VERSION_MISMATCH DEPRECATED NOT_READY GPU_NOT_FOUND"
+    " INVALID_STATE RESET_TYPE_NOT_SUPPORTED"
+)
+RETURN_CODES: dict[int, str] = {**dict(enumerate(_NAMES.split())), 999: "UNKNOWN"}
 
 # What is an ordinary answer, and what it says. Where vGPU functions are not supported at all, some drivers answer
 # INVALID_ARGUMENT instead of NOT_SUPPORTED (vGPU Management SDK guide, 2.1), so that is one too. A structure version
@@ -154,9 +128,21 @@ def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
     return ask_with_code(nvml, function, *arguments)[0]
 
 
-def ask_with_code(nvml: NvmlLike, function: str, *arguments: object) -> tuple[Maybe[Any], int]:
-    """Call one NVML function by its name, and say which code it answered where it failed; never raises."""
-    return _ask_named(nvml, function, arguments)
+def ask_with_code(
+    nvml: NvmlLike, function: str, *arguments: object, read: Callable[[Any], Any] = lambda value: value
+) -> tuple[Maybe[Any], int]:
+    """Call one NVML function by its name, and return also which code it answered where it failed; never raises."""
+    call = getattr(nvml, function, None)
+    if call is None:
+        reason = f"the installed nvidia-ml-py is older than {function}"
+        return Unavailable(Absence.FUNCTION_NOT_FOUND, reason), SUCCESS
+    try:
+        return read(call(*arguments)), SUCCESS
+    except Exception as error:  # noqa: BLE001 - the edge to a foreign library: whatever it raises is its answer
+        code = _code(error)
+        if code is None:
+            return Unavailable(Absence.FAILED, f"{function} failed with {type(error).__name__}: {error}"), SUCCESS
+        return absence_of(function, code), code
 
 
 def read_text(value: str | bytes) -> str:
@@ -197,7 +183,7 @@ class DeviceQuestions:
         return self._ask(function, (), read)
 
     def _ask(self, function: str, arguments: tuple[object, ...], read: Callable[[Any], T]) -> Maybe[T]:
-        value, code = _ask_named(self.nvml, function, arguments, read)
+        value, code = ask_with_code(self.nvml, function, *arguments, read=read)
         if code in _TROUBLE:
             self.trouble.append(Trouble(function, code))
         return value
@@ -206,31 +192,6 @@ class DeviceQuestions:
     def lost(self) -> str:
         """Return why the device cannot be used, as a sentence without a full stop, or "" where nothing says so."""
         return next((trouble.sentence for trouble in self.trouble), "")
-
-
-def _ask_named(
-    nvml: NvmlLike, function: str, arguments: tuple[object, ...], read: Callable[[Any], Any] = lambda value: value
-) -> tuple[Maybe[Any], int]:
-    call = getattr(nvml, function, None)
-    if call is None:
-        reason = f"the installed nvidia-ml-py is older than {function}"
-        return Unavailable(Absence.FUNCTION_NOT_FOUND, reason), SUCCESS
-    return _ask(function, call, arguments, read)
-
-
-def _ask(
-    function: str,
-    call: Callable[..., Any],
-    arguments: tuple[object, ...],
-    read: Callable[[Any], Any] = lambda value: value,
-) -> tuple[Maybe[Any], int]:
-    try:
-        return read(call(*arguments)), SUCCESS
-    except Exception as error:  # noqa: BLE001 - the edge to a foreign library: whatever it raises is its answer
-        code = _code(error)
-        if code is None:
-            return Unavailable(Absence.FAILED, f"{function} failed with {type(error).__name__}: {error}"), SUCCESS
-        return absence_of(function, code), code
 
 
 def _code(error: Exception) -> int | None:

@@ -87,25 +87,11 @@ _ERRORS = {"corrected": 0, "uncorrected": 1}
 _COUNTERS = {"since_load": 0, "ever": 1}
 _LOCATIONS = {"l1_cache": 0, "l2_cache": 1, "device_memory": 2, "register_file": 3, "texture_memory": 4, "sram": 7}
 
-BRANDS = {
-    0: "unknown",
-    1: "quadro",
-    2: "tesla",
-    3: "nvs",
-    4: "grid",
-    5: "geforce",
-    6: "titan",
-    7: "vapps",
-    8: "vpc",
-    9: "vcs",
-    10: "vws",
-    11: "cloudgaming",
-    12: "quadrortx",
-    13: "nvidiartx",
-    14: "nvidia",
-    15: "geforcertx",
-    16: "titanrtx",
-}
+_BRAND_WORDS = (
+    "unknown quadro tesla nvs grid geforce titan vapps vpc vcs vws cloudgaming quadrortx nvidiartx nvidia geforcertx"
+    " titanrtx"
+)
+BRANDS = dict(enumerate(_BRAND_WORDS.split()))
 """nvmlBrandType_t, by the words that images have for them in NVIDIA_REQUIRE_CUDA."""
 
 _IDENTITY = (
