@@ -117,7 +117,7 @@ def _no_gpu() -> OpenedGpu:
 
 
 class _OpenGpu(Gpu):
-    """A GPU that is open, and that nobody uses."""
+    """A GPU that is open, and that is not in use."""
 
     def opened(self) -> Any:  # noqa: ANN401 - nothing is done with it
         """Return nothing that anybody needs."""
@@ -132,7 +132,7 @@ class _SlowToTell(_OpenGpu):
         self.goes_on = threading.Event()
 
     def use(self) -> SessionCounts:
-        """Say that nobody uses it."""
+        """Release it."""
         if threading.current_thread().name == "codecfleet-report":
             self.looks.set()
             self.goes_on.wait(PATIENCE_S)
@@ -203,7 +203,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def second() -> Second:
-    """A second process that nobody has started yet."""
+    """A second process that was not started yet."""
     GATES.clear()
     for label in ("a", "b"):
         GATES[label], GATES[f"{label} runs"] = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Equal things are told once: names in short, and groups that lose nobody."""
+"""Equal things are listed once: short names, and groups that lose no member."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A client's conversation with its supervisor: what is handed on, what is said at once, and when it gives up."""
+"""How a client renews its leases: what it passes on, what it sends at once, and when it gives up."""
 
 import asyncio
 import selectors
@@ -39,7 +39,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._leaping)
 
     def time(self) -> float:
-        """Return the seconds that nobody has waited."""
+        """Return the seconds that were not waited."""
         return self._leaping.now_s
 
 
@@ -93,7 +93,7 @@ class Scripted(SupervisorClient):
 def heard(
     supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseRenewal], None]] | None = None
 ) -> list[Grants]:
-    """Return every grant that a conversation of so many seconds hands on."""
+    """Return every grant that a client passes on in that many seconds."""
     found: list[Grants] = []
 
     async def talk() -> None:
@@ -155,7 +155,7 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
 
 
 def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
-    """It may be restarting: three answers that do not come are no defect of its code."""
+    """It may be restarting: three missing answers are not a defect of its code."""
     assert heard(Scripted(None), LOST_PATIENCE_S) == []
     lost = heard(Scripted(None), 2 * LOST_PATIENCE_S)
     assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"

@@ -44,7 +44,7 @@ def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
 
 
 def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
-    """What ran there is lost once; a supervisor that does not know yet may offer it in vain."""
+    """What ran there is lost once; a supervisor that does not know yet may offer it without effect."""
     leases = Leases()
     leases.submitted(0, "j")
     leases.submitted(1, "j")
@@ -81,10 +81,12 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
     leases.submitted(3, "j", "one")
     leases.submitted(4, "j", "three")
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
-    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "the other seat is full, and this one shunned"
+    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], (
+        "the other station is full, and this one shunned"
+    )
     assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
     assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
-    assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no seat is left but those that failed"
+    assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no station is left but those that failed"
 
 
 def test_what_a_worker_could_not_do_is_tried_on_another_station() -> None:

@@ -47,7 +47,7 @@ def test_encoder_capacity_is_not_believed() -> None:
 
 
 def test_a_lost_gpu_is_broken_and_nothing_else_is_said_of_it() -> None:
-    """What a lost GPU answers is no news; that it is lost comes first."""
+    """What a lost GPU answers is not news; that it is lost comes first."""
     report = with_health(node("rtx-4090"), lost="it fell off the bus", ecc_uncorrected=5)
     first, *_ = findings(report)
     assert (first.weight, first.title, first.cause) == (Weight.BROKEN, "the GPU is lost", "it fell off the bus")
@@ -194,7 +194,7 @@ def test_every_advice_of_the_driver_has_a_fix_in_words() -> None:
         assert ("look the advice up" in found.fix) == (action == "action 99")
 
 
-def test_a_gpu_that_nobody_can_use_is_broken() -> None:
+def test_an_unusable_gpu_is_broken() -> None:
     """Without PyNvVideoCodec a GPU is of no use here: the package is named with the command that installs it."""
     report = replace(node("h200-l40s"), cuda=cuda(library=ABSENT), pynvvideocodec=PACKAGE)
     found = titled(report, "PyNvVideoCodec")

@@ -66,7 +66,7 @@ def test_an_orin_shows_its_accelerators_engines_and_memory(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_asked_is_said_with_the_reason(tmp_path: Path) -> None:
-    """A missing cuDLA and a missing tegrastats have their reasons; on Thor NVML tells about use, so it is no loss."""
+    """A missing cuDLA and a missing tegrastats have their reasons; on Thor NVML reports use instead."""
     orin = words(tegra(tmp_path / "orin"))
     assert 'DLA: not known: Failure finding "libcudla.so.1"' in orin
     assert "tegrastats: tegrastats did not start: not found" in orin

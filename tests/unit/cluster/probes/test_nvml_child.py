@@ -30,7 +30,7 @@ class ExchangedDriver:
 
 
 def test_a_driver_that_is_exchanged_between_two_questions_keeps_the_first_answer() -> None:
-    """The devices were read; that their vGPUs could not be asked any more is no reason to forget them."""
+    """The devices were read; that their vGPUs could not be asked any more is not a reason to forget them."""
     node = load_fleet("vgpu").nodes[0]
     found = read_nvml(ExchangedDriver(FakeNvml(node)), sleep=lambda _: None)
     assert isinstance(found.nvml, NvmlReport)

@@ -1,4 +1,4 @@
-"""The parts of the embedded Ray that need no Ray: sizes, environment, files, and the undertaker."""
+"""The parts of the embedded Ray that need no Ray: sizes, environment, files, and the orphan reaper."""
 
 import ctypes
 import os
@@ -70,13 +70,13 @@ def test_directories_of_the_dead_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def hire(directory: Path) -> "subprocess.Popen[bytes]":
-    """Start the undertaker as a driver does."""
+    """Start the orphan reaper as a driver does."""
     return private_ray._start_orphan_reaper(directory)
 
 
 @pytest.mark.parametrize("word", [b"", b"closed in good order\n"])
 def test_the_orphan_reaper_ends_who_writes_there(tmp_path: Path, word: bytes) -> None:
-    """A driver that ends without a word takes along whoever has a file open in its directory, and nobody else."""
+    """A driver that ends without a word takes along every process with a file open in its directory, and no other."""
     grave = tmp_path / "grave"
     grave.mkdir()
     with (grave / "log").open("wb") as log, (tmp_path / "log").open("wb") as elsewhere:
@@ -99,8 +99,8 @@ def _ends_soon(process: "subprocess.Popen[bytes]") -> bool:
         return False
 
 
-def test_nobody_there_is_no_trouble(tmp_path: Path) -> None:
-    """Looking for processes in a directory that nobody uses, or that is gone, ends none."""
+def test_a_folder_without_processes(tmp_path: Path) -> None:
+    """In an unused or missing directory no process is ended."""
     orphan_reaper.end_processes_in(tmp_path)
     orphan_reaper.end_processes_in(tmp_path / "gone")
 

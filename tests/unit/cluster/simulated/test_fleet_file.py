@@ -112,7 +112,7 @@ def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: s
 
 
 def test_a_fleet_that_is_not_there_is_refused() -> None:
-    """A name that is no file and none of ours: the answer lists ours."""
+    """A name that is not a file and none of ours: the answer lists ours."""
     with pytest.raises(UsageError, match="h200-l40s"):
         load_fleet("nowhere")
 

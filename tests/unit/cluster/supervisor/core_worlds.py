@@ -82,7 +82,7 @@ class World:
                 self.abandoned.append(effect)
 
     def _slice_for(self, start: Start) -> str:
-        """Return the slice that a worker takes of the GPU that its bundle's first seat was given."""
+        """Return the slice that a worker takes of the GPU that its bundle's first station was given."""
         node = self.core.state.nodes.get(start.node)
         given = self.gpus.get(bundle_of(start.station), "")
         units = () if node is None else node.units.units
@@ -108,7 +108,7 @@ class World:
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
-    """Return what a client says of a job with so many segments left."""
+    """Return what a client says of a job with that many segments left."""
     return JobReport(plain_demand(job, pieces, workers_max), held or {})
 
 

@@ -71,7 +71,7 @@ class Watched:
         return self.nvml.devices[0].simulated.uuid
 
     def poll(self, times: int = 1, pids: Iterable[int] = (OURS,)) -> None:
-        """Let 10 s pass and poll, so many times."""
+        """Let 10 s pass and poll, that many times."""
         for _ in range(times):
             self.world.wait(5)
             self.say()

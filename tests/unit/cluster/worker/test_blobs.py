@@ -1,4 +1,4 @@
-"""Work on its way to a worker, and the parcels that travel beside it."""
+"""Work in flight to a worker, and the blobs that travel beside it."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ SMALL = Blob.of(b"another")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weigh(Work[int]):
-    """Says how much its parcels hold."""
+    """Says how much its blobs hold."""
 
     blobs: tuple[Blob, ...]
     spare: object = None
@@ -46,7 +46,7 @@ def test_each_blob_is_sent_once() -> None:
 
 
 def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
-    """Whoever unpacks work has its parcels; what is pickled does not grow with them, however often they occur."""
+    """Unpacked work has its blobs; what is pickled does not grow with them, however often they occur."""
     work = Weigh(job="j", label="one", blobs=(LARGE, SMALL, LARGE))
     packed, contents = BlobCache(_as_it_is).pack(work)
     assert len(packed) < 1000
@@ -57,20 +57,20 @@ def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
 
 
 def test_blobs_are_told_apart_by_their_contents() -> None:
-    """The same bytes are the same parcel, wherever they were read."""
+    """The same bytes are the same blob, wherever they were read."""
     assert Blob.of(b"another") == SMALL
     assert Blob.of(b"an other") != SMALL
     assert "another" not in repr(SMALL)
 
 
 def test_work_without_blobs_travels_alone() -> None:
-    """Nothing is sent ahead that nobody asked for."""
+    """Nothing is sent ahead that was not asked for."""
     packed, contents = BlobCache(_as_it_is).pack(Weigh(job="j", label="one", blobs=()))
     assert contents == ()
     assert unpack(packed, ()).label == "one"
 
 
 def test_work_that_does_not_pickle_is_refused() -> None:
-    """It is the caller's to mend, and says which work it is."""
+    """The error is the caller's, and names the work."""
     with pytest.raises(UsageError, match="one cannot be pickled"):
         BlobCache(_as_it_is).pack(Weigh(job="j", label="one", blobs=(), spare=lambda: None))

@@ -8,7 +8,7 @@ from codecfleet.cluster.worker.heartbeat import Decoding, Heartbeat, speed_betwe
 
 
 def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> Heartbeat:
-    """Return what a worker says that runs so many segments of a job."""
+    """Return what a worker says that runs that many segments of a job."""
     return Heartbeat(frames, tuple((job, f"segment {number}") for number in range(running)), decoding)
 
 
@@ -49,6 +49,6 @@ def test_only_what_was_alike_throughout_tells_a_rate(
 
 
 def test_sound_tells_no_rate() -> None:
-    """Work that is no segment counts other frames."""
+    """Work that is not a segment counts other frames."""
     sound = Heartbeat(0, (("j", "audio 1"),))
     assert speed_between(sound, Heartbeat(10, sound.running), 1.0).job == ""

@@ -68,7 +68,7 @@ def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Except
 
 
 def test_it_says_what_it_does(second: Second) -> None:
-    """Now and then, so that whoever asks the worker is answered at once."""
+    """Now and then, so that a worker's caller is answered at once."""
     process = second.ready()
     ended = process.submit("run", pickle.dumps(Wait(job="j", label="a")), ())
     GATES["a runs"].wait(PATIENCE_S)
@@ -119,7 +119,7 @@ def test_frames_never_become_fewer() -> None:
 
 
 def test_work_that_was_cancelled_before_there_was_a_second_one_is_not_begun_there(second: Second) -> None:
-    """An order to cancel overtakes work whose parcels are still on their way."""
+    """An order to cancel overtakes work whose blobs are still in flight."""
     worker = RayWorker(4)
 
     async def overtaken() -> Any:  # noqa: ANN401 - of any work

@@ -27,7 +27,7 @@ def test_one_that_cannot_open_its_gpu_is_never_ready(second: Second) -> None:
 
 
 def test_one_that_ends_is_lost() -> None:
-    """Its worker is told why; whoever waits for its work waits for the worker's own end."""
+    """Its worker gets the reason; callers of its work wait for the worker's own end."""
     peer = _Peer()
     process = peer.ready()
     peer.theirs.close()
@@ -51,8 +51,8 @@ def test_one_that_cannot_be_started_is_never_ready(error: Exception) -> None:
     assert peer.told.empty()
 
 
-def test_one_that_says_what_nobody_understands_is_lost() -> None:
-    """Whoever cannot be heard is of no use, and its worker does not wait for it for ever."""
+def test_one_that_sends_nonsense_is_lost() -> None:
+    """A process that cannot be understood is given up, and its worker does not wait for it."""
     peer = _Peer()
     peer.ready()
     peer.theirs.send(_Unreadable())
@@ -60,7 +60,7 @@ def test_one_that_says_what_nobody_understands_is_lost() -> None:
     assert (kind, "ValueError" in why, peer.kills > 0) == ("lost", True, True)
 
 
-def test_one_that_does_not_listen_keeps_nobody_waiting() -> None:
+def test_one_that_does_not_listen_delays_no_caller() -> None:
     """A worker's event loop sends to it, and answers for the whole worker; what was sent arrives in order."""
     peer = _Peer()
     process = peer.ready()
@@ -73,7 +73,7 @@ def test_one_that_does_not_listen_keeps_nobody_waiting() -> None:
 
 
 def test_one_that_says_nothing_is_lost() -> None:
-    """A call that holds its interpreter stops it as a whole, and the worker's pulse would go on as if it were well."""
+    """A call that holds its interpreter stops it as a whole, while the worker's heartbeat would continue."""
     peer = _Peer()
     process = peer.ready()
     process.look(100.0)

@@ -36,7 +36,7 @@ def test_a_runtime_is_judged_by_the_kind_of_compatibility(
 
 
 def test_minor_version_compatibility_names_its_limits() -> None:
-    """Functions that are too new (36) are said, and the driver that has them all; our kernels are no PTX (222)."""
+    """Functions that are too new (36) are said, and the driver that has them all; our kernels are not PTX (222)."""
     verdict = runtime_verdict("13.3", report())
     assert verdict.limits == ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
     assert verdict.fix == "install driver 610.43.02 or later"

@@ -36,7 +36,7 @@ def test_a_version_is_its_numbers(numbers: list[int]) -> None:
     ("text", "numbers"), [("580.159.04", (580, 159, 4)), ("13.4.1rc1", (13, 4)), ("", ()), ("x", ())]
 )
 def test_a_version_ends_at_what_is_no_number(text: str, numbers: tuple[int, ...]) -> None:
-    """Endings that are no numbers are left out, and leading zeros count for nothing."""
+    """Endings that are not numbers are left out, and leading zeros count for nothing."""
     assert version_numbers(text) == numbers
 
 

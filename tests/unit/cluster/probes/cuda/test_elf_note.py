@@ -98,7 +98,7 @@ def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
     ],
 )
 def test_a_file_without_the_note_has_none(data: bytes) -> None:
-    """What is no ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
+    """What is not an ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
     found = read_forward_note(data)
     assert isinstance(found, Unavailable)
     assert found.absence is Absence.NOT_FOUND

@@ -65,7 +65,7 @@ def test_a_gpu_that_is_lost_is_no_device() -> None:
     assert narrow(["0"], {}, nvml) == "GPU-a"
 
 
-def test_an_index_that_nobody_knows() -> None:
+def test_an_unknown_index() -> None:
     """An index without a driver, or beyond its GPUs, cannot be mapped."""
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
         narrow(["0"], {}, None)

@@ -152,7 +152,7 @@ def test_a_container_that_has_everything_is_all_right() -> None:
 def test_whether_the_libraries_load_decides_about_capabilities(
     capabilities: tuple[str, ...] | None, codecs: dict[str, str | Unavailable], state: Grade, words: str
 ) -> None:
-    """A variable without video is no fault where the codec libraries are there, and the cause where they are not."""
+    """A variable without video is not a fault where the codec libraries are there, and the cause where they are not."""
     verdicts = judge_container(container(capabilities=capabilities), cuda(codec_libraries=codecs))
     verdict = verdict_on("NVIDIA_DRIVER_CAPABILITIES", verdicts)
     assert verdict.state is state

@@ -1,4 +1,4 @@
-"""Node reports travel: whatever a probe can say comes back equal, and what is no report is refused in one line."""
+"""Node reports travel: whatever a probe can say comes back equal, and what is not a report is refused in one line."""
 
 import json
 from dataclasses import replace

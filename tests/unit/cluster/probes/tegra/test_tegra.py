@@ -92,7 +92,7 @@ def test_other_machines_are_no_tegra(tmp_path: Path, compatible: str, model: str
     """A server, another board, and a DGX Spark, whose GPU is integrated too, are none, and nothing is run there."""
 
     def never(*_: object) -> Unavailable:
-        pytest.fail("a machine that is no Tegra was asked")
+        pytest.fail("a machine that is not a Tegra was asked")
 
     found = probe_tegra(_machine(tmp_path, compatible, model), ask_stats=never, ask_dla=never)
     assert isinstance(found, Unavailable)
@@ -134,7 +134,7 @@ def test_report_of_an_orin(tmp_path: Path) -> None:
 
 
 def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> None:
-    """A probed machine's inventory has each of them; one where cuDLA said nothing, or that is no Tegra, has none."""
+    """A probed machine's inventory has each of them; one where cuDLA said nothing, or that is not a Tegra, has none."""
     counted = DlaReport(1_002_001, (DlaDevice(0, NONE, NONE), DlaDevice(1, NONE, NONE)))
     report = simulated_report(load_fleet("orin").nodes[0])
     orin = node_of_report(replace(report, tegra=_report(_orin(tmp_path), dla=counted)), node="n")

@@ -74,7 +74,7 @@ def test_formula_is_the_documents_for_counters_that_agree(host: int, device: int
 
 
 def test_meminfo_is_read_in_bytes() -> None:
-    """Kilobytes become bytes, counts stay counts, and lines that are no fields are left out."""
+    """Kilobytes become bytes, counts stay counts, and lines that are not fields are left out."""
     found = read_meminfo(ORIN_MEMINFO + "\nnonsense\nBroken: x kB\n")
     assert found["NvMapMemUsed"] == 4096 * 1024
     assert found["HugePages_Total"] == 0

@@ -58,7 +58,7 @@ def test_any_file_at_all_is_no_cache_and_no_error(tmp_path_factory: pytest.TempP
 
 
 def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
-    """Cut short, of another schema, or with a field that is no trial's: tried again."""
+    """Cut short, of another schema, or with a field that is not a trial's: tried again."""
     save_trials(tmp_path, KEY, (TRIAL,))
     path = tmp_path / KEY.file_name
     whole = path.read_bytes()
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
-    """A file in the folder's place, or no folder at all, is no error; no partial file stays behind."""
+    """A file in the folder's place, or no folder at all, is not an error; no partial file stays behind."""
     (tmp_path / "occupied").write_text("a file")
     save_trials(tmp_path / "occupied", KEY, (TRIAL,))
     save_trials(None, KEY, (TRIAL,))

@@ -93,7 +93,7 @@ HOST_FUNCTIONS = {
 
 
 class Recorder:
-    """Hands calls on to a library, and notes the name of every function that is looked up."""
+    """Passes calls to a library, and notes the name of every function that is looked up."""
 
     def __init__(self, nvml: FakeNvml) -> None:
         self.nvml = nvml

@@ -95,7 +95,7 @@ def test_slots_in_use_are_not_promised_twice() -> None:
 
 
 def test_slots_that_are_taken_back_are_free_once_the_client_has_heard() -> None:
-    """While the answer that takes slots back is on its way, its client may still fill them: nobody else gets them."""
+    """While the answer that takes slots back is in flight, its client may still fill them: no other gets them."""
     world = World(node("a", 4))
     world.say("one", wants("j", 100))
     world.say("two", wants("k", 100))
@@ -106,7 +106,7 @@ def test_slots_that_are_taken_back_are_free_once_the_client_has_heard() -> None:
     assert total(world.say("two", wants("k", 100)), "k") == 2
 
 
-def test_a_job_that_cannot_be_placed_costs_nobody_else() -> None:
+def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
     """A demand that makes placement itself fail is refused by name; others get their share."""
     world = World(node("a"))
     broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})

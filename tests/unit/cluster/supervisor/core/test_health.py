@@ -63,7 +63,7 @@ def test_a_load_that_wavers_moves_nothing(watched: Watched) -> None:
 
 
 def test_a_dip_of_one_poll_is_not_believed(watched: Watched) -> None:
-    """A load that is away for one poll and back is no change."""
+    """A load that is away for one poll and back is not a change."""
     device = watched.nvml.device(watched.raw)
     seen = set()
     for percent in (80, 0, 80, 0, 80):
@@ -109,7 +109,7 @@ def test_our_own_use_is_told_by_speed_where_the_driver_hides_processes(watched: 
 
 
 def test_our_own_encoding_is_told_by_speed_where_only_decoding_is_told_by_process(watched: Watched) -> None:
-    """A sample that the driver leaves out is no zero: else our own encoding would pass for others'."""
+    """A sample that the driver leaves out is not a zero: else our own encoding would pass for others'."""
     before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
     seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
     missing = Unavailable(Absence.NOT_FOUND, "no sample")
@@ -161,7 +161,7 @@ class Measuring:
         return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
 
     def tell(self, fps: float) -> None:
-        """Have its worker give so many frames a second."""
+        """Have its worker give that many frames a second."""
         station = self._station.station.station
         self._watched.world.tell(Measured(station, self._station.epoch, self._demand.job, 4, fps, on_device=True))
 
@@ -207,7 +207,7 @@ def test_memory_that_others_take_shrinks_our_slots(watched: Watched) -> None:
 
 
 def test_encoder_sessions_of_others_count_against_the_cap() -> None:
-    """A card that takes so many sessions takes fewer of ours while others hold some."""
+    """A card that takes that many sessions takes fewer of ours while others hold some."""
     watched = Watched("rtx-4090")
     watched.poll()
     device = watched.nvml.device(watched.raw)

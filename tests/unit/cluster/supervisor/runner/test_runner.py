@@ -128,7 +128,7 @@ async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) ->
 
 
 async def test_the_world_may_end(make_runner: MakeRunner) -> None:
-    """When Ray itself is gone, whoever waits is told so."""
+    """When Ray itself is gone, waiting callers get an error that says so."""
     backend = two_nodes()
     runner = await make_runner(backend)
     held = (await settled(runner, report(1, 50))).slots["j"]

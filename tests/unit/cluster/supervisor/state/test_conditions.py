@@ -12,7 +12,7 @@ SLACK = 1e-9
 
 @given(before=LEVELS, part=PARTS, polls_to_rise=st.sampled_from([1, 2]))
 def test_a_load_that_stays_is_followed(before: float, part: float, polls_to_rise: int) -> None:
-    """After two polls that say the same, what is counted is no further from it than what goes unnoticed."""
+    """After two polls that say the same, what is counted differs from it by no more than goes unnoticed."""
     level = Settled(before)
     for _ in range(POLLS_TO_BELIEVE):
         level = settle(level, part, polls_to_rise)

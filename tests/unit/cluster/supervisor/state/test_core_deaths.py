@@ -118,7 +118,7 @@ def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
 
 
 def test_a_long_life_clears_the_record() -> None:
-    """A process that worked for a while before it died is no sign of a bad device."""
+    """A process that worked for a while before it died is not a sign of a bad device."""
     world = World(node("a"))
     for _ in range(3 * DEATHS_IN_A_ROW_MAX):
         world.say("one", wants("j", 100))
@@ -245,7 +245,7 @@ class Deaths(RuleBasedStateMachine):
                 assert used <= book.ready_slots, book
 
     @invariant()
-    def only_live_nodes_have_seats(self) -> None:
+    def only_live_nodes_have_stations(self) -> None:
         """Nothing is kept on a node that is gone."""
         assert {name.rpartition("/")[0] for name in self.world.core.state.stations} <= set(self.alive)
 

@@ -30,7 +30,7 @@ from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
 
 
 def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
-    """A seat books 0.51 of some GPU of the node; which one that was, its worker tells."""
+    """A station books 0.51 of some GPU of the node; which one that was, its worker tells."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     core = make_core(SETTINGS, Policy(), 1, 0.0)
     core.decide(NodesSeen((ray,)), 0.0)
@@ -39,7 +39,7 @@ def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> N
     reserves = [effect for effect in effects if isinstance(effect, Reserve)]
     assert {reserve.gpus for reserve in reserves} == {0.51}
     assert {reserve.station for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
-    # Ray gives the second GPU to the first seat.
+    # Ray gives the second GPU to the first station.
     for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
         (start,) = [e for e in core.decide(Reserved(reserve.station, reserve.epoch, 0), 0.0) if isinstance(e, Start)]
         assert start.takes_gpu

@@ -39,7 +39,7 @@ def infers(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> JobR
 
 
 def probed(ray: RayNode, dlas: int) -> Probed:
-    """Return what a probe says of a node: that it has so many DLAs."""
+    """Return what a probe says of a node: that it has that many DLAs."""
     plain: Node = ray.unprobed()
     return Probed(replace(plain, dlas=dlas_of(ray.node, dlas)))
 
@@ -82,7 +82,7 @@ def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
 
 
 def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
-    """While a processor's seat rests after deaths, what was meant for it goes nowhere else."""
+    """While a processor's station rests after deaths, what was meant for it goes nowhere else."""
     world = orin(4)
     world.say("one", wants("t", 50))
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
 
 
 def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:
-    """Where others have all cores, a transcode still gets one worker that shares them, whoever works on DLAs."""
+    """Where others have all cores, a transcode still gets one worker that shares them, beside any work on DLAs."""
     world = orin(4, free=0)
     world.say("one", infers())
     assert total(world.say("two", wants("t", 5)), "t") > 0
@@ -118,7 +118,7 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
 
 
 def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
-    """A supervisor that begins anew adopts what runs on a DLA that it has not heard of yet."""
+    """A supervisor that restarts adopts what runs on a DLA that it has not heard of yet."""
     core = make_core(SupervisorSettings(), policy_from({}), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
     found = FoundWorker("o/dla#1", 7, WorkerFacts(11, 2, cores=2))
@@ -142,7 +142,7 @@ def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
     world.tell(probed(other, 1))
     assert world.say("one", infers()).refused == {}
     assert world.say("one", infers(dlas=(1,))).refused == {"j": "no machine has DLA 1: they are counted from 0"}
-    assert grants_for(world.core.state, "nobody", world.now_s).refused == {}
+    assert grants_for(world.core.state, "unknown", world.now_s).refused == {}
 
 
 def test_the_status_names_them() -> None:
@@ -160,7 +160,7 @@ NETWORK = Blob.of(b"layers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infer(Work[bytes]):
-    """Returns what is in its parcel."""
+    """Returns what is in its blob."""
 
     network: Blob = NETWORK
 
@@ -171,7 +171,7 @@ class Infer(Work[bytes]):
 
 
 def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
-    """Return the pool of real fleets on one machine with so many DLAs, and the hands that hold its workers."""
+    """Return the pool of real fleets on one machine with that many DLAs, and the backend that holds its workers."""
     from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray
 
     settings = SupervisorSettings(idle_release_s=None)

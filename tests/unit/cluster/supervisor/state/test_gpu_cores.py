@@ -1,4 +1,4 @@
-"""The cores beside a GPU: reserved by the worker that encodes on them, and promised to nobody else."""
+"""The cores beside a GPU: reserved by the worker that encodes on them, and promised to no other."""
 
 from dataclasses import replace
 from math import ceil
@@ -49,7 +49,7 @@ def lane(sessions: int, cores: float, *, job: str = "j", node: str = "n", route:
 def station(
     kind: DeviceKind, state: StationState = StationState.EMPTY, *, slots: int = 8, reserved: int = 0
 ) -> StationBook:
-    """Return a seat of node n, with a process where its state says so."""
+    """Return a station of node n, with a process where its state says so."""
     name = "gpu" if kind is GPU else "cpu"
     book = StationBook(Station(station=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
     if state is StationState.READY:
@@ -78,7 +78,7 @@ def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: floa
 
 
 def test_a_processor_needs_a_core_for_each_slot() -> None:
-    """Whatever is dealt to it, its process is as large as its seat."""
+    """Whatever is dealt to it, its process is as large as its station."""
     assert cores_for(station(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
 
 
@@ -154,7 +154,7 @@ def test_tables_know_a_gpu_before_it_was_tried(machine: tuple[Device, ...]) -> N
 
 
 def test_a_name_that_no_table_has_can_do_nothing() -> None:
-    """A GPU that nobody has heard of is there, and nothing is placed on it before it was tried."""
+    """A GPU of an unknown model is listed, and nothing is placed on it before it was tried."""
     node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
     strange = replace(node, devices=tuple(replace(each, name="Strange GPU") for each in node.devices[:1]))
     (device,) = documented_devices(probe_nvml(FakeNvml(strange), sleep=lambda _: None), "n")

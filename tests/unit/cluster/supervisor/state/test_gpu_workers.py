@@ -21,7 +21,7 @@ from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, repo
 
 __all__ = ["clock", "make_runner"]
 
-SEAT, CORES = "g/gpu#0", 16
+STATION, CORES = "g/gpu#0", 16
 NODE = RayNode(node="g", name="host-g", cores=CORES, free_cores=CORES, gpus=1)
 
 
@@ -53,7 +53,7 @@ def _world() -> World:
         free_memory_bytes=100 << 30,
     )
     world = World()
-    world.gpus = {SEAT: "GPU-a"}
+    world.gpus = {STATION: "GPU-a"}
     world.tell(NodesSeen((NODE,)))
     world.tell(Probed(replace(NODE.unprobed(), devices=(device, *NODE.unprobed().devices))))
     world.say("one", job())
@@ -68,8 +68,8 @@ def _routes(world: World) -> set[Route]:
 
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
-    station = world.core.state.stations[SEAT]
-    world.tell(Measured(SEAT, station.epoch, "j", CORES, fps, on_device))
+    station = world.core.state.stations[STATION]
+    world.tell(Measured(STATION, station.epoch, "j", CORES, fps, on_device))
 
 
 def test_a_hybrid_that_is_measured_slow_is_given_up() -> None:
@@ -94,33 +94,33 @@ def test_a_hybrid_that_is_measured_fast_is_kept() -> None:
 
 
 def test_a_worn_worker_finishes_and_is_replaced() -> None:
-    """It gets no more work, keeps what it runs, and its seat has a fresh process as soon as it is idle: no death."""
+    """It gets no more work, keeps what it runs, and its station has a fresh process as soon as it is idle: no death."""
     world = _world()
-    old = world.core.state.stations[SEAT]
+    old = world.core.state.stations[STATION]
     worker, epoch = old.worker, old.epoch
     busy = replace(job(), held={worker: 3})
     world.say("one", busy)
-    world.tell(RecycleDue(SEAT, epoch, "it has used its GPU for 6.0 hours"))
+    world.tell(RecycleDue(STATION, epoch, "it has used its GPU for 6.0 hours"))
     assert worker not in world.say("one", busy).slots["j"]
     world.wait(5)
     world.say("one", busy)
-    assert (SEAT, epoch) not in world.stopped
+    assert (STATION, epoch) not in world.stopped
     world.say("one", job())
     world.wait(1)
-    assert (SEAT, epoch) in world.stopped
+    assert (STATION, epoch) in world.stopped
     world.tell(NodesSeen((NODE,)))
     grants = world.say("one", job())
-    book = world.core.state.stations[SEAT]
+    book = world.core.state.stations[STATION]
     assert (book.state, book.deaths_in_a_row, book.recycle_due) == (StationState.READY, 0, "")
     assert book.epoch > epoch
     assert grants.slots["j"][book.worker] > 0
 
 
 def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
-    """It says so with every pulse; only the first is news, and none about its successor."""
+    """It says so with every heartbeat; only the first is news, and none about its successor."""
     world = _world()
-    book = world.core.state.stations[SEAT]
-    recycle_due = RecycleDue(SEAT, book.epoch, "it is old")
+    book = world.core.state.stations[STATION]
+    recycle_due = RecycleDue(STATION, book.epoch, "it is old")
     (note,) = world.core.take_in(recycle_due, world.now_s)
     assert "is replaced as soon as it is idle: it is old" in str(note)
     assert world.core.take_in(recycle_due, world.now_s) == []
@@ -128,7 +128,7 @@ def test_what_is_said_of_a_worn_worker_twice_counts_once() -> None:
 
 
 async def test_a_heartbeat_tells_that_a_worker_is_worn(make_runner: MakeRunner, clock: object) -> None:
-    """What a worker says of itself reaches the log, and its seat gets another process."""
+    """What a worker says of itself reaches the log, and its station gets another process."""
     backend = two_nodes()
     runner = await make_runner(backend)
     held = (await settled(runner, report(1, 50))).slots["j"]
@@ -142,12 +142,12 @@ async def test_a_heartbeat_tells_that_a_worker_is_worn(make_runner: MakeRunner, 
 
 
 def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
-    """A GPU's worker that nobody wants any more does not keep the cores beside it for half a minute."""
+    """A GPU's worker that is not wanted any more does not keep the cores beside it for half a minute."""
     world = _world()
     _measure(world, 40.0, on_device=False)
     _measure(world, 30.0, on_device=True)
     core, now_s = world.core, world.now_s
-    worker = core.state.stations[SEAT].worker
+    worker = core.state.stations[STATION].worker
     busy = ClientReport("one", "driver one", 90, (replace(job(50), held={worker: 2}),))
     effects = core.decide(Renewed(busy), now_s)
     assert [effect.station for effect in effects if isinstance(effect, Reserve)] == ["g/cpu#0", "g/cpu#1"]
@@ -155,15 +155,15 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     effects = core.decide(Renewed(replace(busy, sequence=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
     effects = core.decide(Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
-    assert [effect.station for effect in effects if isinstance(effect, Stop)] == [SEAT]
+    assert [effect.station for effect in effects if isinstance(effect, Stop)] == [STATION]
 
 
-def test_an_idle_gpu_worker_is_kept_where_nobody_waits_for_its_cores() -> None:
+def test_an_idle_gpu_worker_is_kept_while_its_cores_are_not_needed() -> None:
     """Its sessions stay warm for the next job for as long as any worker's."""
     world = _world()
     world.say("one")
     world.wait(25)
-    assert world.core.state.stations[SEAT].state is StationState.READY
+    assert world.core.state.stations[STATION].state is StationState.READY
     world.say("one")
     world.wait(6)
-    assert world.core.state.stations[SEAT].state is StationState.EMPTY
+    assert world.core.state.stations[STATION].state is StationState.EMPTY

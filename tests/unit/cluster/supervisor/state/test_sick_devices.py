@@ -30,7 +30,7 @@ __all__ = ["watched"]
     ],
 )
 def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, sicken: object, reason: str) -> None:
-    """Damage keeps work away with its reason; once it is mended the node is probed, and only then work returns."""
+    """Damage keeps work away with its reason; once it is repaired the node is probed, and only then work returns."""
     before = watched.sessions()
     device = watched.nvml.device(watched.raw)
     sicken(device)  # type: ignore[operator]
@@ -48,7 +48,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
 
 
 def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched: Watched) -> None:
-    """What only a reset mends stays away from work through polls that look well, until ``uncordon``."""
+    """What only a reset repairs stays away from work through polls that look well, until ``uncordon``."""
     before = watched.sessions()
     watched.nvml.raise_xid(watched.raw, 48)
     watched.poll()

@@ -311,7 +311,7 @@ def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, Simu
 
 
 def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: dict[str, SimulatedNode]) -> None:
-    """Both know both GPUs, and each was shown one: what is hidden from the other takes no seat from it."""
+    """Both know both GPUs, and each was shown one: what is hidden from the other takes no station from it."""
     world = World()
     report = simulated_report(machines["two cut alike"])
     cores = machines["two cut alike"].cores

@@ -21,7 +21,7 @@ def test_a_process_for_every_eight_cores(cores: int, slots: list[int]) -> None:
 
 @given(st.integers(1, 2000))
 def test_stations_hold_every_core(cores: int) -> None:
-    """Every core has a seat, no seat is empty or too large, and seats of a node are alike."""
+    """Every core has a station, no station is empty or too large, and stations of a node are alike."""
     stations = stations_of(processor_of("n", "host", cores), 0, NO_UNITS)
     assert sum(station.slots for station in stations) == cores
     assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)
