@@ -29,7 +29,7 @@ _RECOVERY_FIXES: Final = {
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
     "bus reset": _REBOOT,
 }
-"""By the driver's own advice (``nvml_health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+"""By the driver's own advice (``nvml.health.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
 _AGAIN: Final = "run codecfleet doctor --fresh again"
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...probes.cuda.tables import is_geforce
 from ...probes.gpus.hardware import Hardware, load_hardware
 from ...probes.report.absence import Absence, Maybe, Unavailable, known
 from ...probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice
@@ -229,7 +230,7 @@ def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
 
 def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
     """Return the documented cap of encoder sessions on a machine with GeForce cards; errors teach the real one."""
-    has_geforce = any(hardware.is_geforce(name) for name in names)
+    has_geforce = any(is_geforce(name) for name in names)
     return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
 
 
@@ -241,7 +242,7 @@ def inventory_of_fleet(fleet: SimulatedFleet, hardware: Hardware | None = None) 
 
 def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
     devices = [made for each in node.devices for made in _simulated_devices(each, node, hardware)]
-    caps = [each.encoder_sessions_max for each in node.devices if hardware.is_geforce(each.name)]
+    caps = [each.encoder_sessions_max for each in node.devices if is_geforce(each.name)]
     said = [cap for cap in caps if cap is not None]
     return Node(
         node=node.name,
@@ -261,7 +262,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
     is_processor = device.kind is DeviceKind.CPU
     stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
     hosts = device.virtualization == HOST_OF_VGPUS
-    geforce = hardware.is_geforce(device.name)
+    geforce = is_geforce(device.name)
     broken = broken_by_xid(device.xids)
     state = DeviceState.QUARANTINED if broken else DeviceState.CORDONED if hosts else DeviceState.OPEN
     whole = Device(

@@ -1,6 +1,6 @@
 """Judges a machine's CUDA driver: pure rules over what the probes found, each verdict with the rule that decided.
 
-The rules are those of NVIDIA's "CUDA Compatibility"; its tables are in ``cuda_tables.py``. What was tried outranks what
+The rules are those of NVIDIA's "CUDA Compatibility"; its tables are in ``tables.py``. What was tried outranks what
 a table says: a driver that initialises works, whatever a matrix has against it.
 """
 

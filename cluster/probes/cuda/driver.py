@@ -1,7 +1,7 @@
 """What CUDA driver is really here: asked of the driver in a child process, and read from the machine's files.
 
 Order and meaning follow "CUDA Compatibility" 3.3.3: the kernel driver, the user-mode driver and the file it came from,
-what initialising it returns, then each device. Nothing here judges: that is ``cuda_compat.py``.
+what initialising it returns, then each device. Nothing here judges: that is ``compat.py``.
 """
 
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What the CUDA driver of a machine is, as values: ``cuda_driver.py`` fills them in, ``cuda_compat.py`` judges."""
+"""What the CUDA driver of a machine is, as values: ``driver.py`` fills them in, ``compat.py`` judges."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -230,7 +230,7 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str = "") ->
 class FeatureLimit:
     """A feature that a compat package cannot bring along.
 
-    ``attributes`` are the device attributes (by the names of ``cuda_ask``) on which it depends; () is never.
+    ``attributes`` are the device attributes (by the names of ``ask.ATTRIBUTES``) on which it depends; () is never.
     ``condition`` says in words what it depends on beyond them.
     """
 

@@ -1,8 +1,7 @@
-"""What NVML says about this machine: its driver, and every device as values. Who asks: ``probe_nvml``.
+"""What NVML says about this machine: its driver, and every device as values.
 
 Each probe opens the library and closes it, so that a driver that was exchanged meanwhile is noticed and not
-carried along. The sections live beside this module: ``nvml_use``, ``nvml_facts``, ``nvml_health``, ``nvml_events``,
-``gpm`` and ``mig``; ``nvml_calls`` says what becomes of errors.
+carried along. The sections are modules of ``probes/nvml``; ``nvml/calls.py`` says what becomes of errors.
 """
 
 import time

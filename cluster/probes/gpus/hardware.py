@@ -13,7 +13,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..cuda.tables import is_geforce
 from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 __all__ = ["Capability", "GpuModel", "Hardware", "MigProfileFacts", "VgpuTypeEntry", "load_hardware"]
@@ -242,10 +241,6 @@ class Hardware(_Frozen):
         alike = [key for key, entry in self.architectures.items() if spoken in (key, entry.nvml)]
         exact = [key for key in alike if self.architectures[key].compute_capability == compute_capability]
         return next(iter(exact or alike), "")
-
-    def is_geforce(self, name: str) -> bool:
-        """Return whether a GPU is one whose encoder sessions the driver caps for the whole machine."""
-        return is_geforce(name)
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
         """Return what the engines of a GPU would answer to every case in the tables, as a simulated fleet has it.

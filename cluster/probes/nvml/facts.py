@@ -1,6 +1,6 @@
 """The long tail of NVML: what people want to know of a GPU and nothing is placed by. A table, and who asks it.
 
-Every device query that the vGPU Management SDK guide names in 3.3.2 is here or in ``nvml_health.py``; on a vGPU's
+Every device query that the vGPU Management SDK guide names in 3.3.2 is here or in ``health.py``; on a vGPU's
 guest they are not asked. Names carry their units. Functions that newer drivers have renamed are asked under both names
 (throttle and event reasons, temperature): one of the two may be gone.
 """

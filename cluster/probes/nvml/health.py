@@ -1,6 +1,6 @@
 """Whether a device can be trusted: ECC, retired pages, remapped rows, the driver's own advice, lost or not.
 
-Xid errors come as events (``nvml_events.py``) and are added by the watch. NVML API Reference Manual, "Device
+Xid errors come as events (``events.py``) and are added by the watch. NVML API Reference Manual, "Device
 Queries" and "Field Value Queries".
 """
 

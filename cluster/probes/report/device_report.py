@@ -1,4 +1,4 @@
-"""One device as NVML and the CUDA driver describe it: values only. Who fills them in: ``nvml.py``, ``mig.py``.
+"""One device as NVML and the CUDA driver describe it: values only.
 
 Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period, times in the unit of their name.
 """

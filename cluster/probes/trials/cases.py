@@ -34,7 +34,7 @@ class Sample:
     """One sample format of one codec, and how a bitstream of it comes about.
 
     ``profile`` is the codec's own name for it. ``pix_fmt`` is FFmpeg's. ``encoder`` is FFmpeg's encoder that makes the
-    bitstream, "" where it is one of ``trial_streams``, or where there is none at all (VC-1).
+    bitstream, "" where it is one of ``streams.py``, or where there is none at all (VC-1).
     """
 
     codec: MediaCodec

@@ -1,6 +1,6 @@
 """One-frame bitstreams for what PyAV's encoders do not write: VP9 above 8 bits, and AV1 outside its main 4:2:0.
 
-Each is the trial picture (``software_trials.trial_luma``: a grey ramp of 256x160 between 16 and 235, with colourless
+Each is the trial picture (``software.trial_luma``: a grey ramp of 256x160 between 16 and 235, with colourless
 chroma) as one packet, made by FFmpeg 9.0.2 with libvpx-vp9 (``-crf 40 -b:v 0 -cpu-used 0``) and libaom-av1
 (``-crf 45 -cpu-used 1``), single-threaded, from raw frames in the pixel format of the case.
 """

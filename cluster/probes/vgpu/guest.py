@@ -1,6 +1,6 @@
 """A GPU as its virtual machine sees it: passed through or a vGPU, what does not apply, what a percentage means.
 
-From the vGPU Management SDK guide, chapter 3; the tables of 3.3.2, 3.4 and 3.5 are in ``vgpu_guest_tables.py``.
+From the vGPU Management SDK guide, chapter 3; the tables of 3.3.2, 3.4 and 3.5 are in ``guest_tables.py``.
 Documented, not measured: no vGPU guest was at hand.
 """
 

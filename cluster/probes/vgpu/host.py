@@ -52,7 +52,7 @@ def can_host_vgpus(mode: Maybe[VirtualizationMode]) -> Unavailable | None:
     """Return why a GPU in this mode hosts no vGPUs, or None where it can (guide 2.1).
 
     On a platform or GPU without vGPU support NVML answers vGPU questions with NOT_SUPPORTED or INVALID_ARGUMENT, both
-    of which ``nvml_calls.ask`` reads as an absence.
+    of which ``nvml/calls.py`` reads as an absence.
     """
     if isinstance(mode, Unavailable):
         return mode

@@ -1,4 +1,4 @@
-"""What NVML says of vGPUs: values only. Who fills them in: ``vgpu_types.py``, ``vgpu_instances.py``, ``vgpu_guest.py``.
+"""What NVML says of vGPUs: values only. ``types.py``, ``instances.py`` and ``guest.py`` fill them in.
 
 Memory is in bytes, utilisation in percent of the physical GPU's capacity, times in the unit of their name. A value that
 the host, the guest or the driver does not have is a ``Unavailable``, never a zero.
