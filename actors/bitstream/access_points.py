@@ -1,7 +1,7 @@
-"""Reading the little of H.264 and HEVC bitstreams that cutting needs: can decoding start at this packet?
+"""Whether decoding can start at a packet of H.264 or HEVC, by its headers.
 
-Only headers are read. Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; ITU-T H.265 (08/2021) sections 7.3 and
-7.4.2.2; ISO/IEC 14496-15 for the length-prefixed form. Parameter sets are read in ``parameter_sets``.
+Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; ITU-T H.265 (08/2021) sections 7.3 and 7.4.2.2; ISO/IEC
+14496-15 for the length-prefixed form.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,6 +13,7 @@ __all__ = [
     "RandomAccess",
     "annex_b",
     "annex_b_units",
+    "nal_kind",
     "nal_units",
     "prefix_bytes",
     "prefixed_units",
@@ -23,7 +24,7 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""The most that a number begins with: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
+"""The most a number begins with: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
 
 
 class RandomAccess(Enum):
@@ -36,20 +37,20 @@ class RandomAccess(Enum):
     BLA = "bla"
     """HEVC broken link: as CRA, and the pictures before it belong to something else."""
     RECOVERY_POINT = "recovery-point"
-    """H.264: the pictures are right from here on in presentation order, by the encoder's word."""
+    """H.264: the encoder promises correct pictures from here on in presentation order."""
     INTRA_ONLY = "intra-only"
-    """H.264: coded without reference to others, but nothing is promised about what follows."""
+    """H.264: coded without references, but nothing is promised about the pictures after it."""
     FLAGGED = "flagged"
-    """The codec's packets are not read here: the container's keyframe flag is all there is."""
+    """The codec's packets are not read: there is only the container's keyframe flag."""
     NONE = "none"
-    """Decoding cannot start here, whatever a container's flag says."""
+    """Decoding cannot start here, even where the container flags a keyframe."""
 
 
 class BitReader:
-    """Reads an H.264 or HEVC raw byte sequence payload, most significant bit first.
+    """Reads a raw byte sequence payload, most significant bit first.
 
-    Emulation prevention bytes are removed on the way in, unless ``is_escaped`` is False: VP9 has none. Reading past the
-    end raises ``EOFError``, and so does what is no number. Each read costs as much as the payload is long.
+    Emulation prevention bytes are removed unless ``is_escaped`` is False (VP9 has none). Reading past the end, or a
+    malformed number, raises ``EOFError``. Each read costs as much as the payload is long.
     """
 
     def __init__(self, payload: bytes, *, is_escaped: bool = True) -> None:
@@ -73,7 +74,7 @@ class BitReader:
         self.bits(count)
 
     def ue(self) -> int:
-        """Read an unsigned Exp-Golomb number (ue(v), H.264 section 9.1); one too long to be one is no number."""
+        """Read an unsigned Exp-Golomb number (ue(v), H.264 section 9.1)."""
         zeros = 0
         while not self.flag():
             zeros += 1
@@ -88,12 +89,14 @@ class BitReader:
 
 
 def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Iterator[bytes]:
-    """Return the NAL units of a packet, in the form its extradata announces: length-prefixed, else Annex B.
-
-    A truncated last unit is there as far as it goes.
-    """
+    """Return the NAL units of a packet, a truncated last one too; its extradata says how they are delimited."""
     length_bytes = prefix_bytes(extradata, hevc=hevc)
     return annex_b_units(data) if length_bytes is None else prefixed_units(data, length_bytes)
+
+
+def nal_kind(unit: bytes | memoryview, *, hevc: bool) -> int:
+    """Return the ``nal_unit_type`` of a NAL unit."""
+    return unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F
 
 
 def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
@@ -102,7 +105,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return how many bytes a unit's length takes; None is Annex B (avcC and hvcC begin with 1, start codes with 0)."""
+    """Return the size of a unit's length field; None is Annex B (avcC and hvcC begin with 1, start codes with 0)."""
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4
@@ -110,10 +113,7 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield the NAL units of a packet, each behind its length; of a memory view they are views, so nothing is copied.
-
-    A truncated last unit is yielded as far as it goes.
-    """
+    """Yield a packet's length-prefixed NAL units, a truncated last one too; of a memory view, as views."""
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes
@@ -127,18 +127,16 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
     start = data.find(b"\x00\x00\x01")
     while start >= 0:
         end = data.find(b"\x00\x00\x01", start + 3)
-        unit = data[start + 3 : end if end >= 0 else len(data)]
         # Zeros before the next start code belong to it, and a unit never ends in one (H.264 section 7.4.1).
-        unit = unit.rstrip(b"\x00")
-        if unit:
+        if unit := data[start + 3 : end if end >= 0 else len(data)].rstrip(b"\x00"):
             yield unit
         start = end
 
 
 def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> RandomAccess:
-    """Tell what the packet ``data`` offers a decoder that starts at it; ``codec`` is FFmpeg's canonical name.
+    """Return what a packet offers a decoder that starts at it; ``codec`` is FFmpeg's canonical name.
 
-    Only NAL headers are read, and for H.264 the first bits of slices. ``extradata`` tells how units are delimited.
+    Only NAL headers are read, and for H.264 the first bits of slices; ``extradata`` says how units are delimited.
     """
     if codec == "hevc":
         return _hevc_kind(data, extradata)
@@ -149,7 +147,7 @@ def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> Rando
 
 def _hevc_kind(data: bytes, extradata: bytes) -> RandomAccess:
     for unit in nal_units(data, extradata, hevc=True):
-        kind = unit[0] >> 1 & 0x3F
+        kind = nal_kind(unit, hevc=True)
         if kind > _HEVC_LAST_SLICE:
             continue
         if kind in _HEVC_BLA:
@@ -168,10 +166,9 @@ _SLICE_HEAD_BYTES = 16
 
 
 def _h264_kind(data: bytes, extradata: bytes) -> RandomAccess:
-    recovery_point = False
-    intra = False
+    recovery_point = intra = False
     for unit in nal_units(data, extradata):
-        kind = unit[0] & 0x1F
+        kind = nal_kind(unit, hevc=False)
         if kind == _H264_IDR:
             return RandomAccess.IDR
         if kind == _H264_SEI:

@@ -1,9 +1,10 @@
-"""Reading the size of AV1's key frames, from the sequence header and the beginning of the frame's own.
+"""The size of AV1's key frames, from the sequence header and the beginning of the frame header.
 
 Source: AV1 Bitstream & Decoding Process Specification, sections 5.5 (sequence header), 5.9.2 (uncompressed header),
-5.9.5 to 5.9.8 (sizes) and 7.18.5 (what a decoder gives out).
+5.9.5 to 5.9.8 (sizes) and 7.18.5 (what a decoder outputs).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -15,9 +16,9 @@ from .packet_headers import ObuKind, open_bitstream_units
 __all__ = ["Av1Sequence", "av1_key_size", "av1_sequence"]
 
 _HEAD_BYTES: Final = 256
-"""More than either header takes up to what is read of it."""
+"""More than is read of either header."""
 _SELECTED: Final = 2
-"""A tool that each frame turns on or off by itself."""
+"""A tool that each frame turns on or off itself."""
 _KEY_FRAME: Final = 0
 _TIERED_LEVEL: Final = 7
 _FRAMES: Final = frozenset({ObuKind.FRAME_HEADER, ObuKind.FRAME})
@@ -25,13 +26,13 @@ _FRAMES: Final = frozenset({ObuKind.FRAME_HEADER, ObuKind.FRAME})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Av1Sequence:
-    """What of a sequence header is needed to read on up to a key frame's size. Lengths are in bits; 0: not written."""
+    """The fields of a sequence header needed to reach a key frame's size. Lengths are in bits; 0: not written."""
 
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
     operating_points: tuple[tuple[int, bool], ...] = ()
-    """The layers of each, and whether frames state when it takes them from a buffer."""
+    """Of each, its layers, and whether frames state their removal time for it."""
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -42,21 +43,19 @@ class Av1Sequence:
 
 
 def av1_sequence(data: bytes) -> Av1Sequence | None:
-    """Return the last sequence header of a packet, or of an av1C's units; None where none is whole."""
+    """Return the last complete sequence header of a packet, or of an av1C's units; None where there is none."""
     found = None
     for unit in open_bitstream_units(data):
         if unit.kind == ObuKind.SEQUENCE_HEADER:
-            try:
+            with suppress(EOFError):
                 found = _sequence(BitReader(unit.payload[:_HEAD_BYTES], is_escaped=False))
-            except EOFError:
-                continue
     return found
 
 
 def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
-    """Return how large the picture of a temporal unit with a key frame is shown; None where it has no key frame.
+    """Return the size a temporal unit with a key frame is shown at; None where it has no key frame.
 
-    Of several spatial layers the largest is shown, and that is the size of the sequence.
+    Of several spatial layers the largest is shown, which has the size of the sequence.
     """
     size = None
     for unit in open_bitstream_units(data):
@@ -64,10 +63,8 @@ def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
             continue
         if unit.spatial_layer:
             return PictureSize(*sequence.size)
-        try:
+        with suppress(EOFError):
             size = size or _key_size(BitReader(unit.payload[:_HEAD_BYTES], is_escaped=False), sequence, unit.layers)
-        except EOFError:
-            continue
     return size
 
 
@@ -101,7 +98,7 @@ def _sequence(reader: BitReader) -> Av1Sequence:
 
 
 def _timing(reader: BitReader) -> tuple[int, int, int]:
-    """Return the lengths of a buffer's delays, of removal times, and of presentation times that frames state."""
+    """Return the lengths of a buffer's delays, of removal times, and of frames' presentation times."""
     if not reader.flag():
         return 0, 0, 0
     reader.skip(64)
@@ -133,7 +130,7 @@ def _operating_points(reader: BitReader, delay_bits: int) -> tuple[tuple[int, bo
 
 
 def _tools(reader: BitReader) -> tuple[int, int, int]:
-    """Return how screen content tools and whole motion vectors are turned on, and the length of order hints."""
+    """Return how screen content tools and integer motion vectors are turned on, and the length of order hints."""
     reader.skip(4)  # inter-intra, masks, warps, dual filters
     has_order = reader.flag()
     if has_order:
@@ -151,7 +148,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         if reader.flag() or reader.bits(2) != _KEY_FRAME:  # show_existing_frame, frame_type
             return None
         is_shown = reader.flag()
-        # Either when it is shown, or whether it may be later, and whether it is resilient to errors.
+        # A shown frame's presentation time, or showable_frame and error_resilient_mode.
         reader.skip(sequence.time_bits if is_shown else 2)
     reader.skip(1)  # disable_cdf_update
     if sequence.screen_content and (sequence.screen_content != _SELECTED or reader.flag()):
@@ -160,23 +157,18 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
     overrides = not sequence.is_still and reader.flag()
     reader.skip(sequence.order_bits)
     if sequence.removal_bits and reader.flag():
-        reader.skip(sequence.removal_bits * sum(_takes(point, layers) for point in sequence.operating_points))
+        timed = (wanted for wanted, is_timed in sequence.operating_points if is_timed)
+        reader.skip(sequence.removal_bits * sum(not wanted or wanted & layers == layers for wanted in timed))
     if not is_shown and reader.bits(8) != 0xFF:  # noqa: PLR2004 - refresh_frame_flags; hints follow if any is kept
         return None
     width, height = (reader.bits(bits) + 1 for bits in sequence.side_bits) if overrides else sequence.size
     if sequence.has_superres and reader.flag():
-        reader.skip(3)  # the frame is coded narrower, and given out as wide as stated
+        reader.skip(3)  # the frame is coded narrower, and output as wide as stated
     return PictureSize(width, height, _sample_shape(reader, width, height))
 
 
-def _takes(point: tuple[int, bool], layers: int) -> bool:
-    """Tell whether a frame of these layers states when an operating point takes it from a buffer."""
-    wanted, is_modelled = point
-    return is_modelled and (not wanted or wanted & layers == layers)
-
-
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Read the size to render the picture with: what a picture of another shape means is a shape of samples."""
+    """Read the render size; where its shape differs from the picture's, that is the samples' aspect ratio."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

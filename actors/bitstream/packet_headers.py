@@ -1,7 +1,7 @@
-"""What a packet's own headers say: how many pictures it shows, and what holds for pictures from here on.
+"""What a packet's headers state: how many pictures it shows, and the sequence that holds from here on.
 
-A *sequence* is whatever a codec states once for many pictures: their size, their sampling and depth, their colours.
-Two packets whose sequences are equal go on alike; where a packet states another one, everything may be another.
+A *sequence* is what a codec states once for many pictures: size, sampling, depth, colours. Where a packet states
+another one, all of it may have changed.
 
 Sources: ITU-T H.264 (08/2021) section 7.4.1.2; ITU-T H.265 (08/2021) section 7.4.2.2; RFC 6386 section 9.1 for VP8; VP9
 Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding Process Specification section 5.3.
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 CodedSequence: TypeAlias = frozenset[object]
-"""Compared, and nothing else: parameter sets as they are, or what was read of a key frame."""
+"""Only compared: parameter sets as they are, or what was read of a key frame."""
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
-"""What is looked into: messages, and sequence parameter sets."""
+"""SEI messages and sequence parameter sets."""
 _CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
-"""How closed captions begin in a message: ATSC's country and provider codes, and the type (ATSC A/53 part 4, 6.2.3)."""
+"""The beginning of closed captions in a message: ATSC's country and provider codes and type (A/53 part 4, 6.2.3)."""
 _H264_IDR: Final = 5
 _HEVC_IDR: Final = (19, 20)
 _SLICES: Final = 32
@@ -47,7 +47,7 @@ _VP8_START: Final = b"\x9d\x01\x2a"
 
 
 class ObuKind(IntEnum):
-    """The types of AV1's open bitstream units that are looked into (AV1 specification section 6.2.2)."""
+    """The types of AV1's open bitstream units that are read (AV1 specification section 6.2.2)."""
 
     SEQUENCE_HEADER = 1
     FRAME_HEADER = 3
@@ -55,7 +55,7 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """One of AV1's. ``layers`` has the bits by which an operating point names its layers, 0 without layers."""
+    """One of AV1's; ``layers`` are the bits that name its layers in an operating point, 0 without layers."""
 
     kind: int
     payload: bytes
@@ -64,11 +64,10 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """What is read of one packet. Damaged headers say what they seem to.
+    """What is read of one packet; damaged headers are taken at face value.
 
-    ``sequence`` is what it states of pictures from here on, None where it states nothing. ``begins`` tells whether
-    nothing after it refers to what lies before. ``resizes`` tells whether pictures change their size within a sequence,
-    which decoders do in more than one way. ``has_captions`` tells whether closed captions come along.
+    ``sequence`` holds for pictures from here on, None where none is stated. ``begins``: nothing after the packet refers
+    to anything before it. ``resizes``: pictures change their size within a sequence, which decoders handle differently.
     """
 
     shown: int = 1
@@ -84,7 +83,7 @@ def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int
 
 
 def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *, hevc: bool) -> PacketHeaders:
-    """Read a packet of H.264 or HEVC, given as NAL units and their kinds. Only what is looked into is copied."""
+    """Read a packet of H.264 or HEVC, given as NAL units and their kinds. Only the units that are read are copied."""
     if hevc:
         begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
         messages, read = _HEVC_SEI, _HEVC_READ
@@ -100,7 +99,7 @@ def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *,
 
 
 def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
-    """Return the sequence parameter sets among NAL units; of HEVC's layers, only those of the one that is decoded."""
+    """Return the sequence parameter sets among NAL units; of HEVC, only those of the base layer."""
     sets = (unit for unit in units if is_sequence_set(unit, hevc=hevc))
     return frozenset(unit for unit in sets if not hevc or not hevc_layer(unit))
 
@@ -113,7 +112,7 @@ def vp8_headers(data: bytes) -> PacketHeaders:
 
 
 def vp8_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) of a key frame of VP8; None of any other."""
+    """Return (width, height) of a key frame of VP8; None for any other frame."""
     if len(data) < _VP8_KEY_BYTES or data[0] & 1 or data[3:6] != _VP8_START:
         return None
     width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (6, 8))
@@ -121,7 +120,7 @@ def vp8_size(data: bytes) -> tuple[int, int] | None:
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
-    """Read a packet of VP9, whose frames follow some of that (width, height)."""
+    """Read a packet of VP9 that follows frames of that (width, height)."""
     frames = list(vp9_frames(data))
     shown = sum(frame.is_shown for frame in frames)
     first = frames[0]
@@ -137,15 +136,12 @@ def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
 
 
 def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequence:
-    """Return what a key frame of that size and with those colours states."""
+    """Return the sequence of a key frame of that size and those colours."""
     return frozenset({(*size, colours)})
 
 
 def av1_headers(data: bytes) -> PacketHeaders:
-    """Read a packet of AV1: a temporal unit, which shows one picture.
-
-    Frames that override the size of their sequence are not looked for.
-    """
+    """Read a packet of AV1: a temporal unit, which shows one picture; frame size overrides are not read."""
     units = open_bitstream_units(data)
     sets = frozenset(unit.payload for unit in units if unit.kind == ObuKind.SEQUENCE_HEADER)
     return PacketHeaders(sequence=sets or None, begins=bool(sets))

@@ -1,10 +1,10 @@
-"""What the parameter sets of H.264 and HEVC say of a whole track, read from a container's or an encoder's extradata.
+"""What the parameter sets of H.264 and HEVC state about a whole track, from a container's or an encoder's extradata.
 
 Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) sections 7.3.2.2 and 7.3.3;
 ISO/IEC 14496-15 for avcC and hvcC.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from ..media.values import PictureSize
-from .access_points import BitReader, annex_b, nal_units
+from .access_points import BitReader, annex_b, nal_kind, nal_units
 
 __all__ = [
     "annex_b_headers",
@@ -30,14 +30,14 @@ __all__ = [
 _H264_SPS, _HEVC_SPS = 7, 33
 _H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
 _KEPT = 16
-"""How many codec configurations of late are remembered."""
+"""How many recent codec configurations are remembered."""
 _READ_BYTES = 4096
-"""More than all that is read of a sequence parameter set can take up: a damaged one may go on for megabytes."""
+"""More than is read of a sequence parameter set: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _H264Sequence:
-    """What is read of an H.264 sequence parameter set."""
+class _SequenceSet:
+    """What is read of a sequence parameter set."""
 
     number: int
     size: PictureSize
@@ -46,37 +46,23 @@ class _H264Sequence:
     reorder_frames: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _HevcSequence:
-    """What is read of an HEVC sequence parameter set."""
-
-    number: int
-    size: PictureSize
-    whole_frames_only: bool
-    is_cropped: bool
-    reorder_frames: int
-
-
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return by how many frames at most the stream's coding order differs from its presentation order.
+    """Return by how many frames at most coding order differs from presentation order.
 
     ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
     """
-    if codec == "hevc":
-        return _first(found.reorder_frames for found in _hevc_sequences(extradata))
-    if codec == "h264":
-        return _first(found.reorder_frames for found in _h264_sequences(extradata))
-    return None
+    stated = (found.reorder_frames for found in _codec_sequences(codec, extradata))
+    return next((value for value in stated if value is not None), None)
 
 
 def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
     """Return whether a stream promises that every picture is coded as a whole frame: no fields, no macroblock pairs.
 
     That is ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1), and ``general_frame_only_constraint_flag`` of HEVC
-    (section 7.4.4), whose encoders need not make that promise. None where no sequence parameter set is there.
+    (section 7.4.4), where it is optional. None without a sequence parameter set.
     """
-    sequences = _hevc_sequences(extradata) if hevc else _h264_sequences(extradata)
-    return all(sequence.whole_frames_only for sequence in sequences) if sequences else None
+    found = _sequences(extradata, hevc=hevc)
+    return all(sequence.whole_frames_only for sequence in found) if found else None
 
 
 def crops_left_or_top(codec: str, extradata: bytes) -> bool:
@@ -84,44 +70,33 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
 
     That is the frame cropping of H.264 (section 7.4.2.1.1) and the conformance window of HEVC (section 7.4.3.2.1).
     """
-    found = _hevc_sequences(extradata) if codec == "hevc" else _h264_sequences(extradata) if codec == "h264" else ()
-    return any(sequence.is_cropped for sequence in found)
+    return any(sequence.is_cropped for sequence in _codec_sequences(codec, extradata))
 
 
 @lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
-    """Return every parameter set of ``extradata`` in Annex B form, as a decoder wants them before a first picture."""
+    """Return every parameter set of ``extradata`` in Annex B form, as a decoder takes them before a first picture."""
     return annex_b(configuration_units(extradata, hevc=hevc))
-
-
-def _first(values: Iterator[int | None]) -> int | None:
-    return next((value for value in values if value is not None), None)
 
 
 def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
     """Yield the sequence parameter sets of an encoder's or a container's extradata, each a NAL unit."""
-    for unit in configuration_units(extradata, hevc=hevc):
-        if is_sequence_set(unit, hevc=hevc):
-            yield unit
+    return (unit for unit in configuration_units(extradata, hevc=hevc) if is_sequence_set(unit, hevc=hevc))
 
 
 def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
-    """Tell whether a NAL unit is a sequence parameter set."""
-    return _kind(unit, hevc=hevc) == (_HEVC_SPS if hevc else _H264_SPS)
-
-
-def _kind(unit: bytes, *, hevc: bool) -> int:
-    return unit[0] >> 1 & 0x3F if hevc else unit[0] & 0x1F
+    """Return whether a NAL unit is a sequence parameter set."""
+    return nal_kind(unit, hevc=hevc) == (_HEVC_SPS if hevc else _H264_SPS)
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the sequence parameter sets that a packet brings ahead of its picture, in Annex B form; b"" if none.
+    """Return the sequence parameter sets ahead of a packet's picture, in Annex B form; b"" if none.
 
-    ``extradata`` tells how the packet's NAL units are delimited.
+    ``extradata`` says how the packet's NAL units are delimited.
     """
     slices = _HEVC_SLICES if hevc else _H264_SLICES
     units = nal_units(packet, extradata, hevc=hevc)
-    ahead = takewhile(lambda unit: _kind(unit, hevc=hevc) not in slices, units)
+    ahead = takewhile(lambda unit: nal_kind(unit, hevc=hevc) not in slices, units)
     return annex_b(unit for unit in ahead if is_sequence_set(unit, hevc=hevc))
 
 
@@ -144,71 +119,69 @@ def _avcc_units(data: bytes) -> Iterator[bytes]:
     at = 5
     for mask in (0x1F, 0xFF):  # how many sequence parameter sets, then how many picture parameter sets
         count = data[at] & mask if len(data) > at else 0
-        at += 1
-        for _ in range(count):
-            size = int.from_bytes(data[at : at + 2], "big")
-            yield data[at + 2 : at + 2 + size]
-            at += 2 + size
+        at = yield from _sized_units(data, at + 1, count)
 
 
 def _hvcc_units(data: bytes) -> Iterator[bytes]:
     arrays, at = (data[22], 23) if len(data) > 23 else (0, 0)  # noqa: PLR2004 - the fixed head of hvcC
     for _ in range(arrays):
         count = int.from_bytes(data[at + 1 : at + 3], "big")
-        at += 3
-        for _ in range(count):
-            size = int.from_bytes(data[at : at + 2], "big")
-            yield data[at + 2 : at + 2 + size]
-            at += 2 + size
+        at = yield from _sized_units(data, at + 3, count)
 
 
-# One segment after another asks the same questions of the same few configurations.
-@lru_cache(_KEPT)
-def _h264_sequences(extradata: bytes) -> tuple[_H264Sequence, ...]:
+def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int]:
+    """Yield units behind lengths of two bytes; return where they end."""
+    for _ in range(count):
+        begin = at + 2
+        at = begin + int.from_bytes(data[at:begin], "big")
+        yield data[begin:at]
+    return at
+
+
+@lru_cache(_KEPT)  # segments ask for the same few configurations again and again
+def _sequences(extradata: bytes, *, hevc: bool) -> tuple[_SequenceSet, ...]:
     found = []
-    for unit in sequence_sets(extradata, hevc=False):
+    for unit in sequence_sets(extradata, hevc=hevc):
         with suppress(EOFError):
-            found.append(_h264_sps(BitReader(unit[1:_READ_BYTES])))
+            # Sets of HEVC's other layers, which are not decoded, have another form (annex F).
+            if not hevc or not hevc_layer(unit):
+                found.append(_read_set(unit, hevc=hevc))
     return tuple(found)
 
 
-@lru_cache(_KEPT)
-def _hevc_sequences(extradata: bytes) -> tuple[_HevcSequence, ...]:
-    found = []
-    # Other layers' sets are written in another form (annex F), and nobody decodes those layers.
-    for unit in (unit for unit in sequence_sets(extradata, hevc=True) if not hevc_layer(unit)):
-        with suppress(EOFError):
-            found.append(_hevc_sps(BitReader(unit[2:_READ_BYTES])))
-    return tuple(found)
+def _codec_sequences(codec: str, extradata: bytes) -> tuple[_SequenceSet, ...]:
+    return _sequences(extradata, hevc=codec == "hevc") if codec in ("h264", "hevc") else ()
+
+
+def _read_set(unit: bytes, *, hevc: bool) -> _SequenceSet:
+    return _hevc_sps(BitReader(unit[2:_READ_BYTES])) if hevc else _h264_sps(BitReader(unit[1:_READ_BYTES]))
 
 
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _YUV400, _YUV420, _YUV422, _YUV444 = range(4)
 _CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
-"""Columns and rows of luma to one of chroma, which cropping is counted in; one elsewhere (H.264 table 6-1)."""
+"""Columns and rows of luma for one of chroma, the unit of cropping; else 1 (H.264 table 6-1)."""
 _EXTENDED_SAR = 255
 _SAMPLE_SHAPES = (
     *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
     *((64, 33), (160, 99), (4, 3), (3, 2), (2, 1)),
 )
-"""The sample aspect ratios that have a number, from 1 on (H.264 table E-1)."""
+"""The numbered sample aspect ratios, from 1 on (H.264 table E-1)."""
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return the id of a sequence parameter set, a NAL unit, and the size of its pictures; None where it is cut short.
+    """Return the id of a sequence parameter set, a NAL unit, and the size of its pictures; None where it is truncated.
 
-    The size is what is left after H.264's frame cropping or HEVC's conformance window. Only H.264's sample aspect
-    ratio is read.
+    The size is cropped as stated (frame cropping, conformance window). Only H.264's sample aspect ratio is read.
     """
     try:
-        reader = BitReader(unit[2 if hevc else 1 : _READ_BYTES])
-        found = _hevc_sps(reader) if hevc else _h264_sps(reader)
+        found = _read_set(unit, hevc=hevc)
     except EOFError:
         return None
     return (found.number, found.size) if min(found.size.width, found.size.height) > 0 else None
 
 
-def _h264_sps(reader: BitReader) -> _H264Sequence:
+def _h264_sps(reader: BitReader) -> _SequenceSet:
     """Read a sequence parameter set (H.264 section 7.3.2.1.1) with its VUI."""
     profile = reader.bits(8)
     reader.skip(16)  # constraints and level
@@ -227,24 +200,24 @@ def _h264_sps(reader: BitReader) -> _H264Sequence:
     window = _window(reader, chroma, lines)
     shape, reorder = _h264_vui(reader) if reader.flag() else (None, None)
     size = window.shown(columns * 16, rows * 16 * lines, shape)
-    return _H264Sequence(number, size, whole_frames_only, window.is_cropped, reorder)
+    return _SequenceSet(number, size, whole_frames_only, window.is_cropped, reorder)
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """How many samples of a picture are not shown: on the left and right together, at the top and bottom together."""
+    """How many samples are cropped: left and right together, top and bottom together."""
 
     columns: int = 0
     rows: int = 0
     is_cropped: bool = False
-    """On the left, or at the top."""
+    """At the left or the top."""
 
     def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
         return PictureSize(width - self.columns, height - self.rows, shape)
 
 
 def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
-    """Read what both codecs have alike: how much is cut off on the left and right, at the top and bottom."""
+    """Read the cropping of either codec."""
     if not reader.flag():
         return _Window()
     left, right, top, bottom = (reader.ue() for _ in range(4))
@@ -253,7 +226,7 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> int:
-    """Read how chroma is sampled, and pass over how samples are coded; separate planes count as no chroma at all."""
+    """Read how chroma is sampled, and skip how samples are coded; separate planes count as no chroma."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
@@ -333,7 +306,7 @@ def _skip_h264_hrd(reader: BitReader) -> bool:
     return True
 
 
-def _hevc_sps(reader: BitReader) -> _HevcSequence:
+def _hevc_sps(reader: BitReader) -> _SequenceSet:
     """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
     reader.skip(4)
     sub_layers = reader.bits(3)  # minus 1
@@ -354,7 +327,7 @@ def _hevc_sps(reader: BitReader) -> _HevcSequence:
         reader.ue()  # max_dec_pic_buffering
         reorder = reader.ue()
         reader.ue()  # max_latency_increase
-    return _HevcSequence(number, window.shown(width, height, None), whole_frames_only, window.is_cropped, reorder)
+    return _SequenceSet(number, window.shown(width, height, None), whole_frames_only, window.is_cropped, reorder)
 
 
 def _frame_only_constraint(reader: BitReader, sub_layers: int) -> bool:

@@ -1,10 +1,9 @@
-"""How large the pictures of a track are, as the headers of its access points say. Nothing is decoded.
+"""The size of a track's pictures, from the headers of its access points; nothing is decoded.
 
-Read are VP8, VP9, AV1, H.264 and HEVC. What holds from a packet on is stated ahead of it, in the packet or in the
-track's configuration; H.264 and HEVC say in each slice which of the stated sizes it has.
+VP8, VP9, AV1, H.264 and HEVC are read. Sizes are stated in the packet or in the track's configuration; each slice of
+H.264 and HEVC refers to one of them.
 
-Sources: ITU-T H.264 (08/2021) sections 7.3.2.2 and 7.3.3; ITU-T H.265 (08/2021) sections 7.3.2.3.1 and 7.3.6.1; and
-those of the modules that read the headers.
+Sources: ITU-T H.264 (08/2021) sections 7.3.2.2 and 7.3.3; ITU-T H.265 (08/2021) sections 7.3.2.3.1 and 7.3.6.1.
 """
 
 from typing import Final
@@ -19,7 +18,7 @@ from .vp9 import vp9_frames
 __all__ = ["PictureSizes"]
 
 _LONGEST_SIDE: Final = 16_888
-"""No level of any of these codecs has longer ones (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
+"""Of any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
 _H264_PICTURE_SET, _HEVC_PICTURE_SET = 8, 34
@@ -29,12 +28,7 @@ _HEAD_BYTES: Final = 16
 
 
 class PictureSizes:
-    """Sees a track's access points in demux order, and says how large the picture of each is.
-
-    Args:
-        codec: FFmpeg's canonical name.
-        extradata: the track's codec configuration.
-    """
+    """Reads a track's access points in demux order; ``codec`` is FFmpeg's canonical name."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -47,11 +41,9 @@ class PictureSizes:
             self._configure(extradata)
 
     def size(self, data: bytes, new_extradata: bytes = b"") -> PictureSize | None:
-        """Return the size of the picture that an access point shows; None where its headers do not say it.
+        """Return the picture size of an access point's packet; None where its headers do not state it.
 
-        Args:
-            data: the packet.
-            new_extradata: the configuration that it brings along, if it brings another.
+        ``new_extradata`` is the changed configuration that comes with the packet, if any.
         """
         found = self._stated(data, new_extradata)
         return None if found is None or max(found.width, found.height) > _LONGEST_SIDE else found
@@ -109,7 +101,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the Exp-Golomb numbers with which a NAL unit begins, behind some flags; None where it is cut short."""
+    """Read the Exp-Golomb numbers with which a NAL unit begins, behind some flags; None where it is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)
@@ -119,7 +111,7 @@ def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> l
 
 
 def _vp9_size(data: bytes) -> PictureSize | None:
-    """Return the size of the frame that is shown: of several layers, the last, which may take an earlier one's size."""
+    """Return the size of the shown frame: of several layers the last, which may take an earlier one's size."""
     stated = shown = None
     for frame in vp9_frames(data):
         stated = frame.size or stated

@@ -1,4 +1,4 @@
-"""Reading the beginnings of VP9 frames: which of a packet's are shown, and the size and colours they are coded with.
+"""The headers of VP9 frames: which of a packet's are shown, and their coded size and colours.
 
 Source: VP9 Bitstream & Decoding Process Specification, section 6.2 (uncompressed header), 7.2 and annex B
 (superframes).
@@ -18,16 +18,14 @@ _SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
 """More than any header takes up to the size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
-
-
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
-"""ITU-T H.273's numbers of the matrices that ``color_space`` names (section 7.2.2)."""
+"""H.273's numbers of the matrices that ``color_space`` names (section 7.2.2)."""
 _LIMITED, _FULL = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Vp9Colours:
-    """How samples mean colours: the matrix by ITU-T H.273's number, and FFmpeg's number of the range (2 is full)."""
+    """The matrix by ITU-T H.273's number, and the range by FFmpeg's (2 is full)."""
 
     matrix: int
     range: int
@@ -35,10 +33,7 @@ class Vp9Colours:
 
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame. ``size`` is (width, height) where its header states one, None where it takes a reference's.
-
-    ``colours`` are a key frame's, and no other's: those hold until the next.
-    """
+    """One frame. ``size`` (width, height) is None where it is a reference's; only key frames have ``colours``."""
 
     is_shown: bool
     size: tuple[int, int] | None
@@ -46,7 +41,7 @@ class Vp9Frame:
 
 
 def vp9_frames(data: bytes) -> Iterator[Vp9Frame]:
-    """Yield the frames of a packet, a superframe or not; what is cut short or damaged is not shown."""
+    """Yield the frames of a packet, a superframe or not; a truncated or damaged one is not shown."""
     for frame in _split(data):
         try:
             yield _read(BitReader(frame[:_HEAD_BYTES], is_escaped=False))

@@ -1,7 +1,7 @@
 """Decoding a range of a source's video track: the frames a sequential decode would give, with their times.
 
-One thread decodes, always: the thread count changes what a damaged stream decodes to, and the sequential decode that
-defines what is right has one. The machine is filled by segments, not by a decoder's threads.
+Decoders always use one thread, as the sequential decode that defines the result does: the thread count changes what a
+damaged stream decodes to. Segments fill the machine, not a decoder's threads.
 """
 
 import hashlib
@@ -68,15 +68,15 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 class DecodeRange:
     """What to decode, in demux order, and what the index knows about it.
 
-    ``entry`` None decodes from the first packet. ``last_packet`` is the last packet to send before flushing, None
-    for the end of the file. ``expected_ticks`` are the sorted times the index promises from ``entry`` on, and
-    ``expected_packets`` is how many packets it saw there; None where it did not count.
+    ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
+    the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
+    where it did not count.
     """
 
     source: str
     stream_index: int
     time_base: Fraction
-    """The tick that pictures leave with: the source's own, divided by ``tick_divisor``."""
+    """Of the decoded pictures: the source's, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
     tick_divisor: int = 1
     entry: AccessPoint | None = None
@@ -89,10 +89,10 @@ class DecodeRange:
 
 @dataclass(slots=True)
 class DecodeTally:
-    """What decoding met on its way. Times are wall seconds.
+    """Counts, damage and wall time of decoding.
 
-    ``damaged_ticks`` are the times of the pictures that ``corrupt_frames`` counts: a decoder called them wrong, or
-    parts of them were never decoded. ``damaged_packets`` are the packets they came from.
+    ``corrupt_frames`` were flagged by the decoder, or have parts that were never decoded; ``damaged_ticks`` are their
+    times, ``damaged_packets`` the packets they came from.
     """
 
     packets: int = 0
@@ -106,7 +106,7 @@ class DecodeTally:
     repaired: RepairedTime = field(default_factory=RepairedTime)
 
     def note_damage(self, packet: int) -> None:
-        """Remember where damage was met first, in demux order."""
+        """Record the first damaged packet in demux order."""
         if self.first_damaged_packet is None or packet < self.first_damaged_packet:
             self.first_damaged_packet = packet
 
@@ -120,12 +120,12 @@ class PictureHash:
 
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
-    """Hash the visible samples of every plane, and the picture's format: padding and metadata do not count."""
+    """Hash the format and the visible samples of every plane, without padding and metadata."""
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {frame.format.name}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):
         row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        # Below 0 where rows lie the other way round, which is as good to be hashed; 0 for a palette, which has no rows.
+        # Negative where rows are stored bottom up, and hashed so; 0 for a palette, which has no rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
         for offset in range(0, plane.height * pitch_bytes, pitch_bytes):
             digest.update(view[offset : offset + row_bytes])
@@ -133,17 +133,14 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
 
 
 class OpenTrack(NamedTuple):
-    """A track of an open source, and a context of FFmpeg's decoder for it in which nothing was decoded yet."""
+    """A track of an open source, and a fresh context of FFmpeg's decoder for it."""
 
     stream: VideoStream
     context: VideoCodecContext
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
-    """Turns the packets of one range into pictures: the same ones, whichever decoder does it.
-
-    ``name`` is what reports call it. One object may be used by many threads at once.
-    """
+    """Turns the packets of one range into pictures, the same with every decoder. Thread-safe; reports show ``name``."""
 
     name: str
 
@@ -151,17 +148,13 @@ class PictureDecoder(ABC, Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield (number of the packet it came from, picture), in the order of presentation, to the last one.
+        """Yield (number of its packet, picture) in presentation order; a picture's ``pts`` is its packet's.
 
-        A picture's ``pts`` is its packet's. What does not decode is counted in ``tally`` and left out.
-
-        Args:
-            track: the track, and a context for this call alone.
-            packets: (number in demux order, packet) of the range, the first one a random access point.
-            tally: what decoding meets.
+        ``packets`` are (number in demux order, packet), the first a random access point; those that do not decode are
+        counted in ``tally``. The context of ``track`` is used by this call only.
 
         Raises:
-            DeviceError: a device does not decode this, or what it gave is not beyond doubt.
+            DeviceError: a device does not decode this, or its pictures are in doubt.
         """
 
 
@@ -173,7 +166,7 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures as libavcodec gives them; it never refuses."""
+        """Yield the pictures as libavcodec outputs them."""
         number = 0
         for number, packet in packets:
             # A fresh list, never a bare int: PyAV keys the table by object identity.
@@ -190,39 +183,35 @@ def decode_range(
 ) -> Generator[tuple[int, PictureT]]:
     """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
 
-    What comes includes frames before and after the times the caller wants: it filters. Packets that do not decode are
-    counted in ``tally`` and skipped.
+    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``.
 
     Raises:
         InputError: the source cannot be opened, or has no such track.
-        DeviceError: a device's decoder does not decode this, or what it gave is not beyond doubt.
+        DeviceError: a device's decoder does not decode this, or its pictures are in doubt.
     """
-    found = False
-    if range_.entry is not None:
-        with KEPT.borrow(range_.source, range_.stream_index) as source:
+    entry = range_.entry
+    packets: Iterator[tuple[int, VideoPacket]] | None
+    for is_fresh in (True,) if entry is None else (False, True):
+        with KEPT.borrow(range_.source, range_.stream_index, afresh=is_fresh) as source:
             track = open_track(source.container, range_)
-            packets = packets_from(range_.entry, source.container, track.stream, partial(_demux, source, track.stream))
-            if packets is not None:
-                found = True
-                yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
-    if not found:
-        with KEPT.borrow(range_.source, range_.stream_index, afresh=True) as source:
-            track = open_track(source.container, range_)
-            packets = enumerate(_demux(source, track.stream))
-            if range_.entry is not None:
-                packets = islice(packets, range_.entry.packet, None)
+            demuxed = partial(_demux, source, track.stream)
+            if entry is None or is_fresh:
+                packets = islice(enumerate(demuxed()), entry.packet if entry else 0, None)
+            elif (packets := packets_from(entry, source.container, track.stream, demuxed)) is None:
+                continue  # seeking does not lead there: count packets from the beginning
             yield from _in_time(decoder.decode(track, _counted(packets, range_, tally), tally), range_, tally)
+            return
 
 
 def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
-    """Return the track, ready to decode alone and as a sequential decode does, with a decoder that has seen nothing.
+    """Return the track with a fresh decoder, the container's other tracks discarded.
 
     Raises:
-        InputUnreadable: it is no video, or there is no decoder for it.
+        InputUnreadable: it is not video, or has no decoder.
     """
     stream = next((each for each in container.streams if each.index == range_.stream_index), None)
     if not isinstance(stream, VideoStream) or stream.codec_context is None:
-        message = f"track {range_.stream_index} of {range_.source} is no video that can be decoded"
+        message = f"track {range_.stream_index} of {range_.source} is not video that can be decoded"
         raise InputUnreadable(message, "Choose another with --video-track.")
     for other in container.streams:
         if other is not stream:
@@ -238,7 +227,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 def _in_time(
     decoded: Iterator[tuple[int | None, PictureT]], range_: DecodeRange, tally: DecodeTally
 ) -> Iterator[tuple[int, PictureT]]:
-    """Give the decoder's frames their mended times, in presentation order."""
+    """Give the decoder's frames their repaired times, in presentation order."""
     repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
         nominal=range_.nominal_ticks, expected=range_.expected_ticks, untimed=range_.untimed, counts=tally.repaired
     )
@@ -253,7 +242,7 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Pass pictures on, and remember when the damaged ones are shown."""
+    """Pass pictures on, and record the times of damaged ones."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
@@ -263,14 +252,14 @@ def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTa
 def _counted(
     packets: "Iterator[tuple[int, VideoPacket]]", range_: DecodeRange, tally: DecodeTally
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets of the range, and miss those that the index saw and that do not come."""
+    """Yield the packets of the range; raise if fewer come than the index saw."""
     for number, packet in packets:
         if range_.last_packet is not None and number > range_.last_packet:
             break
         tally.packets += 1
         yield number, packet
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
-        # A read that failed, or another file by now: what is missing here, nothing else would miss.
+        # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
         raise InputUnreadable(message, "Check the disk or the network it lies on, then start the job again.")
 
@@ -298,10 +287,10 @@ def _tallied(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Yield the track's packets, and see what may change the container's state for good."""
+    """Yield the track's packets, and note what may change the container's state for good."""
     try:
         for packet in demux(source.container, stream):
-            # FFmpeg says once that a track's configuration changes, and not again after a seek.
+            # FFmpeg reports a change of a track's configuration once, and not again after a seek.
             source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
             yield packet
     except av.error.FFmpegError:

@@ -1,8 +1,8 @@
-"""What a video stream is, read from its container, its codec parameters and, where only they know, its pictures.
+"""The format of a video stream, from its container, its codec parameters and its first picture.
 
-A container may be silent about HDR values that every picture carries, and a decoder may know the true pixel format
-and whether pictures are interlaced. So the first decoded picture, where the caller has one, completes what the stream
-says; where both speak, the container's static values win, because players read those first.
+A container may lack HDR values that every picture carries, and only a decoder may know the pixel format and whether
+pictures are interlaced. So the first decoded picture completes what the stream states; where both state a value, the
+container's wins, because players read that first.
 """
 
 import struct
@@ -54,9 +54,8 @@ class StreamExtras:
     """What a track has beside its pictures, and an encoder cannot know.
 
     ``display_matrix`` is ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity.
-    The byte values are FFmpeg's structures, fit for a stream's side data of the same name. ``frame_kinds`` are the
-    kinds of side data seen on the first decoded picture, by FFmpeg's names (``A53_CC``, ``AFD``, ``DYNAMIC_HDR_PLUS``,
-    ``DOVI_RPU_BUFFER`` ...).
+    The byte values are FFmpeg's structures, as in a stream's side data of the same name. ``frame_kinds`` are the kinds
+    of side data of the first picture, by FFmpeg's names (``A53_CC``, ``AFD``, ``DYNAMIC_HDR_PLUS``, ...).
     """
 
     display_matrix: tuple[int, ...] | None = None
@@ -66,7 +65,7 @@ class StreamExtras:
     field_order: FieldOrder = FieldOrder.UNKNOWN
     frame_kinds: frozenset[str] = frozenset()
     device_unsupported_reason: str = ""
-    """Why no GPU may decode it, whatever GPU that is; "" where one may."""
+    """Why no GPU may decode it; "" where one may."""
 
     @property
     def captions(self) -> bool:
@@ -75,7 +74,7 @@ class StreamExtras:
 
     @property
     def dovi_profile(self) -> int | None:
-        """The Dolby Vision profile that the configuration record states, None where there is no record."""
+        """The Dolby Vision profile of the configuration record, None without one."""
         # AVDOVIDecoderConfigurationRecord: version major, version minor, profile, level, five flags; a byte each.
         return self.dovi_configuration[2] if self.dovi_configuration and len(self.dovi_configuration) > 2 else None  # noqa: PLR2004
 
@@ -83,7 +82,7 @@ class StreamExtras:
 def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     """Return the picture's side data by FFmpeg's names.
 
-    PyAV refuses the whole list when it has no name for one kind, as for the views of MV-HEVC: then that kind alone is
+    PyAV refuses the whole list when it has no name for one kind, such as the views of MV-HEVC: then only that kind is
     returned, empty, as ``VIEW_ID`` or ``KIND_`` and its number.
     """
     try:
@@ -99,55 +98,47 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
     """Return the format of a stream's pictures, completed by the first decoded one where given.
 
     Raises:
-        InputUnreadable: nothing tells the pictures' size or pixel format.
+        InputUnreadable: nothing states the pictures' size or pixel format.
     """
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:
         width, height, pix_fmt = first_frame.width, first_frame.height, first_frame.format.name
     if width <= 0 or height <= 0 or pix_fmt is None:
-        message = f"video track {stream.index} does not tell the size or the pixel format of its pictures"
+        message = f"video track {stream.index} does not state the size or the pixel format of its pictures"
         raise InputUnreadable(message, "Check that the file is complete and not encrypted.")
+    # The sample aspect ratio is the bitstream's, except where the container's matrix stretches the samples.
+    matrix = _display_matrix(side_data(stream).get("display_matrix"))
+    is_stretched = matrix is not None and stretches(matrix)
     return VideoFormat(
         width=width,
         height=height,
         pix_fmt=pix_fmt,
         frame_rate=nominal_frame_rate(stream.average_rate, stream.guessed_rate, stream.base_rate),
-        sample_aspect_ratio=_shape(stream, stated.sample_aspect_ratio) or Fraction(1),
+        sample_aspect_ratio=(stream.sample_aspect_ratio if is_stretched else stated.sample_aspect_ratio) or Fraction(1),
         colour=_completed(stated.colour, first_frame),
         hdr=_static_hdr(side_data(stream), frame_side_data(first_frame) if first_frame is not None else {}),
         interlaced=stated.field_order in _FIELD_CODED or (first_frame is not None and first_frame.interlaced_frame),
     )
 
 
-def _shape(stream: "VideoStream", of_bitstream: Fraction | None) -> Fraction | None:
-    """Return the shape of the samples: the bitstream's, except where the container's matrix stretches them."""
-    matrix = _display_matrix(side_data(stream).get("display_matrix"))
-    return stream.sample_aspect_ratio if matrix is not None and stretches(matrix) else of_bitstream
-
-
 def stretches(matrix: tuple[int, ...]) -> bool:
-    """Tell whether a display matrix scales its two axes so differently that FFmpeg takes it for the samples' shape."""
+    """Return whether a display matrix scales its axes so differently that FFmpeg reads it as a sample aspect ratio."""
     across, down = axis_scales(matrix)
     return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
 
 
 def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
-    """Return by how much a display matrix scales what is across and what is down, in 1/65536."""
+    """Return how much a display matrix scales across and down, in 1/65536."""
     a, b, _, c, d, *_ = matrix
     return hypot(a, c), hypot(b, d)
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first candidate that is a plausible rate, else the slowest positive one, else 25.
-
-    The order of the candidates is their trust: the average over the file before FFmpeg's guesses.
-    """
+    """Return the first plausible candidate, the most trusted first; else the slowest positive one, else 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
-    for rate in positive:
-        if _SLOWEST_FPS <= rate <= _FASTEST_FPS:
-            return rate
-    return min(positive, default=_FALLBACK_FPS)
+    plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
+    return next(plausible, min(positive, default=_FALLBACK_FPS))
 
 
 def _completed(colour: Colour, frame: "VideoFrame | None") -> Colour:
@@ -198,7 +189,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return the side data, by kind, that an output stream needs so that its container tells what the source told."""
+    """Return the side data, by kind, with which an output stream's container states what the source's did."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -1,7 +1,7 @@
-"""How a decoder session is opened: what PyNvVideoCodec's ``CreateDecoder`` is asked for beside its defaults.
+"""The parameters of PyNvVideoCodec's ``CreateDecoder`` that a session may be opened with.
 
-docs/nvdec.md has the table, with the parameters that are never given. Source: PyNvVideoCodec programming guide section
-2.2, and the package's own signature (2.2.4).
+docs/nvdec.md has the table of all. Source: PyNvVideoCodec programming guide section 2.2, and the package's signature
+(2.2.4).
 """
 
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ Latency: TypeAlias = Literal["native", "low", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvdecOptions:
-    """What ``frames`` asks of NVDEC's sessions; sessions with other options are other sessions.
+    """What ``frames`` asks of NVDEC's sessions; sessions with other options are not shared.
 
     Args:
-        latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" some four packets late, "low" as soon
-            as the order of presentation is certain, "zero" with its own packet. The latter two are for tracks whose
-            pictures are shown in the order in which they are coded.
-        largest: the (width, height) up to which a session changes to another size of a track without a new decoder
-            (``maxwidth`` and ``maxheight``), whose memory it takes from the beginning; None is for one size alone. It
-            rests on the driver's cuvidReconfigureDecoder, which ran on the simulator and not yet on a GPU.
+        latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" about four packets late, "low" as
+            soon as the order of presentation is certain, "zero" with its own packet. The latter two are for tracks
+            whose pictures are shown in coding order.
+        largest: the (width, height) up to which a session changes size within a track without a new decoder
+            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. It uses the driver's
+            cuvidReconfigureDecoder, which ran on the simulator and not yet on a GPU.
         sei_messages: give each frame its SEI messages (``Frame.notes``).
         statistics: give each frame its decode statistics (``Frame.notes``).
 
     Raises:
-        UsageError: ``latency`` is none, or ``largest`` is no size of a surface.
+        UsageError: ``latency`` is unknown, or ``largest`` is not a surface's size.
     """
 
     latency: Latency = "native"
@@ -39,22 +39,22 @@ class NvdecOptions:
 
     def __post_init__(self) -> None:
         if self.latency not in get_args(Latency):
-            message = f"latency {self.latency!r} is none of {', '.join(get_args(Latency))}"
+            message = f"latency {self.latency!r} is not one of {', '.join(get_args(Latency))}"
             raise UsageError(message, "Leave it out for native.")
         if self.largest is not None and any(side <= 0 or side % 2 for side in self.largest):
-            message = f"NVDEC's surfaces have even sides, and the largest is to be {self.largest[0]}x{self.largest[1]}"
+            message = f"NVDEC's surfaces have even sides, not {self.largest[0]}x{self.largest[1]}"
             raise UsageError(message, "Give (width, height) in even numbers.")
 
     @property
     def has_notes(self) -> bool:
-        """Whether anything comes with a picture."""
+        """Whether pictures come with notes."""
         return self.sei_messages or self.statistics
 
     @property
     def keeps_coding_order(self) -> bool:
-        """Whether pictures come out before the ones behind them are fed, which reordering rules out."""
+        """Whether pictures come out before later packets are fed, which excludes reordering."""
         return self.latency != "native"
 
 
 PLAIN: Final = NvdecOptions()
-"""What a session is opened with where nobody asks for more."""
+"""The default."""

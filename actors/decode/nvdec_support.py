@@ -1,7 +1,4 @@
-"""Whether NVDEC may decode a track: what it gives must be what software gives, picture by picture.
-
-Pure: facts in, a reason out. What the device itself can is asked elsewhere (``nvdec_caps``).
-"""
+"""Whether NVDEC may decode a track: every picture must equal software's. ``nvidia.nvdec.caps`` asks the device."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,7 +18,7 @@ CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedTrack:
-    """What is known of a track before any of it is decoded. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
+    """A track before any of it is decoded. ``codec`` and ``pix_fmt`` are FFmpeg's names."""
 
     codec: str
     pix_fmt: str | None
@@ -47,20 +44,16 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 def unsupported_reason(track: CodedTrack) -> str:
     """Return why NVDEC may not decode a track exactly as software does; "" where it may."""
     if track.codec == "mpeg2video":
-        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's is not software's"
+        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's differs from software's"
     if track.codec not in CODECS:
-        return f"NVDEC decodes no {track.codec}"
+        return f"NVDEC does not decode {track.codec}"
     surface = surface_format(track.pix_fmt)
     if surface is None:
         return f"NVDEC has no surface for {track.pix_fmt or 'an unknown pixel format'}"
     if not surface.holds(track.width, track.height):
         return f"NVDEC's surfaces have even sides, and the pictures are {track.width}x{track.height}"
-    if _may_have_fields(track):
-        return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces whatever is"
-    return ""
-
-
-def _may_have_fields(track: CodedTrack) -> bool:
     if track.codec == "h264":
-        return has_whole_frames_only(track.extradata) is not True
-    return track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)
+        may_have_fields = has_whole_frames_only(track.extradata) is not True
+    else:
+        may_have_fields = track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)
+    return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces those" if may_have_fields else ""

@@ -1,12 +1,11 @@
-"""What a decoder's pictures hold before it writes them: black, never what an earlier picture left there.
+"""What a decoder's pictures hold before it writes them: black, never the remains of an earlier picture.
 
-FFmpeg's buffers are used again and again, and the decoders of HEVC, VVC, VP8, MPEG-2 and others give out pictures of
-which slices, tiles or a field were lost, most of them without a word (docs/timeline.md). What such a part shows would
-depend on which pictures the caller still holds and on where decoding began. So every buffer is overwritten first, and
-a lost part is black.
+FFmpeg reuses buffers, and the decoders of HEVC, VVC, VP8, MPEG-2 and others output pictures with lost slices, tiles or
+fields, mostly without a flag (docs/timeline.md). Such a part would show what depends on the pictures the caller still
+holds and on where decoding began. So every buffer is overwritten first, and a lost part is black.
 
-The black carries a mark that no eye sees: the two lowest bits of the first plane follow a fixed pattern. A block that
-still has it was never decoded, and the picture is known to be incomplete, whatever its decoder says.
+The black carries an invisible mark: the two lowest bits of the first plane follow a fixed pattern. A block that still
+has it was never decoded, so the picture is incomplete even if its decoder does not flag it.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["begin_black", "is_incomplete"]
 
 BLOCK: Final = 8
-"""Rows and columns of a block that is looked at: the smallest that HEVC codes, half of a macroblock."""
+"""Rows and columns of a checked block: the smallest that HEVC codes, half of a macroblock."""
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
@@ -42,7 +41,7 @@ _DEEPEST_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """What a plane holds before it is decoded: one value, with or without the mark; None is a plane of zero bytes."""
+    """What a plane holds before it is decoded: one value, with or without the mark; None is zero bytes."""
 
     value: int
     sample: str
@@ -50,12 +49,12 @@ class _Blank:
 
 
 def begin_black(context: "VideoCodecContext") -> None:
-    """Have a decoder that is not open yet begin every picture as black, with the mark."""
+    """Have an unopened decoder begin every picture as black, with the mark."""
     set_get_buffer(context, _BLACK_BUFFERS)
 
 
 def is_incomplete(frame: "VideoFrame") -> bool:
-    """Tell whether a picture of a decoder that began black has blocks that were never decoded.
+    """Return whether a picture of a decoder that began black has blocks that were never decoded.
 
     A block predicted from such a block of another picture, unmoved, counts too: it shows the same.
     """
@@ -81,10 +80,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Tell whether a block of ``rows`` has the mark in all of these lines that can be seen; nearly all lack the first.
-
-    ``mark`` is that of the picture's first rows.
-    """
+    """Return whether a block of ``rows`` has the mark of the first rows in all its visible ``lines``; most lack it."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):
@@ -139,7 +135,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=64)
 def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
-    """Return a block's rows as they are before decoding, by column and not by place in memory: pitches differ."""
+    """Return a block's rows before decoding, by column and not by place in memory: pitches differ."""
     noise = np.frombuffer(hashlib.shake_128(b"never decoded").digest(BLOCK * _PERIOD_COLUMNS), np.uint8) & _MARK_BITS
     sample = np.dtype(blank.sample)
     columns = -(-width_bytes // sample.itemsize)
@@ -162,15 +158,11 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     bits = components[0].bits
     is_planar = len(set(planes)) == len(planes) and not pix_fmt.has_palette and not pix_fmt.is_bit_stream
     if not is_planar or not _BYTE_BITS <= bits <= _DEEPEST_BITS:
-        return (None,)  # FFmpeg begins with zero bytes too, where a buffer is new
+        return (None,)  # as FFmpeg's new buffers
     sample = "u1" if bits == _BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
-    return tuple(
-        _Blank(_black(component, bits, is_rgb=pix_fmt.is_rgb), sample, component.plane == 0)
-        for component in sorted(components, key=lambda component: component.plane)
-    )
-
-
-def _black(component: Any, bits: int, *, is_rgb: bool) -> int:  # noqa: ANN401 - PyAV does not export its type
-    if is_rgb or component.is_alpha:
-        return 0
-    return 1 << (bits - 1) if component.is_chroma else _BLACK_8BIT << (bits - _BYTE_BITS)
+    luma, chroma = _BLACK_8BIT << (bits - _BYTE_BITS), 1 << (bits - 1)
+    found = []
+    for component in sorted(components, key=lambda component: component.plane):
+        is_zero = pix_fmt.is_rgb or component.is_alpha
+        found.append(_Blank(0 if is_zero else chroma if component.is_chroma else luma, sample, component.plane == 0))
+    return tuple(found)

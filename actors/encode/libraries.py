@@ -1,17 +1,17 @@
-"""What only the encoder libraries themselves know: their versions, and whether a parameter of theirs exists.
+"""What only the encoder libraries know: their versions, and whether a parameter exists.
 
-FFmpeg passes ``x264-params`` and ``x265-params`` on and ignores what the library does not know, so a misspelt
-parameter would silently do nothing. Both libraries have a public parser that says whether it knows a name and takes a
-value; it is called here, on a parameter set that is thrown away. A symbol is looked up through the PyAV extension, so
-it is the library that will encode.
+FFmpeg passes ``x264-params`` and ``x265-params`` on and ignores unknown ones, so a misspelt parameter would silently do
+nothing. Both libraries have a public parser that checks a name and a value; it is called here, on a scratch parameter
+set. Symbols are looked up through the PyAV extension, so it is the library that will encode.
 """
 
 import ctypes
 import re
+from contextlib import suppress
 from ctypes import c_char_p, c_void_p
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Final
 
 import av
 import av.error
@@ -19,13 +19,11 @@ import av.stream
 
 from ...errors import Unsupported
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["check_parameter", "library_version"]
 
 _BAD_NAME = -1  # the same in x264.h and x265.h
-_X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; nothing but the library looks inside
+_X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; only the library looks inside
+_VERSION_FUNCTIONS: Final = {"libsvtav1": "svt_av1_get_version", "libvpx-vp9": "vpx_codec_version_str"}
 
 
 @cache
@@ -34,7 +32,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Refuse a parameter that x264 or x265 does not know, or a value it does not take; others pass unseen.
+    """Check a parameter of x264 or x265; other libraries' pass.
 
     Raises:
         Unsupported: the library does not know ``name``, or does not take ``value`` for it.
@@ -45,7 +43,7 @@ def check_parameter(implementation: str, name: str, value: str) -> None:
     try:
         verdict = parse(name.encode(), value.encode())
     except AttributeError:
-        message = f"this build of FFmpeg keeps {implementation} out of reach, so its parameters cannot be checked"
+        message = f"this build of FFmpeg hides {implementation}, so its parameters cannot be checked"
         raise Unsupported(message, "Use options that FFmpeg itself knows, or the PyAV wheel.") from None
     if verdict == _BAD_NAME:
         message = f"{implementation} has no parameter {name!r}"
@@ -81,34 +79,23 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 def library_version(implementation: str) -> str:
     """Return the encoder library's version and that of the libavcodec around it, on one line.
 
-    Where the library does not tell, libavcodec's version alone stands for both: a wheel fixes the pair.
+    Where the library does not state one, libavcodec's identifies both: a wheel fixes the pair.
     """
-    around = "libavcodec " + ".".join(map(str, av.library_versions["libavcodec"]))
-    own: Callable[[], str] | None = {
-        "libx264": _x264_version,
-        "libx265": lambda: _text_symbol("x265_version_str"),
-        "libsvtav1": lambda: _text_function("svt_av1_get_version"),
-        "libvpx-vp9": lambda: _text_function("vpx_codec_version_str"),
-    }.get(implementation)
-    try:
-        found = own() if own is not None else ""
-    except (AttributeError, ValueError, av.error.FFmpegError):
-        found = ""
-    return f"{found} ({around})" if found else f"({around})"
-
-
-def _text_function(name: str) -> str:
-    function = getattr(_library(), name)
-    function.restype, function.argtypes = c_char_p, []
-    return (function() or b"").decode("ascii", "replace")
-
-
-def _text_symbol(name: str) -> str:
-    return (c_char_p.in_dll(_library(), name).value or b"").decode("ascii", "replace")
+    found = ""
+    with suppress(AttributeError, ValueError, av.error.FFmpegError):
+        if implementation == "libx264":
+            found = _x264_version()
+        elif implementation == "libx265":
+            found = (c_char_p.in_dll(_library(), "x265_version_str").value or b"").decode("ascii", "replace")
+        elif implementation in _VERSION_FUNCTIONS:
+            function = getattr(_library(), _VERSION_FUNCTIONS[implementation])
+            function.restype, function.argtypes = c_char_p, []
+            found = (function() or b"").decode("ascii", "replace")
+    return f"{found} (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))})".lstrip()
 
 
 def _x264_version() -> str:
-    """Encode one small picture and read the version that x264 signs it with: it has no function that tells."""
+    """Encode one small picture and read the version that x264 signs it with; it has no version function."""
     context = av.CodecContext.create("libx264", "w")
     context.width = context.height = 16
     context.pix_fmt, context.time_base, context.framerate = "yuv420p", Fraction(1, 25), Fraction(25)

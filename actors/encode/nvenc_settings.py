@@ -1,10 +1,9 @@
-"""Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 delivers to the driver: typed, closed and checked.
+"""Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 passes to the driver: typed, closed and checked.
 
-The package drops keys it does not know and misreads some it does, without a word (docs/nvenc.md has the whole table),
-so nothing reaches ``CreateEncoder`` but what is made of an ``NvencSettings``. Fields have the package's names. Sources:
-PyNvVideoCodec programming guide, section 2.5, table 1; what became of each name in 2.2.4 was seen in the driver's
-structures, with the package's own code running on a simulated driver; combinations are those of the Video Codec SDK's
-nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
+The package silently drops unknown keys and misreads some known ones (docs/nvenc.md has the table), so all keys for
+``CreateEncoder`` are made from an ``NvencSettings``, whose fields have the package's names. Sources: PyNvVideoCodec
+programming guide, section 2.5, table 1; the driver's structures, as the package's code fills them on a simulated
+driver; combinations are those of the Video Codec SDK's nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ __all__ = [
 
 
 class Preset(StrEnum):
-    """From fastest to best (guide, section 2.4); the package knows them in upper case alone."""
+    """From fastest to best (guide, section 2.4); the package takes them in upper case only."""
 
     P1 = "P1"
     P2 = "P2"
@@ -41,7 +40,7 @@ class Preset(StrEnum):
 
 
 class TuningInfo(StrEnum):
-    """What a preset is tuned for (guide, section 2.4)."""
+    """A preset's tuning (guide, section 2.4)."""
 
     HIGH_QUALITY = "high_quality"
     LOW_LATENCY = "low_latency"
@@ -52,7 +51,7 @@ class TuningInfo(StrEnum):
 
 
 class RateMode(StrEnum):
-    """What steers the bitrate."""
+    """The rate control mode."""
 
     CBR = "cbr"
     VBR = "vbr"
@@ -60,14 +59,14 @@ class RateMode(StrEnum):
 
 
 class Multipass(StrEnum):
-    """How a first pass looks at each picture."""
+    """The resolution of a first pass."""
 
     QUARTER = "qres"
     FULL = "fullres"
 
 
 class Tier(IntEnum):
-    """Tier of HEVC and AV1; the values are those of the driver."""
+    """Tier of HEVC and AV1, by the driver's numbers."""
 
     MAIN = 0
     HIGH = 1
@@ -94,14 +93,14 @@ class Qp:
 
 @dataclass(frozen=True, slots=True)
 class TimingInfo:
-    """What the parameter sets say about time (H.264 and H.265, annex E)."""
+    """Timing in the parameter sets (H.264 and H.265, annex E)."""
 
     num_unit_in_ticks: int
     timescale: int
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return levels 1 to 6, each with so many minor ones, as ``unit`` tenths."""
+    """Return levels 1 to 6, each with that many minor ones, as ``unit`` tenths."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)
@@ -114,30 +113,30 @@ LEVELS: Final = {
     Codec.HEVC: _levels(3, (1, 2, 2, 2, 3, 3)),
     Codec.AV1: {f"{number // 4 + 2}.{number % 4}".removesuffix(".0"): number for number in range(24)},
 }
-"""Levels by the name that the package takes, and the number that the driver gets for each (NV_ENC_LEVEL)."""
+"""The driver's number (NV_ENC_LEVEL) of each level, by the package's name."""
 
 _MOST_UINT32: Final = 2**32 - 1
 _QP_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 255}
 _CQ_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 63}
 _STRONGEST_AQ, _WINDOW_FRAMES = 15, 31
 _MOST_REFERENCES: Final = 6
-"""NV_ENC_NUM_REF_FRAMES goes to 7, which the package drops like anything above."""
+"""NV_ENC_NUM_REF_FRAMES goes to 7, which the package drops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencSettings:
-    """One NVENC encoder, but for the size and format of its pictures. None leaves a setting to the preset.
+    """One NVENC encoder, without the size and format of its pictures. None leaves a setting to the preset.
 
     Args:
         codec: h264, hevc or av1.
         preset: speed against quality.
         tuning_info: what the preset is tuned for.
-        rc: always sent; the guide's default is cbr, the package's is whatever the preset says.
+        rc: always sent; the guide's default is cbr, the package's depends on the preset.
         bitrate: average, in bit/s; not beside ``cq``, which erases it.
         maxbitrate: peak of vbr, in bit/s; not beside ``cq``, which erases it.
         vbvbufsize: the decoder's buffer, in bits.
-        vbvinit: how full it is at the start, in bits.
-        fps: nominal rate, for rate control and headers; it never moves a timestamp.
+        vbvinit: its initial fullness, in bits.
+        fps: nominal rate, for rate control and headers; it never changes a timestamp.
         cq: target quality of vbr, 1 (best) to 51, of AV1 to 63.
         constqp: quantizers of constqp, 0 to 51, of AV1 to 255.
         initqp: quantizers that vbr and cbr start with.
@@ -151,13 +150,13 @@ class NvencSettings:
         lookahead: pictures that rate control looks ahead, 1 to 31 less ``bf``.
         aq: strength of spatial adaptive quantization, 1 to 15; 0 switches it on and lets the driver choose.
         temporalaq: temporal adaptive quantization; False leaves it to the preset.
-        ldkfs: makes I pictures smaller where delay matters (low delay key frame scale); the package sends 1 for any,
-            and False leaves it to the preset.
+        ldkfs: smaller I pictures for low delay (low delay key frame scale), which the package always sends as 1; False
+            leaves it to the preset.
         timinginfo: in the parameter sets of H.264 and HEVC.
         level: by its name ("4.1").
         tier: of HEVC and AV1.
-        repeatspspps: parameter sets before every IDR picture too (the package's default, and always so for AV1), or
-            out of band alone.
+        repeatspspps: parameter sets before every IDR picture too (the package's default, and always for AV1), or only
+            out of band.
 
     Raises:
         Unsupported: a value is out of its range, or two contradict each other; the message names them.
@@ -200,22 +199,21 @@ class NvencSettings:
         self._check_codec()
 
     def _check_ranges(self) -> None:
-        for name in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"):
-            _check_range(name, getattr(self, name), 1, _MOST_UINT32)
-        _check_range("cq", self.cq, 1, _CQ_MAX[self.codec])
-        _check_range("aq", self.aq, 0, _STRONGEST_AQ)
-        for name in ("numrefl0", "numrefl1"):
-            _check_range(name, getattr(self, name), 0, _MOST_REFERENCES)
-        _check_range("bf", self.bf, 0, _WINDOW_FRAMES)
-        _check_range("lookahead", self.lookahead, 1, _WINDOW_FRAMES)
+        limits = dict.fromkeys(
+            ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"), (1, _MOST_UINT32)
+        )
+        limits |= {"cq": (1, _CQ_MAX[self.codec]), "aq": (0, _STRONGEST_AQ), "numrefl0": (0, _MOST_REFERENCES)}
+        limits |= {"numrefl1": (0, _MOST_REFERENCES), "bf": (0, _WINDOW_FRAMES), "lookahead": (1, _WINDOW_FRAMES)}
+        for name, (least, most) in limits.items():
+            _check_range(name, getattr(self, name), least, most)
         for name in ("constqp", "initqp", "qmax"):
             for value in qp.values if (qp := getattr(self, name)) is not None else ():
                 _check_range(name, value, 0, _QP_MAX[self.codec])
         if self.timinginfo is not None:
-            _check_range("timinginfo num_unit_in_ticks", self.timinginfo.num_unit_in_ticks, 1, _MOST_UINT32)
-            _check_range("timinginfo timescale", self.timinginfo.timescale, 1, _MOST_UINT32)
-        _check_range("fps", self.fps.numerator, 1, _MOST_UINT32)
-        _check_range("fps", self.fps.denominator, 1, _MOST_UINT32)
+            for name in ("num_unit_in_ticks", "timescale"):
+                _check_range(f"timinginfo {name}", getattr(self.timinginfo, name), 1, _MOST_UINT32)
+        for term in self.fps.as_integer_ratio():
+            _check_range("fps", term, 1, _MOST_UINT32)
 
     def _check_rate(self) -> None:
         steered = [n for n in ("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "initqp", "qmax") if self._has(n)]
@@ -250,7 +248,7 @@ class NvencSettings:
 
     def _check_structure(self) -> None:
         if self.idrperiod is not None and self.gop is not None and self.idrperiod % self.gop:
-            _refuse(f"idrperiod {self.idrperiod} is no multiple of gop {self.gop}", "Make them equal.")
+            _refuse(f"idrperiod {self.idrperiod} is not a multiple of gop {self.gop}", "Make them equal.")
         frames_b = self.bf or 0
         if self.gop is not None and frames_b >= self.gop:
             _refuse(f"bf {frames_b} does not fit a gop of {self.gop}", "Raise gop or lower bf.")
@@ -278,7 +276,7 @@ class NvencSettings:
         if self.tuning_info is TuningInfo.LOSSLESS:
             _refuse("NVENC has no lossless AV1", "Use h264 or hevc.")
         if self.repeatspspps is False:
-            _refuse("av1 repeats its sequence header always", "Leave repeatspspps out.")
+            _refuse("av1 always repeats its sequence header", "Leave repeatspspps out.")
 
     def _has(self, name: str) -> bool:
         return getattr(self, name) is not None

@@ -1,4 +1,4 @@
-"""Choosing the pixel format to encode: the source's own where the encoder has it, else the one that loses least."""
+"""Choosing the pixel format to encode: the source's where the encoder has it, else the one that loses least."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,11 +27,10 @@ class _Shape:
 def choose_pix_fmt(
     codec: Codec, wanted: str, *, width: int, height: int, asked: bool = False
 ) -> tuple[str, str | None]:
-    """Return the pixel format to encode pictures of format ``wanted`` in, and why it is another one.
+    """Return the pixel format to encode pictures of format ``wanted`` in, and why it differs.
 
-    The reason is None where the pictures stay what they are: the same format, or the same samples under another
-    name (``yuvj420p`` is ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` says that
-    somebody asked for exactly this format: then there is no substitute.
+    The reason is None where samples are kept: the same format, or another name for it (``yuvj420p`` is ``yuv420p`` with
+    full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user asked for this format, so no substitute.
 
     Raises:
         Unsupported: there is no such pixel format, the encoder has none for this size, or not the one asked for.
@@ -42,21 +41,19 @@ def choose_pix_fmt(
     fitting = [name for name in profile.pix_fmts if _fits(profile, _shape(name), width, height)]
     if wanted in fitting:
         return wanted, None
-    chosen = min(fitting, key=lambda name: _losses(source, _shape(name)))
-    reason = _reason(
-        profile, wanted, chosen, odd=chosen != min(profile.pix_fmts, key=lambda n: _losses(source, _shape(n)))
-    )
+
+    def losses(name: str) -> tuple[int, ...]:
+        return _losses(source, _shape(name))
+
+    chosen = min(fitting, key=losses)
+    reason = _reason(profile, wanted, chosen, odd=chosen != min(profile.pix_fmts, key=losses))
     if asked and reason is not None:
         raise Unsupported(reason, f"Ask for {chosen}, or change the size with --scale.")
     return chosen, reason
 
 
 def is_rgb(name: str) -> bool:
-    """Tell whether a pixel format holds red, green and blue, or a palette of them.
-
-    Raises:
-        Unsupported: there is no such pixel format.
-    """
+    """Return whether a pixel format holds RGB or a palette of it; ``Unsupported`` if there is no such format."""
     return _shape(name).rgb
 
 
@@ -68,22 +65,19 @@ def _shape(name: str) -> _Shape:
         raise Unsupported(message, _USUAL) from None
     components = known.components
     if not components:
-        message = f"{name} stands for a device's memory, not for a layout of samples"
+        message = f"{name} names a device's memory, not a layout of samples"
         raise Unsupported(message, _USUAL)
     rgb = known.is_rgb or known.has_palette
     colours = sum(not component.is_alpha for component in components)
-    # Shifts show on a width that every subsampling divides.
-    shifts = (_log2(known.chroma_width(64)), _log2(known.chroma_height(64))) if colours > 1 else None
+    # 64 is divisible by every subsampling.
+    halvings = [(64 // side).bit_length() - 1 for side in (known.chroma_width(64), known.chroma_height(64))]
+    shifts = (halvings[0], halvings[1]) if colours > 1 else None
     return _Shape(
-        depth_bits=max((component.bits for component in components), default=8),
+        depth_bits=max(component.bits for component in components),
         chroma_shifts=(0, 0) if rgb else shifts,
         rgb=rgb,
         alpha=any(component.is_alpha for component in components),
     )
-
-
-def _log2(subsampled: int) -> int:
-    return (64 // subsampled).bit_length() - 1
 
 
 def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
@@ -100,7 +94,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
     return width % (1 << across) == 0 and height % (1 << down) == 0
 
 
-def _losses(source: _Shape, target: _Shape) -> tuple[int, int, int, int, int]:
+def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
     """Order formats by what a conversion loses, worst first, then by what it wastes."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts

@@ -1,4 +1,4 @@
-"""What each encoder offers: presets, quality scale, pixel formats. docs/encoders.md shows the same tables."""
+"""What each encoder offers: presets, quality scale, pixel formats. docs/encoders.md has the same tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,18 +26,14 @@ Options = tuple[tuple[str, str], ...]
 PRESETS = range(1, 8)
 """1 is fastest, 7 slowest."""
 INITIAL_FULLNESS: Final = Fraction(9, 10)
-"""How full the leaky bucket is when a segment starts, unless a request says otherwise."""
+"""How full the leaky bucket is when a segment starts, by default."""
 _GOP_S: Final = 10
 _LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderProfile:
-    """One encoder.
-
-    ``implementation`` is the encoder's name, FFmpeg's for a software encoder. Quality is a number from
-    ``best_quality`` to ``worst_quality``. ``pix_fmts`` are the formats whose decoded output has the same format again.
-    """
+    """One encoder. ``pix_fmts`` are the formats whose decoded output has the same format again."""
 
     codec: Codec
     implementation: str
@@ -69,9 +65,8 @@ class SoftwareProfile(EncoderProfile):
     """One software encoder.
 
     ``presets`` holds the options of the presets 1 to 7, in order. ``params_key`` is the option that carries the
-    library's own parameters, None where there is none. ``whole_chroma`` says that the coding format has no way to state
-    sizes that are not multiples of the chroma subsampling. ``shortest_side`` is the least width and height the encoder
-    opens with.
+    library's parameters, None where there is none. ``whole_chroma``: the coding format cannot state sizes that are not
+    multiples of the chroma subsampling. ``shortest_side`` is the least width and height the encoder opens with.
     """
 
     presets: tuple[Options, ...]
@@ -81,11 +76,7 @@ class SoftwareProfile(EncoderProfile):
 
 
 def preset_index(preset: int) -> int:
-    """Return where a preset stands in a table of them.
-
-    Raises:
-        UsageError: it is not one of ``PRESETS``.
-    """
+    """Return a preset's index in tables; ``UsageError`` if it is not one of ``PRESETS``."""
     if preset not in PRESETS:
         message = f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}"
         raise UsageError(message, "1 is fastest, 7 slowest.")
@@ -93,11 +84,7 @@ def preset_index(preset: int) -> int:
 
 
 def gop_frames(frame_rate: Fraction) -> int:
-    """Return the longest distance between keyframes: 10 s, but 250 frames at least and 600 at most.
-
-    250 is what x264 and x265 choose by themselves; segments rarely are longer than 10 s, so most have one GOP and
-    the keyframes that scene changes ask for.
-    """
+    """Return the longest distance between keyframes: 10 s, but 250 frames (x264's and x265's default) to 600."""
     return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
 
 
@@ -105,10 +92,7 @@ def _named(*names: str) -> tuple[Options, ...]:
     return tuple((("preset", name),) for name in names)
 
 
-def _vp9(*rows: tuple[str, int]) -> tuple[Options, ...]:
-    return tuple((("deadline", deadline), ("cpu-used", str(speed))) for deadline, speed in rows)
-
-
+_VP9_PRESETS = (("realtime", "8"), ("realtime", "5"), *(("good", speed) for speed in "54210"))
 _X26X_PRESETS = _named("ultrafast", "veryfast", "fast", "medium", "slow", "slower", "veryslow")
 
 PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
@@ -155,7 +139,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
     Codec.VP9: SoftwareProfile(
         codec=Codec.VP9,
         implementation="libvpx-vp9",
-        presets=_vp9(("realtime", 8), ("realtime", 5), ("good", 5), ("good", 4), ("good", 2), ("good", 1), ("good", 0)),
+        presets=tuple((("deadline", deadline), ("cpu-used", speed)) for deadline, speed in _VP9_PRESETS),
         default_quality=33,
         worst_quality=63,
         params_key=None,

@@ -1,7 +1,7 @@
-"""Which options of an encoder a user may not set, and why.
+"""Encoder options that a user may not set, and why.
 
-A user's option overrides ours, except where it would break what every output promises: one packet per picture, closed
-segments, no files opened, the same bytes everywhere, and colours that the container states as the bitstream does.
+A user's option overrides ours, except where it would break a promise of every output: one packet per picture, closed
+segments, no files opened, the same bytes everywhere, and the same colours in container and bitstream.
 """
 
 from collections.abc import Mapping
@@ -92,11 +92,7 @@ _PARAMETERS: Final = {
 
 
 def check_not_reserved(implementation: str, name: str, *, parameter: bool) -> None:
-    """Refuse a user's option that would break a promise; ``parameter`` is one inside ``x264-params`` and the like.
-
-    Raises:
-        Unsupported: ``name`` is not the user's to set.
-    """
+    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like."""
     reason = _PARAMETERS.get(implementation, {}).get(name) if parameter else _OPTIONS.get(name)
     if reason is not None:
         message = f"the encoder option {name} cannot be set"

@@ -1,10 +1,9 @@
-"""Keeps a library from taking real-time priority for itself.
+"""Keeps a library from taking real-time priority.
 
-SVT-AV1, when root opens an encoder (as in most containers), puts the calling thread on SCHED_FIFO with the highest
-priority, and so every thread that is started from there (seen with PyAV 18.1). No ordinary thread preempts those: on a
-machine with fewer cores than they need nothing else runs, Ray's heartbeats among it, and who spins until another thread
-has done something spins for ever. There is no switch for it. So the thread that opens an encoder goes without the right
-to it: the kernel refuses, and SVT-AV1 goes on as for any other user (capabilities(7), CAP_SYS_NICE).
+When root opens an SVT-AV1 encoder (as in most containers), it puts the calling thread, and every thread started from
+there, on SCHED_FIFO with the highest priority (seen with PyAV 18.1); no option prevents it. On a machine with too few
+cores nothing else then runs, not even Ray's heartbeats, and spinning threads never end. So the thread that opens an
+encoder drops CAP_SYS_NICE (capabilities(7)): the kernel refuses, and SVT-AV1 continues as for any other user.
 """
 
 import ctypes
@@ -33,13 +32,10 @@ _Words = _Sets * 2
 
 @contextmanager
 def ordinary_scheduling() -> Iterator[None]:
-    """Let nothing that the calling thread does, and no thread that it starts, have another priority than it has.
-
-    Threads that are started meanwhile stay without the right. Where the kernel has no such rights, or says nothing of
-    them, nothing is done.
-    """
-    words = _own_rights() if sys.platform == "linux" else None
-    if words is None or not words[0].effective & _SYS_NICE:
+    """Keep the calling thread, and threads that it starts meanwhile, at its priority, where the kernel allows that."""
+    words = _Words()
+    is_known = sys.platform == "linux" and not ctypes.CDLL(None).capget(ctypes.byref(_Header(_VERSION, 0)), words)
+    if not is_known or not words[0].effective & _SYS_NICE:
         yield
         return
     words[0].effective &= ~_SYS_NICE
@@ -51,12 +47,6 @@ def ordinary_scheduling() -> Iterator[None]:
         _set_rights(words)
 
 
-def _own_rights() -> "ctypes.Array[_Sets] | None":
-    words = _Words()
-    done = ctypes.CDLL(None).capget(ctypes.byref(_Header(_VERSION, 0)), words)
-    return words if done == 0 else None
-
-
 def _set_rights(words: "ctypes.Array[_Sets]") -> None:
-    # Fewer rights of one's own, or those that one may have: neither is ever refused.
+    # Never refused: a thread may drop its rights, and take back those it is permitted.
     ctypes.CDLL(None).capset(ctypes.byref(_Header(_VERSION, 0)), words)

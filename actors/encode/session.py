@@ -1,17 +1,19 @@
-"""What an encoder session promises, whatever engine runs it."""
+"""The contract of encoder sessions on every engine."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
-from ...errors import EncoderFailed, Unsupported
+from ...errors import EncoderFailed, EngineFailed, Unsupported
 from ..media.values import SeiMessage
 from .settings import RateChange
 
-__all__ = ["EncodedPacket", "EncoderSession", "SessionState"]
+__all__ = ["RETRY_ADVICE", "EncodedPacket", "EncoderSession", "SessionState"]
+
+RETRY_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
 
 PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 
@@ -30,31 +32,31 @@ class SessionState(Enum):
 
     OPEN = "open"
     FINISHED = "finished"
-    """``finish`` was called: the encoder has given all it had."""
+    """``finish`` was called: the encoder is drained."""
     CLOSED = "closed"
 
 
 class EncoderSession(ABC, Generic[PictureT_contra]):
     """One encoder, for one segment: pictures in, packets out, exactly one for each.
 
-    Use it as a context manager, feed it with ``encode`` in presentation order and end it with ``finish``. A session
-    encodes once: after ``finish`` it takes no more pictures, and after the ``with`` block it holds no engine, memory
-    or thread any more. Not thread-safe: one thread feeds one session.
+    Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes once,
+    and holds no engine, memory or thread after the ``with`` block. Not thread-safe.
 
-    Whatever the engine:
+    On every engine:
 
-    - The packets come in decoding order. The first is a keyframe that nothing before it is needed for, and nothing
-      in the session's output refers to anything outside it.
-    - A packet carries the ``pts_ticks`` of its picture, exactly as it was given.
-    - The engine may hold pictures back for as long as it likes; ``finish`` returns what it held.
-    - The same settings and the same pictures give the same packets and the same ``extradata`` on every engine of the
-      same encoder kind. A session therefore starts from nothing: no rate control state of another segment reaches it.
+    - Packets come in decoding order. The first is a keyframe, and nothing refers to anything outside the session.
+    - A packet carries the ``pts_ticks`` of its picture, exactly as given.
+    - The engine may hold pictures back; ``finish`` returns their packets.
+    - The same settings and pictures give the same packets and ``extradata`` on every engine of one encoder kind: no
+      rate control state of another segment reaches a session.
 
     ``name`` is the encoder's, for errors.
     """
 
     name: str
     _state = SessionState.OPEN
+    _last_pts_ticks: int | None = None
+    _packets_out = 0
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +74,7 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     @property
     @abstractmethod
     def reorder_frames(self) -> int:
-        """By how many pictures, at most, decoding order differs from presentation order; equal in every segment."""
+        """By how many pictures at most decoding order differs from presentation order; equal in every segment."""
 
     @abstractmethod
     def encode(
@@ -80,22 +82,21 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready.
 
-        ``picture`` must fit the settings, and be presented later than the one before it. It may be changed or
-        overwritten as soon as this returns. With ``keyframe`` it is one that nothing before it is needed for.
-        ``sei_messages`` are written beside it.
+        ``picture`` must fit the settings and be presented after the one before it; it may be overwritten when this
+        returns. ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside it.
 
         Raises:
-            Unsupported: the engine writes no such messages.
-            EncoderFailed: the picture does not fit, the session is not open, or the encoder gave something impossible.
-            DeviceError: the device that encodes failed.
+            Unsupported: the engine does not write such messages.
+            EncoderFailed: the picture does not fit, the session is not open, or the encoder's output is impossible.
+            DeviceError: the device failed.
         """
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change what steers the bitrate, from the next picture on.
+        """Change the rate control, from the next picture on.
 
         Raises:
             Unsupported: the engine cannot, or the values contradict each other.
-            DeviceError: the driver refuses them; the session goes on with the old ones.
+            DeviceError: the driver refuses them; the session continues with the old ones.
         """
         del change
         message = f"{self.name} cannot change its rates while it encodes"
@@ -103,18 +104,40 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:
-        """Return the packets the encoder still held, having checked that every picture came out.
+        """Return the remaining packets, having checked that every picture came out.
 
         Raises:
-            EncoderFailed: pictures are missing, the session is not open, or the encoder gave something impossible.
-            DeviceError: the device that encodes failed.
+            EncoderFailed: pictures are missing, the session is not open, or the encoder's output is impossible.
+            DeviceError: the device failed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give up the engine, its memory and its threads, whatever state the session is in. Never raises."""
+        """Release the engine, its memory and its threads, in any state. Never raises."""
 
     def _require_open(self) -> None:
         if self._state is not SessionState.OPEN:
             message = f"{self.name}: the session is {self._state.value}, not {SessionState.OPEN.value}"
             raise EncoderFailed(message)
+
+    def _later_pts(self, pts_ticks: int | None) -> int:
+        """Return a picture's pts, checked to be after the last one."""
+        last = self._last_pts_ticks
+        if pts_ticks is None or (last is not None and pts_ticks <= last):
+            message = f"{self.name} got a picture at {pts_ticks} after one at {last}"
+            raise EncoderFailed(message)
+        return pts_ticks
+
+    def _count_packet(self, failure: type[EncoderFailed | EngineFailed], *, is_keyframe: bool) -> None:
+        """Count a packet; the first must be a keyframe."""
+        if not self._packets_out and not is_keyframe:
+            message = f"{self.name} began with a picture that is not a keyframe"
+            raise failure(message, RETRY_ADVICE)
+        self._packets_out += 1
+
+    def _end(self, missing_ticks: Sequence[int], failure: type[EncoderFailed | EngineFailed]) -> None:
+        """Enter FINISHED; no picture may be missing."""
+        self._state = SessionState.FINISHED
+        if missing_ticks:
+            message = f"{self.name} swallowed {len(missing_ticks)} pictures, the first at {missing_ticks[0]}"
+            raise failure(message, RETRY_ADVICE)

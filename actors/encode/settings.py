@@ -1,7 +1,6 @@
 """The settled settings of one encoder: a frozen value, equal in every segment of a track.
 
-Everything that can change an output byte is in it, so that "same settings, same pictures, same bytes" holds; it is
-what the proof calls the *encoder kind*.
+It holds everything that can change an output byte, so that the same settings and pictures give the same bytes.
 """
 
 from dataclasses import dataclass
@@ -32,10 +31,10 @@ class Codec(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateControl:
-    """What steers the bitrate: a constant quality, or an average bitrate, with an optional leaky bucket.
+    """Rate control by a constant quality or an average bitrate, with an optional leaky bucket.
 
-    ``quality`` is the encoder's own CRF scale (lower is better). Rates are in bit/s, the buffer in bits.
-    Exactly one of ``quality`` and ``bitrate_bps`` is set; ``maxrate_bps`` and ``bufsize_bits`` are both set or neither.
+    ``quality`` is on the encoder's CRF scale (lower is better). Exactly one of ``quality`` and ``bitrate_bps`` is set;
+    ``maxrate_bps`` and ``bufsize_bits`` are both set or neither.
     """
 
     quality: int | None = None
@@ -46,17 +45,17 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of what steers NVENC's bitrate; None leaves a value as it is.
+    """New values of NVENC's rate control; None leaves a value unchanged.
 
     Args:
-        rc: what steers the bitrate.
-        multipass: the first pass; "off" has none.
+        rc: rate control mode.
+        multipass: the first pass, if any.
         bitrate: average, in bit/s.
         maxbitrate: peak of vbr, in bit/s. With cbr it is the average.
         vbvbufsize: the decoder's buffer, in bits; 0 lets the driver choose.
-        vbvinit: how full it is, in bits; 0 lets the driver choose.
-        fps: nominal rate for rate control; it moves no timestamp.
-        cq: target quality of vbr; 0 goes back to a bitrate.
+        vbvinit: its fullness, in bits; 0 lets the driver choose.
+        fps: nominal rate for rate control; it does not change timestamps.
+        cq: target quality of vbr; 0 returns to a bitrate.
     """
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
@@ -70,11 +69,7 @@ class RateChange:
 
 
 def check_rate(rate: RateControl) -> None:
-    """Refuse rates that contradict each other or make no sense, for whatever encoder.
-
-    Raises:
-        UsageError: see above.
-    """
+    """Raise ``UsageError`` for rates that no encoder can keep."""
     if rate.quality is not None and rate.bitrate_bps is not None:
         message = "quality and bitrate exclude each other"
         raise UsageError(message, "Give one of them.")
@@ -96,9 +91,8 @@ class EncoderSettings:
     """One encoder, fully settled.
 
     ``implementation`` is FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``). A software encoder has
-    ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of the frames' and packets'
-    timestamps; ``format`` is what goes in, after all filters. ``dolby_vision`` asks for the dynamic metadata that the
-    frames carry to be written beside each HEVC picture.
+    ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of pictures and packets;
+    ``format`` is the input's, after all filters. ``dolby_vision`` writes the frames' RPUs beside each HEVC picture.
     """
 
     codec: Codec
@@ -113,5 +107,5 @@ class EncoderSettings:
 
     @property
     def on_device(self) -> bool:
-        """Whether a GPU encodes, and not software."""
+        """Whether a GPU encodes."""
         return self.nvenc is not None

@@ -1,8 +1,8 @@
 """A software encoder session: pictures in, packets out, exactly one for each.
 
-FFmpeg helps where we must not be helped: it converts pictures of another size or format, rounds timestamps to the
-encoder's tick, and lets the decoder's picture types force the encoder's. So everything is checked or reset here, and
-an encoder that returns anything but one packet per picture is an error at once, not a short file later.
+FFmpeg silently converts pictures of another size or format, rounds timestamps to the encoder's tick, and lets the
+decoder's picture types force the encoder's. So everything is checked or reset here, and an encoder that does not return
+one packet per picture fails at once.
 """
 
 import os
@@ -21,7 +21,7 @@ from ..bitstream.parameter_sets import max_reorder_frames
 from ..decode.describe import frame_side_data
 from ..media.values import SeiMessage
 from .scheduling import ordinary_scheduling
-from .session import EncodedPacket, EncoderSession, SessionState
+from .session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
 from .settings import Codec, EncoderSettings
 
 if TYPE_CHECKING:
@@ -31,24 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodedPacket", "SoftwareEncoder", "encoder_time_base", "reorder_depth"]
 
-# SVT-AV1 writes to standard error by itself, unless told before it starts; its errors come back as errors anyway.
+# SVT-AV1 logs to standard error unless this is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""libvpx counts in these (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), rounds to them down, and back to the nearest."""
+"""libvpx rounds down to these (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and back to the nearest."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
-"""The largest numerator and denominator of a time base that libvpx takes (``g_timebase``, the same file)."""
-_RETRY_ADVICE = "Try another --preset or --codec, and please report it with the input."
+"""Of a time base that libvpx takes (``g_timebase``, the same file)."""
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 
 
 class SoftwareEncoder(EncoderSession[VideoFrame]):
-    """One encoder session of FFmpeg's software encoders, for one segment.
-
-    The caller keeps ownership of the frames, but their times, ``pict_type`` and ``duration`` are changed. The encoder's
-    own threads are the settings'.
+    """A session of FFmpeg's software encoders. It changes the times, ``pict_type`` and ``duration`` of its frames.
 
     Raises:
         EncoderFailed: the encoder does not open with these settings.
@@ -59,49 +55,40 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.name = settings.implementation
         self._context: VideoCodecContext | None = _opened(settings)
         self._extradata = bytes(self._context.extradata or b"")
-        self._last_pts_ticks: int | None = None
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # The pts that the encoder was given, and that of the picture.
+        # From the pts that the encoder got to the picture's.
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
-        self._given = False
         self._dovi: dict[int, bytes] = {}
         rate = settings.format.frame_rate
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     @property
     def extradata(self) -> bytes:
-        """The parameter sets, known before the first picture."""
+        """The parameter sets."""
         return self._extradata
 
     @property
     def reorder_frames(self) -> int:
-        """By how many pictures the encoder may reorder, as its parameter sets state it."""
+        """By how many pictures the encoder may reorder, by its parameter sets."""
         return reorder_depth(self._settings, self._extradata)
 
     def close(self) -> None:
-        """Free the encoder's memory and threads now, not when somebody drops the session."""
+        """Free the encoder's memory and threads now, not when the session is collected."""
         self._state = SessionState.CLOSED
         self._context = None
 
     def encode(
         self, picture: VideoFrame, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
-        """Encode one picture and return the packets that are ready, in decoding order.
-
-        ``picture`` must have the settings' size, pixel format and time base, and a later pts than the one before it.
-
-        Raises:
-            Unsupported: messages are to be written, which FFmpeg does for no encoder alike.
-            EncoderFailed: the frame does not fit the settings, or the encoder failed.
-        """
+        """Encode a picture of the settings' size, pixel format and time base; SEI messages are ``Unsupported``."""
         if sei_messages:
-            message = f"{self.name} writes no SEI messages"
+            message = f"{self.name} does not write SEI messages"
             raise Unsupported(message, 'Leave them out, or use encoder="nvenc".')
         self._check(picture)
-        # What the decoder left here would force the encoder's choice.
+        # The decoder's picture type would force the encoder's choice.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
-        picture.duration = self._nominal_ticks  # of the output, whatever the source's container claimed
+        picture.duration = self._nominal_ticks
         pts = picture.pts or 0
         if self._settings.dolby_vision:
             self._dovi[pts] = frame_side_data(picture).get("DOVI_RPU_BUFFER", b"")
@@ -110,7 +97,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return self._packets(picture)
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts that the encoder sees: the picture's own, or the nearest that is later than the last one."""
+        """Return the pts for the encoder: the picture's, or the nearest that is later than the last one."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -119,18 +106,10 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return self._last_encoder_pts
 
     def finish(self) -> list[EncodedPacket]:
-        """Return the packets the encoder still held, and check that every picture came out.
-
-        Raises:
-            EncoderFailed: the encoder failed, or pictures are missing.
-        """
+        """Return the remaining packets, having checked that every picture came out."""
         self._require_open()
         packets = self._packets(None) if self._last_pts_ticks is not None else []
-        self._state = SessionState.FINISHED
-        if self._awaited:
-            first = next(iter(self._awaited.values()))
-            message = f"{self.name} swallowed {len(self._awaited)} pictures, the first at {first}"
-            raise EncoderFailed(message, _RETRY_ADVICE)
+        self._end(list(self._awaited.values()), EncoderFailed)
         return packets
 
     def _check(self, frame: VideoFrame) -> None:
@@ -143,11 +122,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
                 f"{frame.time_base}, not {wanted.width}x{wanted.height} {wanted.pix_fmt} in {self._settings.time_base}"
             )
             raise EncoderFailed(message)
-        last = self._last_pts_ticks
-        if frame.pts is None or (last is not None and frame.pts <= last):
-            message = f"{self.name} got a picture at {frame.pts} after one at {last}"
-            raise EncoderFailed(message)
-        self._last_pts_ticks = frame.pts
+        self._last_pts_ticks = self._later_pts(frame.pts)
 
     def _packets(self, frame: VideoFrame | None) -> list[EncodedPacket]:
         if self._context is None:
@@ -156,20 +131,17 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             found = self._context.encode(frame)
         except (av.error.FFmpegError, ValueError) as error:
             message = f"{self.name} failed: {getattr(error, 'strerror', error)}"
-            raise EncoderFailed(message, _RETRY_ADVICE) from error
+            raise EncoderFailed(message, RETRY_ADVICE) from error
         return [self._packet(packet) for packet in found]
 
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
         pts = None if packet.pts is None else self._awaited.pop(packet.pts, None)
         if pts is None:
             message = f"{self.name} returned a packet at {packet.pts}, where no picture was waiting"
-            raise EncoderFailed(message, _RETRY_ADVICE)
-        if not self._given and not packet.is_keyframe:
-            message = f"{self.name} began with a picture that is no keyframe"
-            raise EncoderFailed(message, _RETRY_ADVICE)
-        self._given = True
-        # A picture's dynamic metadata follows its slices, as the last NAL unit of the access unit; FFmpeg hands it out
-        # with the emulation prevention it was read with, so it goes back as it is.
+            raise EncoderFailed(message, RETRY_ADVICE)
+        self._count_packet(EncoderFailed, is_keyframe=packet.is_keyframe)
+        # A picture's dynamic metadata follows its slices, as the last NAL unit of the access unit; FFmpeg outputs it
+        # with its emulation prevention, so it is written unchanged.
         metadata = self._dovi.pop(pts, b"")
         payload = bytes(packet) + (_DOVI_NAL_HEADER + metadata if metadata else b"")
         return EncodedPacket(pts, packet.is_keyframe, payload)
@@ -204,10 +176,10 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
 
 
 def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
-    """Return the tick in which an encoder is told when pictures are shown: the pictures' own where it keeps it exactly.
+    """Return the tick of the times that an encoder gets: the pictures' own where it keeps them exactly.
 
-    Only libvpx does not keep every tick. Where it would round or refuse one it is given its own, in which two pictures
-    still differ by one at least. It steers rate control; what is written has the pictures' own times.
+    Only libvpx does not. Where it would round or refuse the tick it gets its own, in which two pictures still differ by
+    one at least. That affects rate control only; packets have the pictures' own times.
     """
     exact = time_base % _VPX_TICK_S == 0 or time_base > 2 * _VPX_TICK_S
     taken = max(time_base.numerator, time_base.denominator) <= _VPX_LARGEST_TERM
@@ -215,10 +187,10 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes) -> int:
-    """Return by how many frames the encoder may reorder, as its parameter sets state it.
+    """Return by how many frames the encoder may reorder, by its parameter sets.
 
-    AV1's and VP9's packets come in presentation order: pictures that are not shown travel inside those that are. An
-    H.264 stream whose parameter sets are silent may reorder by 16 (H.264 annex E.2.1).
+    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown. An H.264 stream
+    whose parameter sets do not state it may reorder by 16 (H.264 annex E.2.1).
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0

@@ -1,12 +1,13 @@
-"""One continuous encode of a whole audio track: never in segments, because every seam of an audio codec is heard.
+"""One continuous encode of a whole audio track: never in segments, because every seam of an audio codec is audible.
 
-The track becomes one unbroken line of samples, counted from its first real one. Silence fills a gap, what overlaps is
-dropped, and a clock that steps back or leaps is taken as reset and ignored, so every later sample stays where its
-timestamp says. Frames that sit within a tick of the line are taken as sitting on it.
+The track becomes one unbroken line of samples, counted from its first real one. Silence fills gaps, overlaps are
+dropped, and a clock that steps back or leaps counts as reset, so later samples stay where their timestamps put them.
+Frames within a tick of the line are on it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any, cast
@@ -26,14 +27,13 @@ from ...errors import EncoderFailed, InputUnreadable, Unsupported
 from ..device.work import Work, WorkContext
 from ..media.opening import demux, open_source
 from ..media.timeline import LONGEST_GAP_S, RESET_S
-from .audio_planes import reachable
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream
     from av.packet import Packet
     from av.stream import Stream
 
-__all__ = ["EncodeAudio", "EncodedTrack", "usual_layout"]
+__all__ = ["EncodeAudio", "EncodedTrack", "reachable", "usual_layout"]
 
 _ENCODERS = {"aac": "aac", "opus": "libopus"}
 _BITS_PER_CHANNEL = {"aac": 80_000, "opus": 64_000}
@@ -47,6 +47,7 @@ _OPUS_LAYOUTS = _LAYOUTS | {4: "quad"}
 """The one layout of each number of channels (RFC 7845, 5.1.1.2)."""
 _TOLERANCE_S = Fraction(1, 500)
 _SILENCE_SAMPLES = 48_000
+_PLANES_PYAV_COUNTS = 7
 _HALF = Fraction(1, 2)
 
 
@@ -54,9 +55,8 @@ _HALF = Fraction(1, 2)
 class EncodedTrack:
     """A whole audio track, encoded. Times are ticks of ``time_base`` on the source's clock, one tick a sample.
 
-    Packet n is ``payload[offsets[n]:offsets[n + 1]]``. ``initial_padding`` samples before the first real one, and
-    ``trailing_padding`` after the last, are the encoder's own and not to be heard; the first packet's ``pts`` lies
-    that much before the track begins.
+    ``payload`` holds the packets, of ``sizes_bytes`` each. The encoder adds ``initial_padding`` samples, by which the
+    first packet's ``pts`` precedes the track, and ``trailing_padding``; players skip both.
     """
 
     codec: str
@@ -74,7 +74,7 @@ class EncodedTrack:
     initial_padding: int
     trailing_padding: int
     damaged_packets: int
-    """Packets of the source that could not be decoded; silence stands for them."""
+    """Packets of the source that could not be decoded; silence replaces them."""
     clock_resets: int
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
@@ -89,9 +89,9 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track from its beginning and encode it as ``codec`` (aac or opus), in one go.
+    """Decode one audio track and encode it as ``codec`` (aac or opus).
 
-    ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None means 80 kbit/s a channel
+    ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
     for AAC and 64 for Opus.
     """
 
@@ -103,13 +103,13 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None
 
     def run(self, context: WorkContext) -> EncodedTrack:
-        """Run to the end in the calling thread.
+        """Run in the calling thread.
 
         Raises:
             InputError: the source cannot be opened, or nothing of the track can be decoded.
             Unsupported: there is no encoder for the codec, or not for that many channels.
             EncoderFailed: the encoder refused a frame.
-            Cancelled: somebody cancelled the work.
+            Cancelled: the work was cancelled.
         """
         if self.codec not in _ENCODERS:
             message = f"there is no audio encoder for {self.codec}"
@@ -139,18 +139,13 @@ def _decoded(source: str, stream_index: int, line: "_Line") -> Iterator[AudioFra
                 other.discard = Discard.all
         decoder.thread_count = 1
         packets = demux(container, stream)
-        while True:
-            try:
-                packet = next(packets)
-            except (StopIteration, av.error.FFmpegError):
-                break
-            yield from _decode(decoder, packet, line)
+        with suppress(av.error.FFmpegError):  # a truncated container ends here; _decode maps the decoder's errors
+            for packet in packets:
+                yield from _decode(decoder, packet, line)
         yield from _decode(decoder, None, line)
 
 
 def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "_Line") -> Iterator[AudioFrame]:
-    if packet is not None and not packet.size:
-        return
     try:
         for frame in decoder.decode(cast("Packet[AudioStream] | None", packet)):
             yield reachable(frame)
@@ -160,9 +155,22 @@ def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: "
         line.damaged_packets += 1
 
 
+def reachable(frame: AudioFrame) -> AudioFrame:
+    """Return a frame whose samples PyAV can read: one of eight or more planes is interleaved.
+
+    PyAV 18 counts planes up to a null pointer, and FFmpeg's array of eight has none: it reads past the end.
+    """
+    if not frame.format.is_planar or frame.layout.nb_channels <= _PLANES_PYAV_COUNTS:
+        return frame
+    packed = AudioResampler(format=frame.format.packed.name, layout=frame.layout, rate=frame.sample_rate)
+    found = packed.resample(frame)[0]
+    found.pts, found.time_base = frame.pts, frame.time_base
+    return found
+
+
 @dataclass(slots=True)
 class _Line:
-    """Where each decoded sample stands on the unbroken line of samples."""
+    """Where each decoded sample lies on the unbroken line of samples."""
 
     start_s: Fraction | None
     end_s: Fraction | None
@@ -175,7 +183,7 @@ class _Line:
     _shift: int = 0
 
     def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Give what goes on the line for ``frame``: silence before it, and what of it is kept."""
+        """Yield silence up to ``frame``, and the part of it that is kept."""
         self.rate = self.rate or frame.sample_rate
         if frame.sample_rate != self.rate:
             return
@@ -232,27 +240,17 @@ def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
 
 
 def _silent(frame: AudioFrame, count: int) -> AudioFrame:
-    shape = _shape(frame, count)
-    # Silence is 0 in every sample format but unsigned bytes, which have their middle at 128.
+    channels = frame.layout.nb_channels
+    shape = (channels, count) if frame.format.is_planar else (1, channels * count)
+    # Silence is 0 in every sample format but unsigned bytes, whose middle is 128.
     level = 128 if frame.format.name.startswith("u8") else 0
     return _like(frame, np.full(shape, level, dtype=frame.to_ndarray().dtype))
-
-
-def _shape(frame: AudioFrame, count: int) -> tuple[int, int]:
-    channels = frame.layout.nb_channels
-    return (channels, count) if frame.format.is_planar else (1, channels * count)
 
 
 def _cut(frame: AudioFrame, skip: int, count: int) -> AudioFrame:
     samples = frame.to_ndarray()
     step = 1 if frame.format.is_planar else frame.layout.nb_channels
     return _like(frame, np.ascontiguousarray(samples[:, skip * step : (skip + count) * step]))
-
-
-@dataclass(slots=True)
-class _Packets:
-    pts: list[int] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
 
 
 class _Encode:
@@ -267,14 +265,13 @@ class _Encode:
         self.layout = _OPUS_LAYOUTS[channels] if codec == "opus" else usual_layout(first.layout.name, channels)
         self.rate = next((r for r in _RATES[codec] if r >= first.sample_rate), _RATES[codec][-1])
         self.bit_rate_bps = bit_rate_bps or _BITS_PER_CHANNEL[codec] * channels
-        self._source_layout = first.layout.name
         self._pushed = 0
-        self._packets = _Packets()
+        self._pts: list[int] = []
+        self._payloads: list[bytes] = []
         self._encoder = self._open()
-        frame_samples = self._encoder.frame_size
+        self.frame_samples = self._encoder.frame_size
         self._resampler = AudioResampler(_FORMATS[codec], self.layout, self.rate)
         self._fifo = AudioFifo()
-        self.frame_samples = frame_samples
 
     def _open(self) -> AudioCodecContext:
         encoder: AudioCodecContext = av.CodecContext.create(_ENCODERS[self.codec], "w")  # type: ignore[assignment]
@@ -311,23 +308,22 @@ class _Encode:
             message = f"the {self.codec} encoder refused a frame at sample {self._pushed}: {error}"
             raise EncoderFailed(message) from error
         for packet in packets:
-            self._packets.pts.append(int(packet.pts or 0))
-            self._packets.payloads.append(bytes(packet))
+            self._pts.append(int(packet.pts or 0))
+            self._payloads.append(bytes(packet))
 
     def finish(self, line: _Line) -> EncodedTrack:
-        """Encode what is left and return the track."""
+        """Encode the rest and return the track."""
         for ready in self._resampler.resample(None):
             self._queue(ready)
         if self._fifo.samples:
             self._encode(self._fifo.read(self._fifo.samples))
         self._encode(None)
-        pts = np.array(self._packets.pts, dtype=np.int64)
+        pts = np.array(self._pts, dtype=np.int64)
         padding = max(0, -int(pts[0])) if len(pts) else 0
         durations = np.full(len(pts), self.frame_samples, dtype=np.int64)
         durations[:-1] = np.diff(pts)
         trailing = max(0, int(pts[-1]) + self.frame_samples - self._pushed) if len(pts) else 0
         begin = Fraction(line.begin or 0, line.rate)
-        payloads = self._packets.payloads
         return EncodedTrack(
             codec=self.codec,
             extradata=self._encoder.extradata or b"",
@@ -339,8 +335,8 @@ class _Encode:
             time_base=Fraction(1, self.rate),
             pts=pts + floor(begin * self.rate + _HALF),
             durations=durations,
-            sizes_bytes=np.array([len(payload) for payload in payloads], dtype=np.int64),
-            payload=np.frombuffer(b"".join(payloads), dtype=np.uint8),
+            sizes_bytes=np.array([len(payload) for payload in self._payloads], dtype=np.int64),
+            payload=np.frombuffer(b"".join(self._payloads), dtype=np.uint8),
             initial_padding=padding,
             trailing_padding=trailing,
             damaged_packets=line.damaged_packets,
@@ -349,5 +345,5 @@ class _Encode:
 
 
 def usual_layout(layout: str, channels: int) -> str:
-    """Return ``layout`` if it names its speakers, else the usual layout of that many ``channels``."""
+    """Return ``layout`` if it names its speakers, else the usual layout for that number of ``channels``."""
     return layout if layout in _LAYOUTS.values() else _LAYOUTS.get(channels, layout)

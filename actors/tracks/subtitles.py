@@ -1,8 +1,8 @@
 """Text subtitles from one codec's packets to another's: words, line breaks and simple emphasis.
 
-One cue is read into a small common form, SubRip's: lines of text with ``<i>``, ``<b>`` and ``<u>``. Fonts, colours,
-places and karaoke are not carried; the job says so. Sources: 3GPP TS 26.245 (mov_text), the WebVTT recommendation,
-Matroska's codec mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT.
+The common form of a cue is SubRip's: lines of text with ``<i>``, ``<b>`` and ``<u>``. Fonts, colours, positions and
+karaoke are lost; the job reports it. Sources: 3GPP TS 26.245 (mov_text), the WebVTT recommendation, Matroska's codec
+mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT.
 """
 
 import html
@@ -20,56 +20,30 @@ _ASS_SWITCH = re.compile(r"\\([ibu])(\d+)(?![\w])")
 _ASS_DRAWING = re.compile(r"\\p[1-9]")
 
 
-def _box(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I4s", 8 + len(content), kind) + content
-
-
 TX3G_DESCRIPTION = (
     struct.pack(">IbbBBBB", 0, 1, -1, 0, 0, 0, 0)  # flags; centred at the bottom; transparent background
     + struct.pack(">hhhh", 0, 0, 0, 0)  # the text box: all of the picture
     + struct.pack(">HHHBB4B", 0, 0, 1, 0, 18, 255, 255, 255, 255)  # style: font 1, plain, 18, white
-    + _box(b"ftab", struct.pack(">HHB", 1, 1, len(b"Sans-Serif")) + b"Sans-Serif")
+    + struct.pack(">I4sHHB10s", 23, b"ftab", 1, 1, 10, b"Sans-Serif")
 )
 """The sample description every mov_text track needs as its extradata (3GPP TS 26.245, 5.16), less its box header."""
 
 
 def read_cue(codec: str, payload: bytes) -> str:
-    """Return the text of one packet in the common form; "" where it shows nothing.
-
-    Raises:
-        KeyError: ``codec`` is not a text subtitle codec.
-    """
-    return _clean(_READERS[codec](payload))
-
-
-def write_cue(codec: str, text: str) -> bytes:
-    """Return the packet payload that shows ``text``, given in the common form.
-
-    Raises:
-        KeyError: text cannot be written as ``codec``.
-    """
-    return _WRITERS[codec](text)
-
-
-def _clean(text: str) -> str:
+    """Return a packet's text in the common form, "" where it shows nothing; ``KeyError`` for an unknown ``codec``."""
+    text = _READERS[codec](payload)
     lines = (line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     return "\n".join(line for line in lines if line).strip("\0")
 
 
+def write_cue(codec: str, text: str) -> bytes:
+    """Return the payload that shows ``text`` of the common form; ``KeyError`` where ``codec`` cannot hold text."""
+    return _WRITERS[codec](text)
+
+
 def _read_mov_text(payload: bytes) -> str:
-    length = int.from_bytes(payload[:2], "big")
-    text = payload[2 : 2 + length]
-    if text[:2] in (b"\xfe\xff", b"\xff\xfe"):
-        return text.decode("utf-16", "replace")
-    return text.decode("utf-8", "replace")
-
-
-def _read_subrip(payload: bytes) -> str:
-    return _only_emphasis(payload.decode("utf-8", "replace"))
-
-
-def _read_webvtt(payload: bytes) -> str:
-    return html.unescape(_only_emphasis(payload.decode("utf-8", "replace")))
+    text = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
+    return text.decode("utf-16" if text[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8", "replace")
 
 
 def _read_plain(payload: bytes) -> str:
@@ -81,25 +55,19 @@ def _only_emphasis(text: str) -> str:
 
 
 def _read_ass(payload: bytes) -> str:
-    fields = payload.decode("utf-8", "replace").split(",", _ASS_FIELDS_BEFORE_TEXT)
-    text = fields[-1]
+    text = _read_plain(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     if any(_ASS_DRAWING.search(override) for override in _ASS_OVERRIDE.findall(text)):
         return ""  # a drawing: its text is coordinates
-    text = _ASS_OVERRIDE.sub(lambda override: _ass_emphasis(override[1]), text)
-    return text.replace("\\N", "\n").replace("\\n", "\n").replace("\\h", " ")
 
+    def emphasis(override: re.Match[str]) -> str:
+        return "".join(f"<{'' if int(on) else '/'}{letter}>" for letter, on in _ASS_SWITCH.findall(override[1]))
 
-def _ass_emphasis(override: str) -> str:
-    return "".join(f"<{'' if int(on) else '/'}{letter}>" for letter, on in _ASS_SWITCH.findall(override))
+    return _ASS_OVERRIDE.sub(emphasis, text).replace("\\N", "\n").replace("\\n", "\n").replace("\\h", " ")
 
 
 def _write_mov_text(text: str) -> bytes:
     plain = _EMPHASIS.sub("", text).encode()[:0xFFFF]
     return struct.pack(">H", len(plain)) + plain
-
-
-def _write_subrip(text: str) -> bytes:
-    return text.encode()
 
 
 def _write_webvtt(text: str) -> bytes:
@@ -109,13 +77,13 @@ def _write_webvtt(text: str) -> bytes:
 
 _READERS: dict[str, Callable[[bytes], str]] = {
     "mov_text": _read_mov_text,
-    "subrip": _read_subrip,
-    "webvtt": _read_webvtt,
+    "subrip": lambda payload: _only_emphasis(_read_plain(payload)),
+    "webvtt": lambda payload: html.unescape(_only_emphasis(_read_plain(payload))),
     "text": _read_plain,
     "ass": _read_ass,
 }
 _WRITERS: dict[str, Callable[[str], bytes]] = {
     "mov_text": _write_mov_text,
-    "subrip": _write_subrip,
+    "subrip": str.encode,
     "webvtt": _write_webvtt,
 }

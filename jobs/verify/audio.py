@@ -15,7 +15,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from ...actors.media.opening import open_source
-from ...actors.tracks.audio_planes import reachable
+from ...actors.tracks.audio import reachable
 from .streams import Alignment, audio_tracks, only
 from .verdict import Check, check, not_applicable
 

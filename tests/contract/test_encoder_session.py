@@ -154,7 +154,7 @@ def test_what_an_engine_does_not_do_is_refused(open_session: Open, case: tuple[s
             session.encode(frames[0], sei_messages=[message])
             session.reconfigure(RateChange(fps=50))
         else:
-            with pytest.raises(Unsupported, match=f"{session.name} writes no SEI messages"):
+            with pytest.raises(Unsupported, match=f"{session.name} does not write SEI messages"):
                 session.encode(frames[0], sei_messages=[message])
             with pytest.raises(Unsupported, match=f"{session.name} cannot change its rates"):
                 session.reconfigure(RateChange(fps=50))

@@ -14,7 +14,7 @@ from av.video.frame import VideoFrame
 from ....errors import EncoderFailed, EngineFailed, Unsupported, UsageError
 from ...bitstream.access_points import RandomAccess, random_access_kind
 from ...bitstream.parameter_sets import max_reorder_frames
-from ...encode.session import EncodedPacket, EncoderSession, SessionState
+from ...encode.session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
 from ...encode.settings import Codec, EncoderSettings, RateChange
 from ...media.values import SeiMessage
 from ...surfaces.device_frame import TimedPicture
@@ -28,7 +28,6 @@ __all__ = ["NvencSession"]
 
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
-_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
 _MOST_B_FRAMES: Final = 7
 """More than any preset asks for: the bound where neither settings nor parameter sets state one."""
 
@@ -92,8 +91,6 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             raise
         self._waiting: dict[int, _Waiting] = {}
         self._taken = 0
-        self._last_pts_ticks: int | None = None
-        self._given = 0
 
     @property
     def extradata(self) -> bytes:
@@ -140,11 +137,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         """
         self._require_open()
         packets = [self._packet(entry) for entry in self._encoder.call("EndEncode")] if self._taken else []
-        self._state = SessionState.FINISHED
-        if self._waiting:
-            first = next(iter(self._waiting.values())).pts_ticks
-            message = f"{self.name} swallowed {len(self._waiting)} pictures, the first at {first}"
-            raise EngineFailed(message, _ADVICE)
+        self._end([waiting.pts_ticks for waiting in self._waiting.values()], EngineFailed)
         return packets
 
     def close(self) -> None:
@@ -189,11 +182,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         if isinstance(picture, VideoFrame) and picture.time_base != wanted:
             message = f"{self.name} got a picture in ticks of {picture.time_base}, not of {wanted}"
             raise EncoderFailed(message)
-        last = self._last_pts_ticks
-        if pts_ticks is None or (last is not None and pts_ticks <= last):
-            message = f"{self.name} got a picture at {pts_ticks} after one at {last}"
-            raise EncoderFailed(message)
-        return (picture.pixels if isinstance(picture, TimedPicture) else picture), pts_ticks
+        return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
         if sei_messages:  # the package has no structure for both, and numbers this picture as the others
@@ -206,18 +195,15 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         number, data = int(entry["timestamp"]), bytes(entry["data"])
         if number not in self._waiting:
             message = f"{self.name} returned a packet of picture {number}, which is not waiting"
-            raise EngineFailed(message, _ADVICE)
+            raise EngineFailed(message, RETRY_ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
             message = f"{self.name} called a picture a keyframe that is not one"
-            raise EngineFailed(message, _ADVICE)
-        if not self._given and not is_keyframe:
-            message = f"{self.name} began with a picture that is not a keyframe"
-            raise EngineFailed(message, _ADVICE)
-        # Numbers are the order of presentation: a picture may be coded before its turn, but only so long after it.
-        if self._given - number > self._reorder_frames:
+            raise EngineFailed(message, RETRY_ADVICE)
+        # Numbers are in presentation order: a picture may be coded early, but only a few pictures late.
+        if self._packets_out - number > self._reorder_frames:
             message = f"{self.name} reordered picture {number} by more than {self._reorder_frames}"
-            raise EngineFailed(message, _ADVICE)
-        self._given += 1
+            raise EngineFailed(message, RETRY_ADVICE)
+        self._count_packet(EngineFailed, is_keyframe=is_keyframe)
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
         return EncodedPacket(self._waiting.pop(number).pts_ticks, is_keyframe, payload)

@@ -58,9 +58,9 @@ def test_every_option_reaches_the_package() -> None:
     }
 
 
-def test_a_latency_that_is_none_is_told() -> None:
-    """A program that is not type-checked hears which there are."""
-    with pytest.raises(UsageError, match="latency 'LOW' is none of native, low, zero"):
+def test_an_unknown_latency_is_refused() -> None:
+    """The error of an unknown latency lists the known ones."""
+    with pytest.raises(UsageError, match="latency 'LOW' is not one of native, low, zero"):
         NvdecOptions(latency="LOW")  # type: ignore[arg-type]
 
 

@@ -94,8 +94,8 @@ def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"codec": "prores"}, "NVDEC decodes no prores"),
-        ({"codec": "mjpeg"}, "NVDEC decodes no mjpeg"),
+        ({"codec": "prores"}, "NVDEC does not decode prores"),
+        ({"codec": "mjpeg"}, "NVDEC does not decode mjpeg"),
         ({"pix_fmt": None}, "NVDEC has no surface for an unknown pixel format"),
         ({"pix_fmt": "gbrp"}, "NVDEC has no surface for gbrp"),
         ({"width": 63}, "NVDEC's surfaces have even sides, and the pictures are 63x48"),

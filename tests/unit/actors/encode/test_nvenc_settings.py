@@ -154,7 +154,7 @@ def test_each_setting_arrives_in_the_arguments() -> None:
         ({"qmax": Qp(1, 2, 52)}, "qmax 52"),
         ({"tuning_info": TuningInfo.LOSSLESS}, "lossless"),
         ({"tuning_info": TuningInfo.ULTRA_HIGH_QUALITY}, "uhq"),
-        ({"gop": 10, "idrperiod": 15}, "no multiple"),
+        ({"gop": 10, "idrperiod": 15}, "not a multiple"),
         ({"gop": 4, "bf": 4}, "does not fit a gop"),
         ({"bf": 3, "lookahead": 29}, "lookahead 29"),
         ({"lookahead": 256}, "lookahead 256"),

@@ -175,7 +175,7 @@ def test_one_session_has_every_mode(
         ((("rc", "CBR"), ("bitrate", "9000")), None, Unsupported, "rc=CBR"),
         ((("codec", "hevc"),), None, Unsupported, "codec cannot be set"),
         ((("fps", "25"),), None, Unsupported, "fps cannot be set"),
-        ((("gop", "30"), ("idrperiod", "40")), None, Unsupported, "no multiple of gop"),
+        ((("gop", "30"), ("idrperiod", "40")), None, Unsupported, "not a multiple of gop"),
     ],
 )
 def test_modes_that_contradict_each_other_are_refused(

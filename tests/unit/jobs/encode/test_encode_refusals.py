@@ -98,7 +98,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
         UsageError,
         "options: input should be a valid string",
     ),
-    ([rgb(0)], {"fps": 25, "pix_fmt": "cuda"}, Unsupported, "cuda stands for a device's memory"),
+    ([rgb(0)], {"fps": 25, "pix_fmt": "cuda"}, Unsupported, "cuda names a device's memory"),
     ([(rgb(0), 0), (rgb(0), 10**15)], {}, UsageError, "frame 1 is shown at tick 90000000000000000000"),
     ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is no rgb24 picture"),
     ([FakeDeviceTensor(4096, (0, 64), item_bytes=1)], {"fps": 25}, UsageError, "holds no picture"),
@@ -109,7 +109,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([rgb(0)], {"fps": 25, "pix_fmt": "yuv420p12le"}, Unsupported, "yuv420p12le"),
     ([rgb(0)], CBR, Unsupported, "rc, bitrate is NVENC's to set, and software encodes"),
     (refused_rates(), {"fps": 25}, Unsupported, "libx264 cannot change its rates while it encodes"),
-    ([EncodeFrame(rgb(0), sei_messages=[SeiMessage(5, b"")])], {"fps": 25}, Unsupported, "libx264 writes no SEI"),
+    ([EncodeFrame(rgb(0), sei_messages=[SeiMessage(5, b"")])], {"fps": 25}, Unsupported, "libx264 does not write SEI"),
     (failing(), {"fps": 25}, RuntimeError, "fell over"),
 ]
 

@@ -133,11 +133,11 @@ def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
     interlaced = replace(plan, source_format=replace(plan.source_format, interlaced=True))
     captioned = replace(plan, extras=replace(plan.extras, frame_kinds=frozenset({"A53_CC"})))
     dolby = replace(plan, encoder=replace(plan.encoder, dolby_vision=True))
-    unfit = replace(plan, extras=replace(plan.extras, device_unsupported_reason="NVDEC decodes no ffv1"))
+    unfit = replace(plan, extras=replace(plan.extras, device_unsupported_reason="NVDEC does not decode ffv1"))
     reasons = [device_unsupported_reason(each) for each in (interlaced, captioned, dolby, unfit)]
-    for reason, word in zip(reasons, ("interlaced", "captions", "Dolby Vision", "NVDEC decodes no ffv1"), strict=True):
+    for reason, word in zip(reasons, ("interlaced", "captions", "Dolby Vision", "NVDEC does not decode ffv1"), strict=True):
         assert word in reason
-    assert demand_of(unfit).software_decode == "NVDEC decodes no ffv1"
+    assert demand_of(unfit).software_decode == "NVDEC does not decode ffv1"
 
 
 def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> None:
