@@ -1,46 +1,113 @@
-"""The ways to a segment's pictures: who decodes them, and in whose memory they lie."""
+"""The paths to a segment's pictures: which decoder, and whose memory."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...errors import EngineUnfit
-from ..decode.decoding import SOFTWARE, PictureDecoder, PictureT
-from ..device.interface import WorkerDevice
+from ..decode.decoding import SOFTWARE, DecodeTally, OpenTrack, PictureDecoder, PictureT
+from ..device.interface import PictureConversion, PictureMover, WorkerDevice
 from ..encode.settings import EncoderSettings
-from .device_chain import DeviceChain
+from ..media.values import VideoFormat
+from ..surfaces.conversion import device_conversion
+from ..surfaces.device_frame import DevicePicture
 from .filtering import FilterChain, FilterSettings
-from .uploading import UploadingDecoder
 
-__all__ = ["METADATA_IN_SOFTWARE", "DecodePath", "PictureChain", "encode_paths"]
+if TYPE_CHECKING:
+    from ..decode.decoding import VideoPacket
+    from ..surfaces.formats import SurfaceFormat
 
-METADATA_IN_SOFTWARE = "Dolby Vision's metadata comes with software's pictures alone"
+__all__ = ["METADATA_IN_SOFTWARE", "DecodePath", "PictureChain", "UploadingDecoder", "encode_paths"]
+
+METADATA_IN_SOFTWARE = "Dolby Vision's metadata only comes with software's pictures"
+
+
+class UploadingDecoder(PictureDecoder[DevicePicture]):
+    """Decodes in software and moves every picture to the device; ``open_mover`` is called in the decoding thread."""
+
+    name = SOFTWARE.name
+
+    def __init__(self, open_mover: Callable[[], PictureMover]) -> None:
+        self._open_mover = open_mover
+
+    def decode(
+        self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+    ) -> Iterator[tuple[int | None, DevicePicture]]:
+        """Yield the pictures of a range.
+
+        Raises:
+            EngineUnfit: no surface holds such pictures.
+            DeviceError: a copy failed.
+        """
+        with closing(self._open_mover()) as mover:
+            for number, picture in SOFTWARE.decode(track, packets, tally):
+                yield number, mover.to_device(picture)
 
 
 class PictureChain(Protocol[PictureT]):
-    """What is done to decoded pictures. ``resized`` counts those of each other size."""
+    """Converts decoded pictures; used by one thread. ``resized`` counts those of each other size."""
 
     resized: Counter[tuple[int, int]]
 
     def push(self, ticks: int, frame: PictureT, /) -> Iterator[tuple[int, PictureT]]:
-        """Take a source picture and yield what is ready: (ticks, picture), in order."""
+        """Take a source picture and yield the finished ones: (ticks, picture), in order."""
 
     def finish(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield what is still held."""
+        """Yield the pictures still held."""
 
     def close(self) -> None:
-        """Give up its memory. Idempotent."""
+        """Release its memory. Idempotent."""
+
+
+class DeviceChain:
+    """Converts pictures on ``device`` to the format of ``output``."""
+
+    def __init__(self, output: VideoFormat, device: WorkerDevice) -> None:
+        self._output = output
+        self._device = device
+        self._shape: tuple[SurfaceFormat, int, int] | None = None
+        self._conversion: PictureConversion | None = None
+        self.resized: Counter[tuple[int, int]] = Counter()
+
+    def push(self, ticks: int, picture: DevicePicture) -> Iterator[tuple[int, DevicePicture]]:
+        """Yield the converted picture, with its time.
+
+        Raises:
+            Unsupported: it cannot be converted.
+            DeviceError: the device refused.
+        """
+        frame, output = picture.frame, self._output
+        if (frame.width, frame.height) != (output.width, output.height):
+            self.resized[frame.width, frame.height] += 1
+        shape = (picture.format, frame.width, frame.height)
+        if shape != self._shape:
+            self.close()
+            self._shape = shape
+            conversion = device_conversion(picture.format, (frame.width, frame.height), output)
+            if not conversion.is_identity:
+                self._conversion = self._device.open_conversion(conversion, output.pix_fmt)
+        yield ticks, picture if self._conversion is None else self._conversion.convert(picture)
+
+    def finish(self) -> Iterator[tuple[int, DevicePicture]]:
+        """Yield nothing: no picture is held."""
+        yield from ()
+
+    def close(self) -> None:
+        """Release the memory of the conversion. Idempotent."""
+        if self._conversion is not None:
+            self._conversion.close()
+        self._conversion, self._shape = None, None
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePath(Generic[PictureT]):
-    """One way to pictures: ``decoder`` leaves them in the memory of ``device``, or in the host's where that is None.
+    """One path: ``decoder`` leaves pictures in the memory of ``device``, or in the host's where that is None.
 
-    ``reason`` says why no better path is there, "" where there is nothing to say. Pictures that are ``whole`` count
-    when the last of their range has come: a device says of some only afterwards that they are missing or wrong.
+    ``reason`` is why there is no better path, if there is a reason. ``whole``: pictures only count when the last of
+    their range has come, because a device reports some of them as missing or wrong afterwards.
     """
 
     decoder: PictureDecoder[PictureT]
@@ -49,23 +116,17 @@ class DecodePath(Generic[PictureT]):
     whole: bool = False
 
     def open_chain(self, filters: FilterSettings, time_base: Fraction) -> PictureChain[Any]:
-        """Return what makes pictures into the asked-for ones, where they lie."""
-        if self.device is None:
-            return FilterChain(filters, time_base)
-        return DeviceChain(filters.output, self.device)
+        """Return the chain that converts pictures in their memory."""
+        return FilterChain(filters, time_base) if self.device is None else DeviceChain(filters.output, self.device)
 
 
 @contextmanager
 def encode_paths(
     device: WorkerDevice | None, encoder: EncoderSettings, filters: FilterSettings, *, require_device: bool
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths of a segment that is encoded on a worker, the best first: all of them give the same bytes.
+    """Yield the paths of a segment that is encoded on a worker, the best first; all give the same bytes.
 
-    Args:
-        device: the worker's, where it has one.
-        encoder: who encodes; where it is no device, processors can decode too.
-        filters: what is done to the pictures.
-        require_device: wait for the device's decoder, also where that takes longer than decoding in software.
+    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster.
 
     Raises:
         EngineUnfit: the track is encoded by a device, and this worker has none.

@@ -1,4 +1,4 @@
-"""Asking a worker's GPU what its encoder can do, before a track is bound to it."""
+"""Asking a worker's GPU for its encoder's capabilities, before a track is bound to it."""
 
 from dataclasses import dataclass
 
@@ -21,19 +21,14 @@ class EncoderOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeEncoder(Work[EncoderOffer]):
-    """Ask the driver what the encoder for ``codec`` can do."""
+    """Ask the driver for the capabilities of the encoder for ``codec``."""
 
     codec: Codec
 
     def run(self, context: WorkContext) -> EncoderOffer:
-        """Ask.
-
-        Raises:
-            EngineUnfit: there is no GPU, no encoder, or none for this codec.
-            DeviceError: the driver failed.
-        """
-        if context.device is None:
+        """Raise ``EngineUnfit`` without such an encoder, and ``DeviceError`` if the driver fails."""
+        device = context.device
+        if device is None:
             message = f"this worker has no GPU to encode {self.codec} on"
             raise EngineUnfit(message, "Use --encoder software.")
-        device = context.device
         return EncoderOffer(device.encoder_capabilities(self.codec), device.encoder_package(), device.converts())

@@ -1,4 +1,4 @@
-"""Encoding one segment: walk its pictures, filter, encode, and say what went in and out."""
+"""Encoding one segment: walk its pictures, filter, encode, and count what went in and out."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class EncodedSegment:
 class EncodeSegment(Work[EncodedSegment]):
     """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
 
-    ``require_device`` waits for a device's decoder however long it takes, where one is there.
+    ``require_device`` always waits for a device's decoder, if there is one.
     """
 
     segment: int
@@ -68,7 +68,7 @@ class EncodeSegment(Work[EncodedSegment]):
             InputError: the source cannot be read any more.
             EncoderFailed: the encoder or a filter refused a picture.
             DeviceError: the device is lost, hangs, or cannot encode; what it cannot decode, software does.
-            Cancelled: somebody cancelled the work.
+            Cancelled: the work was cancelled.
         """
         frames_done = context.frames_done
         with encode_paths(context.device, self.encoder, self.filters, require_device=self.require_device) as paths:
@@ -119,7 +119,7 @@ class _Run(Generic[PictureT]):
         return device.open_encoder(settings, from_host=self._path.device is None)
 
     def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - of either memory
-        # Relative to the segment, so that an encoder never sees how late in the track it works.
+        # Relative to the segment, so that the encoder's output does not depend on its place in the track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:
             frame.pts, frame.time_base = ticks - self._base_ticks, self._work.decode.time_base

@@ -1,6 +1,6 @@
-"""What happens to a picture between decoder and encoder: deinterlacing, scaling, pixel conversion.
+"""Between decoder and encoder: deinterlacing, scaling, pixel conversion.
 
-Every filter keeps a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
+Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
 ``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
 """
 
@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 
 FULL_RANGE = 2
 _MATRICES = {1: "bt709", 6: "smpte170m", 9: "bt2020"}
-"""What RGB is converted by, as H.273 numbers and the filter names it."""
+"""The filter's names of H.273's matrices, for RGB."""
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
@@ -37,10 +37,10 @@ SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """What to do to every picture so that it becomes ``output``.
+    """How every picture becomes ``output``.
 
-    ``on_device`` has the encoding device do it, which knows no deinterlacing, and only for pictures that are encoded
-    there: its results are not software's.
+    ``on_device`` has the encoding device do it, for pictures that are encoded there: it does not deinterlace, and its
+    results differ from software's.
     """
 
     output: VideoFormat
@@ -54,7 +54,7 @@ class FilterSettings:
 
 
 class FilterChain:
-    """Turns decoded frames into the encoder's input, one graph for each input format that comes along."""
+    """Turns decoded frames into the encoder's input, with a new graph for each change of the input format."""
 
     def __init__(self, settings: FilterSettings, time_base: Fraction) -> None:
         self._settings = settings
@@ -64,7 +64,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield what is ready: (ticks, frame), in order.
+        """Take a source frame and yield the finished ones: (ticks, frame), in order.
 
         Raises:
             Unsupported: FFmpeg cannot convert this picture.
@@ -73,7 +73,8 @@ class FilterChain:
         if shape != self._shape:
             yield from self.finish()
             self._shape = shape
-            self._graph = self._mapped(lambda: self._build(frame)) if self._is_needed(frame) else None
+            is_needed = self._settings.has_memory or self._converts(frame)
+            self._graph = self._mapped(lambda: self._build(frame)) if is_needed else None
         output = self._settings.output
         if (frame.width, frame.height) != (output.width, output.height):
             self.resized[frame.width, frame.height] += 1
@@ -86,7 +87,7 @@ class FilterChain:
         yield from self._pull()
 
     def finish(self) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield what the filters still hold."""
+        """Yield the frames that the filters still hold."""
         if self._graph is not None:
             graph = self._graph
             self._mapped(lambda: graph.push(None))
@@ -94,7 +95,7 @@ class FilterChain:
         self.close()
 
     def close(self) -> None:
-        """Drop the graph, and what it still holds. Idempotent."""
+        """Drop the graph and its frames. Idempotent."""
         self._graph, self._shape = None, None
 
     def _mapped(self, call: Callable[[], ResultT]) -> ResultT:
@@ -106,9 +107,6 @@ class FilterChain:
             width, height, pix_fmt = self._shape or (0, 0, "")
             message = f"a picture of {width}x{height} {pix_fmt} cannot be converted: {error}"
             raise Unsupported(message, "Try another --pix-fmt or --scale, or leave them out.") from error
-
-    def _is_needed(self, frame: VideoFrame) -> bool:
-        return self._settings.has_memory or self._converts(frame)
 
     def _converts(self, frame: VideoFrame) -> bool:
         output = self._settings.output

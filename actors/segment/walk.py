@@ -1,8 +1,7 @@
-"""The one walk over a segment's pictures: encoding, frames and inference all take theirs from it.
+"""The walk over a segment's pictures, for encoding, frames and inference.
 
-A range is decoded on one path; the pictures at both seams are hashed, those of the segment are handed on, and damage
-is counted. Where a device gives up, the next path decodes the segment from its beginning: what came so far may rest on
-pictures that are in doubt.
+A range is decoded on one path, the pictures at both seams are hashed, and damage is counted. Where a device gives up,
+the next path decodes the segment from its beginning: earlier pictures may refer to some that are in doubt.
 """
 
 from collections import deque
@@ -21,13 +20,13 @@ from .filtering import LOOK_AHEAD_FRAMES
 __all__ = ["NAMED_DAMAGED_FRAMES", "SEAM_FRAMES", "SegmentTally", "SegmentWalk", "decode_on_first"]
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""What the next path makes good. Any other error says that the device, its process or the source is at its end."""
+"""Errors after which the next path is tried. On any other the device, its process or the source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES: Final = 4
-"""Decoded pictures that wait for their taker: enough that neither waits for the other's every picture."""
+"""Decoded pictures that are buffered: enough that decoding and encoding rarely wait for each other."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead anyway."""
+"""How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -35,12 +34,12 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTally:
-    """What a walk over a segment met. Times are ticks of the source, or wall seconds.
+    """Counts of a walk over a segment. Times are ticks of the source, or wall seconds.
 
     ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after its
     end; ``first_ticks`` and ``last_ticks`` belong to the first and last of its ``frames``, and ``damaged_ticks`` to the
     first ``NAMED_DAMAGED_FRAMES`` of its ``corrupt_frames``. ``decoded_by`` is the decoder's name, and ``fallback``
-    says why it is not the device's, "" where there is nothing to say.
+    says why it is not the device's, if there is a reason.
     """
 
     frames: int = 0
@@ -64,7 +63,7 @@ class SegmentTally:
 
 
 class _GaveUp(Exception):
-    """A path's decoder gave up; another may do it."""
+    """A path's decoder gave up; the next may succeed."""
 
     def __init__(self, error: DeviceError) -> None:
         super().__init__(error.message)
@@ -76,13 +75,13 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
     Args:
         range_: what to decode.
-        interval: the segment is what is presented in [start, end), in ticks; None is unbounded.
-        path: who decodes.
+        interval: the segment is presented in [start, end), in ticks; None is unbounded.
+        path: the decoder and its memory.
         fallback: why not on a better path.
-        make: makes (ticks, picture) of the segment, or of its neighbourhood, into what is wanted: (ticks, made).
-        finish: gives what ``make`` still held at the end.
-        seen: called after each decoded picture; what it raises ends the walk.
-        neighbours: ``make`` must see the pictures around the segment too, for filters with memory.
+        make: turns (ticks, picture) into results: (ticks, made).
+        finish: yields the results that ``make`` still held at the end.
+        seen: called after each decoded picture; its exceptions end the walk.
+        neighbours: ``make`` needs the pictures around the segment too, for filters with memory.
         in_thread: decode ahead in another thread.
     """
 
@@ -114,12 +113,12 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield (ticks, made) of the segment, in order; close it where it is not read to its end.
+        """Yield (ticks, made) of the segment, in order; close it if it is not read to its end.
 
         Raises:
             InputError: the source cannot be read.
-            DeviceError: the device is at its end.
-            Exception: what ``make``, ``finish`` and ``seen`` raise.
+            DeviceError: the device is lost.
+            Exception: of ``make``, ``finish`` and ``seen``.
         """
         neighbours = self._neighbours
         try:
@@ -133,7 +132,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             raise _GaveUp(error) from error
 
     def tally(self) -> SegmentTally:
-        """Return what was met; complete once ``results`` was read to its end."""
+        """Return the counts; complete once ``results`` was read to its end."""
         met = self.met
         damaged_ticks = [ticks for ticks in met.damaged_ticks if self._holds(ticks)]
         return SegmentTally(
@@ -153,7 +152,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         )
 
     def _pictures(self) -> Generator[tuple[int, PictureT]]:
-        """Yield the source pictures that ``make`` must see, and hash those at both seams."""
+        """Yield the source pictures that ``make`` needs, and hash those at both seams."""
         (start, end), seen, taken = self._interval, self._seen, self.taken
         decoded = decode_range(self._range, self.met, self._path.decoder)
         if self._in_thread:
@@ -182,7 +181,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
 
 def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any], PictureHash]:
-    """Return what hashes a path's pictures, the same wherever they lie; what it opens, ``stack`` closes."""
+    """Return a hash function for a path's pictures, equal in any memory; ``stack`` closes what it opens."""
     if path.device is None:
         return picture_hash
     mover = stack.enter_context(closing(path.device.open_mover()))
@@ -194,7 +193,7 @@ def decode_on_first(
     decode: Callable[[DecodePath[Any], str], ResultT],
     start_over: Callable[[], object] = bool,
 ) -> ResultT:
-    """Return what ``decode`` makes of the first path whose decoder does not give up.
+    """Return the result of ``decode`` on the first path whose decoder does not give up.
 
     Args:
         paths: the best first; one at least.
@@ -202,8 +201,8 @@ def decode_on_first(
         start_over: called before ``decode`` is called again.
 
     Raises:
-        DeviceError: the last path's decoder gave up, or the device is at its end.
-        Exception: what else ``decode`` raises.
+        DeviceError: the last path's decoder gave up, or the device is lost.
+        Exception: of ``decode``.
     """
     left = deque(paths)
     fallback = left[0].reason

@@ -1,10 +1,9 @@
 """From a request's quality, rates and preset to one settled NVENC encoder.
 
-The same request gives the same settings everywhere, but for what a device lacks (B pictures, look-ahead): that is
-looked up first and is part of the settings, so that two kinds of device are two encoder kinds and never meet in one
-track. Sources: PyNvVideoCodec programming guide, sections 2.4 and 2.5; the Video Codec SDK's advice for encoding where
-delay does not matter (variable rate, a buffer of some seconds, B pictures, look-ahead, adaptive quantization). The
-scales and presets here were chosen by those documents; none of them was measured on NVENC.
+A request gives the same settings everywhere, except for features that a device lacks (B pictures, look-ahead): those
+are part of the settings, so two kinds of device are two encoder kinds and never share a track. Sources: PyNvVideoCodec
+programming guide, sections 2.4 and 2.5; the Video Codec SDK's advice for encoding where delay does not matter. Scales
+and presets follow those documents; none was measured on NVENC.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ _RESERVED: Final[Mapping[str, str]] = {
     "fps": "the picture settles it",
     "repeatspspps": "codecfleet settles how parameter sets are laid out",
 }
-"""Settings that are never a request's, and why or by what."""
+"""Settings that no request may have, and why."""
 _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
@@ -39,17 +38,17 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""Settings that a job of many segments settles itself; ``encode`` has one session, and takes them."""
+"""Settings that a job of many segments settles itself; ``encode`` has one session, and accepts them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencRequest:
-    """What NVENC is asked for, before a device says what it can do; ``nvenc_request`` reads one.
+    """A request for NVENC, independent of a device; made by ``nvenc_request``.
 
     ``rate`` None is the codec's default quality. ``options`` are settings by NVENC's names (docs/nvenc.md), which
-    override ours. ``single_session`` says that one session encodes the output from its first picture to its last.
+    override ours. ``single_session``: one session encodes the whole output.
     """
 
     codec: Codec
@@ -61,7 +60,7 @@ class NvencRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Effort:
-    """What a preset of ours asks of NVENC, where the device has it."""
+    """What a preset of ours requests, where the device has it."""
 
     preset: Preset
     b_frames: int
@@ -93,7 +92,7 @@ def nvenc_request(
     """Return a request for NVENC, its options read.
 
     Raises:
-        Unsupported: an option is unknown, is not the user's to set, or does not take its value; the message names it.
+        Unsupported: an option is unknown, not a user's to set, or does not take its value; the message names it.
     """
     for key, _ in options:
         if key in _RESERVED:
@@ -114,15 +113,14 @@ def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
     if picture.pix_fmt not in profile.pix_fmts:
         return f"NVENC does not encode {codec} in {picture.pix_fmt}"
     surface = surface_format(picture.pix_fmt)
-    if surface is None or not surface.holds(picture.width, picture.height):
-        return f"NVENC takes no {picture.pix_fmt} of {picture.width}x{picture.height}"
-    return ""
+    holds = surface is not None and surface.holds(picture.width, picture.height)
+    return "" if holds else f"NVENC does not take {picture.pix_fmt} of {picture.width}x{picture.height}"
 
 
 def settle_nvenc(
     request: NvencRequest, picture: VideoFormat, time_base: Fraction, capabilities: EncoderCapabilities
 ) -> EncoderSettings:
-    """Return the settings of NVENC's encoder on a device with those capabilities; ``picture`` is what goes in.
+    """Return NVENC's settings on a device with those capabilities, for pictures like ``picture``.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
@@ -131,13 +129,26 @@ def settle_nvenc(
     """
     codec = request.codec
     surface = surface_format(picture.pix_fmt)
-    objection = nvenc_unsupported_reason(codec, picture)
-    if objection or surface is None:
-        raise Unsupported(objection, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
+    reason = nvenc_unsupported_reason(codec, picture)
+    if reason or surface is None:
+        raise Unsupported(reason, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
     profile = NVENC_PROFILES[codec]
     effort = _EFFORTS[preset_index(request.preset)]
     rate = profile.settled_rate(request.rate)
-    ours = _effort_options(effort, capabilities) | _rate_options(rate) | _structure_options(codec, picture.frame_rate)
+    # Groups of pictures have one length and begin with an IDR picture, so every one is closed.
+    frames = gop_frames(picture.frame_rate)
+    ours = _rate_options(rate) | {
+        "preset": effort.preset,
+        "bf": min(effort.b_frames, capabilities.b_frames_max),
+        "multipass": effort.multipass,
+        "lookahead": effort.lookahead if capabilities.has("lookahead") else None,
+        "aq": 0 if effort.adaptive else None,
+        "fps": picture.frame_rate,
+        "gop": frames,
+        "idrperiod": frames,
+    }
+    if codec is not Codec.AV1:
+        ours["repeatspspps"] = False
     given = dict(request.options)
     chosen = _with_modes(ours, given, request.rate) if request.single_session else ours | given
     settings = NvencSettings(**({"codec": codec} | chosen))
@@ -156,8 +167,7 @@ def settle_nvenc(
 def nvenc_kind(settings: NvencSettings, *, package: str, architecture: str, driver_branch: str) -> str:
     """Return what the output's bytes depend on besides the pictures, as one stable line.
 
-    Two GPUs of one architecture under one driver branch are taken to give the same bytes (documented nowhere, not
-    measured); anything else is another kind.
+    Two GPUs of one architecture and driver branch are assumed to give the same bytes (neither documented nor measured).
     """
     name = NVENC_PROFILES[settings.codec].implementation
     options = " ".join(f"{key}={value}" for key, value in settings_to_options(settings))
@@ -175,36 +185,19 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
             "vbvinit": int(buffer_bits * INITIAL_FULLNESS),
         }
     if rate.maxrate_bps is not None:
-        message = "NVENC has no maximal rate beside a quality: PyNvVideoCodec erases it"
+        message = "NVENC has no maximum rate beside a quality: PyNvVideoCodec erases it"
         raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or --quality alone.")
     return {"rc": RateMode.VBR, "cq": rate.quality}
 
 
-def _structure_options(codec: Codec, frame_rate: Fraction) -> dict[str, Any]:
-    # Groups of pictures are of one length and begin with an IDR picture, so every one of them is closed.
-    frames = gop_frames(frame_rate)
-    options = {"fps": frame_rate, "gop": frames, "idrperiod": frames}
-    return options if codec is Codec.AV1 else options | {"repeatspspps": False}
-
-
-def _effort_options(effort: _Effort, capabilities: EncoderCapabilities) -> dict[str, Any]:
-    return {
-        "preset": effort.preset,
-        "bf": min(effort.b_frames, capabilities.b_frames_max),
-        "multipass": effort.multipass,
-        "lookahead": effort.lookahead if capabilities.has("lookahead") else None,
-        "aq": 0 if effort.adaptive else None,
-    }
-
-
 def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Lay a single session's own settings over ours, and leave out what of ours contradicts them."""
+    """Lay a single session's settings over ours, without those of ours that contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
-    is_constant = "constqp" in given or is_lossless
-    mode = given.get("rc", RateMode.CONSTQP if is_constant else RateMode.VBR)
-    if rate is not None and _contradicts(rate, mode, given):
+    mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
+    steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
+    if rate is not None and (steers or (mode is RateMode.CBR and rate.quality is not None)):
         listed = ", ".join(f"{key}={write_option(key, value)}" for key, value in given.items())
-        message = f"a quality or bitrate beside the encoder options {listed} says two things"
+        message = f"a quality or bitrate contradicts the encoder options {listed}"
         raise UsageError(message, "Give one of them.")
     dropped = _overruled(mode, given, is_lossless=is_lossless)
     kept = {key: value for key, value in ours.items() if key not in dropped} | {"rc": mode}
@@ -213,16 +206,10 @@ def _with_modes(ours: dict[str, Any], given: Mapping[str, NvencValue], rate: Rat
     return kept | lossless | ({"gop": period, "idrperiod": period} if period else {}) | dict(given)
 
 
-def _contradicts(rate: RateControl, mode: NvencValue, given: Mapping[str, NvencValue]) -> bool:
-    if "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP:
-        return True
-    return mode is RateMode.CBR and rate.quality is not None
-
-
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return which of our settings have no place beside a mode, or beside rates that are given."""
+    """Return those of our settings that a mode, or given rates, exclude."""
     if mode is RateMode.CONSTQP:
-        # How many B pictures a lossless stream may have is the driver's to say.
+        # The driver decides how many B pictures a lossless stream may have.
         return (*_STEERED, "bf") if is_lossless else _STEERED
     if "cq" in given or "bitrate" in given:
         return _RATES

@@ -1,4 +1,4 @@
-"""What the NVENC of one device can do, as the driver answered, and whether that is enough for an encoder."""
+"""What the NVENC of one device can do, as reported by the driver, and whether that is enough for an encoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from ..surfaces.formats import SurfaceFormat
 __all__ = ["SOFTWARE_STEP", "EncoderCapabilities"]
 
 _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
-"""NV_ENC_PARAMS_RC_MODE, as NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES has them; constqp is 0, and always there."""
+"""NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderCapabilities:
-    """What one device's NVENC can do with one codec: NV_ENC_CAPS by the package's names, as the driver answered."""
+    """What one device's NVENC can do with one codec: the driver's NV_ENC_CAPS, by the package's names."""
 
     codec: Codec
     values: Mapping[str, int]
 
     def has(self, name: str) -> bool:
-        """Tell whether a capability is there; one that this build of the package does not name is not."""
+        """Return whether the device has a capability; one that this build of the package does not name is missing."""
         return bool(self.values.get(f"support_{name}", 0))
 
     def most(self, name: str, unknown: int) -> int:
@@ -33,35 +33,26 @@ class EncoderCapabilities:
 
     @property
     def engines(self) -> int:
-        """How many NVENC engines the device has, 0 if it did not say."""
+        """How many NVENC engines the device has, 0 if unknown."""
         return self.most("num_encoder_engines", 0)
 
     @property
     def b_frames_max(self) -> int:
-        """How many B pictures may stand between two others."""
+        """How many B pictures may lie between two others."""
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
-        """Check that the device can encode such pictures with these settings.
-
-        Raises:
-            EngineUnfit: it cannot; the message says what it lacks.
-        """
-        self._check_size(width, height)
+        """Raise ``EngineUnfit``, which names what is lacking, if the device cannot encode such pictures like this."""
+        least = (self.most("width_min", 1), self.most("height_min", 1))
+        most = (self.most("width_max", width), self.most("height_max", height))
+        if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
+            limits = f"{least[0]}x{least[1]} to {most[0]}x{most[1]}"
+            message = f"this GPU's {self.codec} encoder takes {limits}, not {width}x{height}"
+            raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
         lacking = [what for what, there in self._demands(settings, surface) if not there]
         if lacking:
             message = f"this GPU's {self.codec} encoder lacks {' and '.join(lacking)}"
             raise EngineUnfit(message, SOFTWARE_STEP)
-
-    def _check_size(self, width: int, height: int) -> None:
-        least = (self.most("width_min", 1), self.most("height_min", 1))
-        most = (self.most("width_max", width), self.most("height_max", height))
-        if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
-            message = (
-                f"this GPU's {self.codec} encoder takes {least[0]}x{least[1]} to {most[0]}x{most[1]}, "
-                f"not {width}x{height}"
-            )
-            raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
 
     def _demands(self, settings: NvencSettings, surface: SurfaceFormat) -> list[tuple[str, bool]]:
         wanted = settings.bf or 0

@@ -1,7 +1,4 @@
-"""NVENC settings as text and back, and by name every key that is refused, with today's spelling or the reason.
-
-A user writes settings as pairs of strings; an encoder kind names them so.
-"""
+"""NVENC settings as text and back, and the refused keys, with today's spelling or the reason."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -21,7 +18,7 @@ NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
 
 _AUTOMATIC: Final = "auto"
 _OURS: Final = "codecfleet sets it for each session."
-_DROPPED: Final = "PyNvVideoCodec drops it without a word"
+_DROPPED: Final = "PyNvVideoCodec silently drops it"
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(
         ("slice", "slice::mode", "slice::data", "sliceMode", "sliceModeData"),
@@ -43,7 +40,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "cudastream": ("it is the worker's", _OURS),
     "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
     "colorspace": (
-        "which range the GPU converts RGB to is documented nowhere",
+        "the range the GPU converts RGB to is not documented",
         "Give RGB frames to codecfleet.encode with matrix, which converts them exactly.",
     ),
     "s": ("it overrides the size of the pictures", "Use --scale."),
@@ -63,7 +60,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def read_option(key: str, text: str) -> NvencValue:
-    """Return the value that ``text`` gives to the setting ``key``.
+    """Return the value that ``text`` states for the setting ``key``.
 
     Numbers are decimal, in bit/s and bits where they are rates and buffers; three quantizers are ``P,B,I``; ``fps`` may
     be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
@@ -77,7 +74,9 @@ def read_option(key: str, text: str) -> NvencValue:
         return SETTINGS[key](text)
     except (ValueError, ZeroDivisionError) as error:
         message = f"NVENC setting {key}={text}: {error}"
-        raise Unsupported(message, _advice(key, text)) from None
+        near = next((word for word in (text.upper(), text.lower()) if word != text and _is_value(key, word)), None)
+        advice = f"Write {key}={near}." if near else "See docs/nvenc.md for what it takes."
+        raise Unsupported(message, advice) from None
 
 
 def settings_to_options(settings: NvencSettings) -> tuple[tuple[str, str], ...]:
@@ -104,13 +103,8 @@ def _refusal(key: str) -> Unsupported:
         reason, step = REFUSED[key]
         return Unsupported(f"NVENC setting {key}: {reason}", step)
     near = key.lower() if key.lower() in SETTINGS else next(iter(get_close_matches(key, SETTINGS, n=1)), "")
-    message = f"NVENC has no setting {key}: PyNvVideoCodec would drop it without a word"
+    message = f"NVENC has no setting {key}: PyNvVideoCodec would silently drop it"
     return Unsupported(message, f"Write {near}." if near else f"It has {', '.join(SETTINGS)}.")
-
-
-def _advice(key: str, text: str) -> str:
-    near = next((word for word in (text.upper(), text.lower()) if word != text and _is_value(key, word)), None)
-    return "See docs/nvenc.md for what it takes." if near is None else f"Write {key}={near}."
 
 
 def _is_value(key: str, text: str) -> bool:
@@ -177,7 +171,7 @@ def _rate(text: str) -> Fraction:
     return Fraction(_number(head), _number(tail) if tail else 1)
 
 
-_READERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
+_PARSERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
     int: _number,
     bool: _switch,
     str: str,
@@ -188,10 +182,9 @@ _READERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
 }
 
 
-def _reader(type_: object) -> Callable[[str], NvencValue]:
-    """Return what reads the text of a field; one that may be None is left out instead."""
-    return _READERS[next(iter(get_args(type_)), type_)]
-
-
-SETTINGS: Final = {entry.name: _reader(entry.type) for entry in fields(NvencSettings)} | {"aq": _strength}
-"""Every setting's name, and what reads its text."""
+SETTINGS: Final = {
+    # The type of a field that may be None is a union, whose first member counts.
+    **{entry.name: _PARSERS[next(iter(get_args(entry.type)), entry.type)] for entry in fields(NvencSettings)},
+    "aq": _strength,
+}
+"""Every setting's name, and the parser of its text."""

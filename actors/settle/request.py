@@ -1,7 +1,6 @@
-"""What a track's encoder is asked for, software's or NVENC's, and what becomes of it: one function for each step.
+"""Requests for encoders, software or NVENC, and the steps of settling them.
 
-A request is read once, where the user's options are known, and travels as a value. It is settled where the pictures and
-the machine are known: by ``settle_software`` or ``settle_nvenc``.
+A request is made once, where the user's options are known, and settled where the pictures and the machine are known.
 """
 
 from dataclasses import replace
@@ -35,9 +34,9 @@ def settle(
     time_base: Fraction,
     capabilities: EncoderCapabilities | None = None,
 ) -> EncoderSettings:
-    """Return the encoder that a request comes to, for pictures like ``picture`` in ticks of ``time_base``.
+    """Return a request's settings for pictures like ``picture`` in ticks of ``time_base``.
 
-    ``capabilities`` are those of the device whose NVENC is to encode; None where there is none.
+    ``capabilities`` are those of the device whose NVENC is to encode, if any.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
@@ -57,7 +56,7 @@ def encoder_kind(
 ) -> str:
     """Return what the output's bytes depend on besides the pictures, as one stable line.
 
-    Of an NVENC they depend on the GPU's architecture, the driver's branch and the version of PyNvVideoCodec too.
+    NVENC's depend on the GPU's architecture, the driver's branch and the version of PyNvVideoCodec too.
     """
     if settings.nvenc is None:
         return software_kind(settings)
@@ -67,7 +66,7 @@ def encoder_kind(
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
     """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
 
-    Only x264, x265 and NVENC with a bucket know an initial fullness; other settings come back as they are.
+    Only x264, x265 and NVENC with a bucket have an initial fullness; other settings are returned unchanged.
 
     Raises:
         UsageError: ``fullness`` is not a fraction of the bucket.
@@ -75,10 +74,9 @@ def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> Enco
     if not 0 <= fullness <= 1:
         message = f"a leaky bucket cannot be {fullness} full"
         raise UsageError(message, "Give a fraction from 0 to 1.")
-    bufsize_bits = settings.rate.bufsize_bits
-    if bufsize_bits is None:
+    if settings.rate.bufsize_bits is None:
         return settings
     if settings.nvenc is None:
         return software_fullness(settings, fullness)
-    vbvinit = max(1, int(bufsize_bits * fullness))
+    vbvinit = max(1, int(settings.rate.bufsize_bits * fullness))
     return replace(settings, nvenc=replace(settings.nvenc, vbvinit=vbvinit))

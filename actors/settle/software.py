@@ -1,9 +1,8 @@
-"""From a request to one fully settled software encoder: every option that can change an output byte, written down.
+"""From a request to one fully settled software encoder, with every option that can change an output byte.
 
-Segments of a track are encoded on different machines at different times and joined, so an encoder must give the same
-bytes for the same pictures everywhere. What that takes was measured for each encoder (docs/encoders.md): a fixed
-number of threads, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``, SVT-AV1's single thread in
-every mode that steers a bitrate.
+Segments of a track are encoded on different machines and joined, so an encoder must give the same bytes for the same
+pictures everywhere. What that takes was measured for each (docs/encoders.md): a fixed number of threads, x264's
+``cpu-independent``, x265's one frame thread and ``const-vbv``, one SVT-AV1 thread in modes with a bitrate.
 """
 
 from collections.abc import Callable
@@ -42,12 +41,12 @@ _Params = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareRequest:
-    """What a software encoder is asked for; ``software_request`` checks one.
+    """A request for a software encoder; made by ``software_request``.
 
-    ``rate`` None is the codec's default quality. ``options`` are FFmpeg's options by name, which override ours; one
-    named ``x264-params``, ``x265-params`` or ``svtav1-params`` holds parameters of the library (``a=1:b=2``) and is
-    merged with ours. ``dolby_vision`` keeps the RPUs that the frames carry: for HEVC in 10 bits, of sources whose base
-    layer is viewable (profile 8).
+    ``rate`` None is the codec's default quality. ``options`` are FFmpeg's by name, which override ours;
+    ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours.
+    ``dolby_vision`` keeps the frames' RPUs:
+    for HEVC in 10 bits, of sources whose base layer is viewable (profile 8).
     """
 
     codec: Codec
@@ -68,7 +67,7 @@ def software_request(
     """Return a request for a software encoder, its options checked; ``without_nvenc`` is why NVENC does not encode.
 
     Raises:
-        Unsupported: an option is NVENC's, is not the user's to set, or is a parameter that its library does not know.
+        Unsupported: an option is NVENC's, not a user's to set, or a parameter that its library does not know.
     """
     nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
     if nvencs:
@@ -87,9 +86,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return the settings of a software encoder, having opened it once with them.
-
-    ``picture`` is what goes in, in a pixel format of ``choose_pix_fmt``.
+    """Return the settings of a software encoder for pictures like ``picture``, having opened it once with them.
 
     Raises:
         UsageError: the preset or the quality is out of the encoder's range, or the rates contradict each other.
@@ -101,7 +98,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         message = f"{profile.implementation} does not encode {picture.pix_fmt}"
         raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
     if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
-        message = f"Dolby Vision is written to HEVC in yuv420p10le alone, not to {codec} in {picture.pix_fmt}"
+        message = f"Dolby Vision is only written to HEVC in yuv420p10le, not to {codec} in {picture.pix_fmt}"
         raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
     rate = profile.settled_rate(request.rate)
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate))}
@@ -129,10 +126,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
-
-    Only x264 and x265 know an initial fullness; other settings come back as they are.
-    """
+    """Return the settings with x264's or x265's initial fullness of the leaky bucket (0 to 1); others unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings
@@ -142,23 +136,19 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 
 def _threads(codec: Codec, rate: RateControl) -> int:
-    # Two threads of SVT-AV1 race for the bits they have spent: only with constant quality they give one result.
+    # Two threads of SVT-AV1 race for the bit budget: their result is stable with constant quality only.
     steered = rate.bitrate_bps is not None or rate.maxrate_bps is not None
     return 1 if codec is Codec.AV1 and steered else THREADS
 
 
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
-    options: dict[str, str] = {}
-    if rate.quality is not None:
-        options["crf"] = str(rate.quality)
-        if codec is Codec.VP9:
-            # libvpx takes a quality only beside a rate: 0 is none, a maximum makes it "constrained quality".
-            options["b"] = str(rate.maxrate_bps or 0)
-    else:
-        options["b"] = str(rate.bitrate_bps)
+    options = {"b": str(rate.bitrate_bps)} if rate.quality is None else {"crf": str(rate.quality)}
+    if rate.quality is not None and codec is Codec.VP9:
+        # libvpx takes a quality only beside a rate: 0 is none, a maximum makes it "constrained quality".
+        options["b"] = str(rate.maxrate_bps or 0)
     if rate.maxrate_bps is not None:
         if codec is Codec.AV1 and rate.quality is None:
-            message = "SVT-AV1 has no maximal rate beside an average bitrate"
+            message = "SVT-AV1 has no maximum rate beside an average bitrate"
             raise Unsupported(message, "Use --quality with --maxrate and --bufsize, or --bitrate alone.")
         options |= {"maxrate": str(rate.maxrate_bps), "bufsize": str(rate.bufsize_bits)}
     return options
@@ -170,15 +160,15 @@ def _codec_options(codec: Codec, picture: VideoFormat) -> dict[str, str]:
         return options | {"flags": "+ildct+ilme"} if codes_interlaced(codec, picture) else options
     if codec is Codec.HEVC:
         return {"forced-idr": "1", "a53cc": "1"}
-    # A misspelt parameter of SVT-AV1 is an error only when FFmpeg is told to mind errors.
+    # FFmpeg ignores a misspelt parameter of SVT-AV1 unless errors are fatal.
     return {"err_detect": "explode"} if codec is Codec.AV1 else {"row-mt": "0"}
 
 
 def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
-    """Tell whether interlaced pictures are coded as such, keeping their field order.
+    """Return whether interlaced pictures are coded as such, keeping their field order.
 
-    x264 alone does it (x265 would code each field as a picture, the others have no fields), and needs whole pairs of
-    chroma rows in each field. Elsewhere they are coded as whole frames: every line is kept, the field order is lost.
+    Only x264 does so (x265 would code each field as a picture, the others have no fields), with whole pairs of chroma
+    rows in each field. Elsewhere they are coded as whole frames: every line is kept, the field order is lost.
     """
     rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
     return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0
@@ -207,16 +197,12 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
 
 def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
     params: _Params = {}
-    if mastering is not None:
-        params[names[0]] = _integer_mastering(mastering)
+    if mastering is not None:  # in the units of its SEI message (H.264 and H.265, annex D)
+        units = (lambda x: round(x * _CHROMATICITY_UNITS)), (lambda y: round(y * _LUMINANCE_UNITS))
+        params[names[0]] = _mastering(mastering, *units)
     if light is not None:
         params[names[1]] = f"{light.max_cll},{light.max_fall}"
     return params
-
-
-def _integer_mastering(display: MasteringDisplay) -> str:
-    """Write a mastering display in the units of its SEI message (H.264 and H.265, annex D)."""
-    return _mastering(display, lambda x: round(x * _CHROMATICITY_UNITS), lambda y: round(y * _LUMINANCE_UNITS))
 
 
 def _mastering(
@@ -259,8 +245,8 @@ def _try(settings: EncoderSettings, extra: Options) -> None:
     try:
         SoftwareEncoder(settings)
     except EncoderFailed as error:
-        guilty = [pair for pair in extra if _opens_without(settings, pair)] or list(extra)
-        named = ", ".join(f"{key}={value}" for key, value in guilty)
+        suspects = [pair for pair in extra if _opens_without(settings, pair)] or extra
+        named = ", ".join(f"{key}={value}" for key, value in suspects)
         advice = f"Check the encoder options: {named}." if named else "Choose another --codec, size or --pix-fmt."
         raise Unsupported(error.message, advice) from error
 
@@ -270,8 +256,8 @@ def _opens_without(settings: EncoderSettings, pair: tuple[str, str]) -> bool:
     options = dict(settings.options)
     ours = options.pop(key, "")
     if key == PROFILES[settings.codec].params_key:
-        guilty = _split(value)
-        options[key] = _joined({name: kept for name, kept in _split(ours).items() if name not in guilty})
+        suspects = _split(value)
+        options[key] = _joined({name: kept for name, kept in _split(ours).items() if name not in suspects})
     try:
         SoftwareEncoder(replace(settings, options=tuple(sorted(options.items()))))
     except EncoderFailed:

@@ -10,8 +10,7 @@ from ...actors.decode.decoding import SOFTWARE
 from ...actors.decode.describe import StreamExtras
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.values import VideoFormat
-from ...actors.segment.decode_path import DecodePath
-from ...actors.segment.uploading import UploadingDecoder
+from ...actors.segment.decode_path import DecodePath, UploadingDecoder
 from ...actors.surfaces.formats import surface_format
 from ...cluster.machine import cores
 from ...errors import DeviceError, EngineUnfit, Unsupported

@@ -125,7 +125,7 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
     device = SurfaceDecoder(DeviceLost("it must not be asked"))
     found = dolby.run(WorkContext(device=device_with(device)))
     assert found.tally.decoded_by == "software"
-    assert found.tally.fallback == "Dolby Vision's metadata comes with software's pictures alone"
+    assert found.tally.fallback == "Dolby Vision's metadata only comes with software's pictures"
     assert device.pictures == 0
 
 

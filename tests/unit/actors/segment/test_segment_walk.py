@@ -21,8 +21,7 @@ from codecfleet.actors.decode.decoding import (
     decode_range,
     picture_hash,
 )
-from codecfleet.actors.segment.decode_path import DecodePath
-from codecfleet.actors.segment.uploading import UploadingDecoder
+from codecfleet.actors.segment.decode_path import DecodePath, UploadingDecoder
 from codecfleet.actors.segment.walk import SEAM_FRAMES, SegmentWalk, decode_on_first
 from codecfleet.errors import (
     CodecfleetError,

@@ -169,9 +169,9 @@ def test_one_session_has_every_mode(
     ("extra", "rate", "kind", "named"),
     [
         ((("rc", "cbr"),), None, Unsupported, "rc=cbr needs a bitrate"),
-        ((("rc", "cbr"),), RateControl(quality=20), UsageError, "says two things"),
-        ((("constqp", "20"),), RateControl(bitrate_bps=9000), UsageError, "says two things"),
-        ((("cq", "20"),), RateControl(quality=20), UsageError, "beside the encoder options cq=20 says two things"),
+        ((("rc", "cbr"),), RateControl(quality=20), UsageError, "contradicts"),
+        ((("constqp", "20"),), RateControl(bitrate_bps=9000), UsageError, "contradicts"),
+        ((("cq", "20"),), RateControl(quality=20), UsageError, "contradicts the encoder options cq=20"),
         ((("rc", "CBR"), ("bitrate", "9000")), None, Unsupported, "rc=CBR"),
         ((("codec", "hevc"),), None, Unsupported, "codec cannot be set"),
         ((("fps", "25"),), None, Unsupported, "fps cannot be set"),

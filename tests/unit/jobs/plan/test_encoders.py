@@ -126,7 +126,7 @@ async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Pat
     [
         ({"codec": "vp9"}, "NVENC has no vp9 encoder"),
         ({"pix_fmt": "yuv420p12le", "codec": "hevc"}, "NVENC does not encode hevc in yuv420p12le"),
-        ({"scale": (63, 33), "pix_fmt": "yuv420p", "codec": "av1"}, "NVENC takes no "),
+        ({"scale": (63, 33), "pix_fmt": "yuv420p", "codec": "av1"}, "NVENC does not take "),
     ],
 )
 async def test_what_no_nvenc_encodes_is_refused(
