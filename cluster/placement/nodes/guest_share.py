@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...probes.gpus.hardware import Hardware
 from ...probes.report.device_report import DeviceKind
-from ..model.inventory import Device, Inventory, Node
+from ..model.inventory import Inventory, Node
 from ..model.policy import Policy
 
 __all__ = ["SHARE_UNKNOWN", "guest_share", "shared_by_policy", "with_policy"]
@@ -41,13 +41,15 @@ def with_policy(node: Node, policy: Policy) -> Node:
     """Return a node whose vGPUs have the part of their GPU that the policy says, where it says one."""
     if policy.vgpu_share == 0:
         return node
-    return replace(node, devices=tuple(_with_share(device, policy.vgpu_share) for device in node.devices))
+    return replace(
+        node,
+        devices=tuple(
+            replace(device, share=policy.vgpu_share, share_unknown="") if device.kind is DeviceKind.VGPU else device
+            for device in node.devices
+        ),
+    )
 
 
 def shared_by_policy(inventory: Inventory, policy: Policy) -> Inventory:
     """Return an inventory with ``with_policy`` for every node."""
     return Inventory(tuple(with_policy(node, policy) for node in inventory.nodes))
-
-
-def _with_share(device: Device, share: float) -> Device:
-    return replace(device, share=share, share_unknown="") if device.kind is DeviceKind.VGPU else device

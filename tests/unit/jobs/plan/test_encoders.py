@@ -200,7 +200,7 @@ async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, t
 
 
 async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
-    """Where the device's own filters cannot be compiled, NVENC still encodes, and the kind says who scaled."""
+    """Where the device's own filters cannot be compiled, NVENC still encodes, and the kind says what scaled."""
     device = FakeDevice()
     device.gpu = Gpu(lambda: replace(device.opened(), converts=False))
     report = await run(Asked(device), spec_of(source, tmp_path / "scaled.mkv", encoder="nvenc", scale=(160, 96)))

@@ -120,7 +120,7 @@ def test_packets_that_look_alike_are_known_as_such() -> None:
 
 
 def test_packets_without_a_place_or_time_are_told_apart_by_what_they_have() -> None:
-    """No time known is no time shared, and neither is no place."""
+    """Packets without a time or a position share none."""
     index = index_of([MISSING, MISSING, 80], {0, 1, 2}, dts=[0, 40, 80])
     index.pos_bytes[:] = -1
     assert all(point.is_unique for point in index.access_points)
