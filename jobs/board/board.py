@@ -115,7 +115,7 @@ class BoardSegment:
         """Return the segment in ``state``.
 
         Raises:
-            ValueError: there is no such edge; the message tells the segment's story.
+            ValueError: there is no such edge.
         """
         if state not in EDGES[self.state]:
             message = f"segment {self.number} cannot go from {self.state} to {state}: {self}"
@@ -208,7 +208,7 @@ class Board:
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False) -> "Board":
-        """Return a fresh board for segments that promise so many frames each."""
+        """Return a fresh board for segments of that many frames each."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams)
 
@@ -296,7 +296,7 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
 
 
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
-    """Tell whether what the left side of a cut saw after it is what the right side began with.
+    """Return whether the left side of a cut saw after it what the right side began with.
 
     One side may have seen fewer pictures (a packet may hold none); what both saw must agree, and if one saw any, so
     must the other.

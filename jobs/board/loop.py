@@ -34,7 +34,7 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until there may be more than ``at_once`` last said; for ever, where that never changes.
+        """Wait until there may be more than ``at_once`` last said; forever where that never changes.
 
         Raises:
             CodecfleetError: there is none, and never will be.
@@ -53,7 +53,7 @@ class PoolCapacity(Capacity):
 
     Args:
         pool: where work runs.
-        demand: what the whole job wants, of which the pool is told what is left.
+        demand: of the whole job; the pool gets what is left of it.
         workers: a limit of the job's own.
         on_waiting: called with the reason why the job has had no worker for a while.
     """
@@ -72,7 +72,7 @@ class PoolCapacity(Capacity):
         self._on_waiting = on_waiting
 
     def at_once(self, board: Board) -> int:
-        """Tell the pool what is left, and return how much of that may run."""
+        """Report to the pool what is left, and return how much of it may run."""
         self._pool.set_demand(replace(self._demand, segments=board.frames_left))
         self._at_once = self._pool.slots_for(self._demand.job)
         return min(self._at_once, self._workers or self._at_once)
@@ -98,7 +98,7 @@ class BoardLoop(Generic[ResultT]):
         board: the segments.
         capacity: how many of them may run at once.
         work: runs a segment.
-        accept: takes a run's result, and returns what the board is told of it.
+        accept: takes a run's result, and returns the event for the board.
         join: hands a segment over; segments come in order, with the board as it is by then.
         drop: lets go of what a segment's run gave; a streaming board's.
     """
@@ -129,7 +129,7 @@ class BoardLoop(Generic[ResultT]):
         return tuple(self._runs.values())
 
     def post(self, event: Event) -> None:
-        """Tell the board something that is not the end of a run; in the event loop's thread."""
+        """Give the board an event that is not the end of a run; in the event loop's thread."""
         self._posted.append(event)
         self._changed.set()
 
@@ -204,7 +204,7 @@ class BoardLoop(Generic[ResultT]):
 
 
 def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:
-    """Return what a board is told of a run that met ``tally``, decoded from ``entry``; None is the start."""
+    """Return the event of a run with this ``tally``, decoded from ``entry`` (None: the track's start)."""
     return Finished(
         run.segment,
         run.until,

@@ -27,7 +27,7 @@ class FrameClock:
         time_base: the tick; None is that of the first frame, or one in which the first frames' times are whole.
 
     Raises:
-        UsageError: the first frame has no time, or none that tells the tick.
+        UsageError: the first frame has no time, or none that gives the tick.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
@@ -70,7 +70,9 @@ class FrameClock:
             raise UsageError(message, "Give fps, or (frame, seconds).")
         found = time_s / self.time_base
         if found.denominator != 1:
-            message = f"frame {number} is shown at {time_s} s, which is no whole number of ticks of {self.time_base} s"
+            message = (
+                f"frame {number} is shown at {time_s} s, not a whole number of ticks of {self.time_base} s"
+            )
             raise UsageError(message, "Give a time_base in which all times are whole.")
         return found.numerator
 
@@ -82,7 +84,7 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
         return stated
     measured = nominal_frame_rate(1 / (times[1] - times[0]))
-    if not is_ffmpeg_ratio(measured):  # nobody's nominal rate
+    if not is_ffmpeg_ratio(measured):  # not a nominal rate
         return stated
     return stated if _NEAR[0] < measured / stated < _NEAR[1] else measured
 

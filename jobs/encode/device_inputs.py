@@ -56,7 +56,7 @@ def find_tensor(item: Any) -> tuple[DeviceTensor, str] | None:  # noqa: ANN401 -
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Tell whether that layout is rows of all planes as NVENC reads them from the device; others come to the host."""
+    """Return whether that layout is rows of all planes as NVENC reads them from the device; others come to the host."""
     return pix_fmt in _SURFACES
 
 
@@ -69,7 +69,7 @@ def device_picture(tensor: DeviceTensor, pix_fmt: str) -> DevicePicture:
     layout, planar = _SURFACES[pix_fmt]
     format_ = surface_format(planar)
     if format_ is None or format_.layout is not layout or format_.sample_bytes != tensor.item_bytes:
-        message = f"samples of {tensor.item_bytes} bytes are no {pix_fmt}"
+        message = f"samples of {tensor.item_bytes} bytes are not {pix_fmt}"
         raise UsageError(message, _ADVICE)
     width, height = picture_size(tensor.shape, pix_fmt)
     planes = device_planes(format_, tensor.address, width, height)
@@ -87,7 +87,7 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     rows, columns = shape if len(shape) == 2 else (0, 0)  # noqa: PLR2004 - rows and columns
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
-        message = f"an array of {shape} is no {pix_fmt} picture: its sides do not fit"
+        message = f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit"
         raise UsageError(message, _ADVICE)
     return columns, int(height)
 

@@ -92,7 +92,7 @@ class FrameEncoder:
         request: how.
         codec: to what.
         container: of the file.
-        path: of the file, which nobody looks at before it is finished.
+        path: of the file.
         device: the GPU of this process, if it turns out to be one.
     """
 
@@ -112,10 +112,7 @@ class FrameEncoder:
         self._device = device
         self._mover: PictureMover | None = None
         self._reader = InputReader(
-            pix_fmt=request.input_pix_fmt,
-            size=request.size,
-            frame_rate=request.fps or _USUAL_RATE,
-            fetch=self._fetched,
+            pix_fmt=request.input_pix_fmt, size=request.size, frame_rate=request.fps or _USUAL_RATE, fetch=self._fetched
         )
         self._stack = ExitStack()
         self._peeked: list[Offered] = []
@@ -231,11 +228,7 @@ class FrameEncoder:
         settings, session, fallback = self._session(source, clock.time_base, hard=hard, on_device=on_device)
         self._stack.enter_context(session)
         file = FrameFile(
-            self._path,
-            self._container,
-            settings,
-            extradata=session.extradata,
-            reorder_frames=session.reorder_frames,
+            self._path, self._container, settings, extradata=session.extradata, reorder_frames=session.reorder_frames
         )
         return _Opened(
             settings=settings,
@@ -289,11 +282,7 @@ class FrameEncoder:
             raise Unsupported(message, 'Convert them first, or use encoder="software".')
         target = self._shaped(source, source.pix_fmt) if on_device else self._target(source)
         asked = nvenc_request(
-            self._codec,
-            rate=request.rate,
-            preset=request.preset,
-            options=request.encoder_options,
-            single_session=True,
+            self._codec, rate=request.rate, preset=request.preset, options=request.encoder_options, single_session=True
         )
         device = self._device()
         settings = settle(asked, target, time_base, device.encoder_capabilities(self._codec))

@@ -75,7 +75,7 @@ class InputReader:
         """Read a picture, (picture, seconds), or an ``EncodeFrame``.
 
         Raises:
-            UsageError: it is no picture, or none of that format.
+            UsageError: it is not a picture, or has another format.
             DeviceError: it could not be brought to the host.
         """
         if isinstance(item, EncodeFrame):
@@ -96,7 +96,7 @@ class InputReader:
         try:
             return replace(offered, time_s=Fraction(seconds), ticks=None)
         except (TypeError, ValueError, ArithmeticError) as error:
-            message = f"{seconds!r} is no time in seconds: {error}"
+            message = f"{seconds!r} is not a time in seconds: {error}"
             raise UsageError(message, "Give (picture, Fraction).") from None
 
     def _of_tensor(self, tensor: DeviceTensor, stated: str) -> Offered:
@@ -126,7 +126,7 @@ class InputReader:
                 item = np.frombuffer(item, dtype=np.uint8)
             array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
         except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
-            message = f"a {type(item).__name__} is no picture: {error}"
+            message = f"a {type(item).__name__} is not a picture: {error}"
             raise UsageError(message, _ADVICE) from None
         if array.ndim == 1:
             if self.size is None:
@@ -153,7 +153,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
-        message = f"{data.size} bytes are no {name} picture of {size[0]}x{size[1]}: that has {wanted}"
+        message = f"{data.size} bytes are not a {name} picture of {size[0]}x{size[1]}: that has {wanted}"
         raise UsageError(message, "Give one whole picture at a time, without padding.")
     at = 0
     for plane in planes:
@@ -166,7 +166,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
     try:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
-        message = f"an array of {array.shape} {array.dtype} is no {name} picture: {error}"
+        message = f"an array of {array.shape} {array.dtype} is not a {name} picture: {error}"
         raise UsageError(message, f"Say what it is by input_pix_fmt. {_ADVICE}") from None
 
 

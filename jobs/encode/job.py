@@ -65,8 +65,8 @@ async def encode(
             - ``overwrite``: replace what has the output's name.
 
     Raises:
-        UsageError: the call makes no sense; something is not a frame, does not fit the others, or has no time; there
-            are no frames; or the output is the file that they come from.
+        UsageError: the call makes no sense; something is not a frame, does not fit the others, or has no time; no
+            frame is given; or the output is the file that they come from.
         RequestError: the output cannot be made like that.
         DeviceError: the GPU failed, or NVENC is required and cannot do it.
         WorkError: encoding or writing failed.
@@ -101,7 +101,7 @@ async def _encode(
 
 
 async def _fed(encoder: FrameEncoder, frames: Iterable[object] | AsyncIterable[object]) -> None:
-    """Feed an encoder in one thread of its own: it belongs to whoever opened it."""
+    """Feed an encoder in one thread of its own: a session belongs to the thread that opened it."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-encode") as thread:
         try:
@@ -128,6 +128,6 @@ async def _fed(encoder: FrameEncoder, frames: Iterable[object] | AsyncIterable[o
 
 def _iterable(frames: object) -> Iterable[object]:
     if not isinstance(frames, Iterable):
-        message = f"a {type(frames).__name__} is no series of frames"
+        message = f"a {type(frames).__name__} is not a series of frames"
         raise UsageError(message, "Give a list, a generator or an asynchronous iterator.")
     return frames

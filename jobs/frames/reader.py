@@ -172,7 +172,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 class _Attempt:
     """One attempt at a segment. ``past`` is the last picture that an earlier one gave: what follows is wanted.
 
-    ``began`` is told of the first pictures.
+    ``began`` is called with the first pictures.
     """
 
     def __init__(
@@ -212,10 +212,10 @@ class _Attempt:
         )
 
     def decode(self) -> Finished:
-        """Decode the range into the queue, and return what the board is told.
+        """Decode the range into the queue, and return the board's event.
 
         Raises:
-            _Unsound: from further back, please.
+            _Unsound: it must be decoded from further back.
             Superseded: the segment is not wanted any more.
             CodecfleetError: it cannot be decoded in this way.
         """

@@ -48,7 +48,7 @@ class FrameSource:
     segment_bytes: int
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths of a segment of so many frames, the best first.
+        """Return the paths of a segment of ``frames`` pictures, the best first.
 
         Raises:
             Unsupported: its pictures do not fit into the memory for frames.
@@ -74,7 +74,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     Raises:
         InputError: the source cannot be read or decoded.
         RequestError: it has no such track; or its frames cannot be had in that form.
-        EngineUnfit: the device is insisted on, and cannot be used here.
+        EngineUnfit: the device is required, and cannot be used here.
         DeviceError: it failed.
     """
     source = request.absolute_source
@@ -126,7 +126,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
     except ValueError:
         known = ()
     if not known:
-        message = f"{pix_fmt} is no pixel format that frames can have"
+        message = f"{pix_fmt} is not a pixel format that frames can have"
         raise Unsupported(message, "rgb24, gray and yuv420p are usual ones.")
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
 

@@ -98,7 +98,7 @@ class FrameStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        """Have the threads end if nobody closed it."""
+        """Have the threads end if it was never closed."""
         if (reader := getattr(self, "_reader", None)) is not None:
             reader.stop()
 
@@ -113,7 +113,7 @@ class FrameStream:
             self._report = self._reader.report
             self._reader.start()
         if self._in_a_row >= TURN_FRAMES:
-            # Frames that are always ready would let nobody else run. Now, that no cancellation loses one.
+            # Frames that are always ready would starve the event loop. Here, a cancellation loses none.
             self._in_a_row = 0
             await asyncio.sleep(0)
         while True:
@@ -137,7 +137,7 @@ class FrameStream:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(woken.set)
 
 

@@ -86,16 +86,12 @@ def count_dlas(devices: tuple[int, ...] | None = None) -> int:
 
 
 def unheard(frames: int) -> None:
-    """Take note of so many frames done, and tell nobody."""
+    """Ignore how many frames are done."""
     del frames
 
 
 async def infer(
-    spec: InferSpec,
-    pool: Pool,
-    *,
-    networks: NetworksOf = warm_networks,
-    progress: Callable[[int], None] = unheard,
+    spec: InferSpec, pool: Pool, *, networks: NetworksOf = warm_networks, progress: Callable[[int], None] = unheard
 ) -> InferReport:
     """Run a network over a source, and write its tensors; leave either the complete output or nothing.
 
@@ -103,7 +99,7 @@ async def infer(
         spec: what is asked for.
         pool: where segments run; it is started once everything else is known to be sound.
         networks: the networks of the process in which a segment runs.
-        progress: told a few times a second how many frames are done.
+        progress: called a few times a second with how many frames are done.
 
     Raises:
         Unsupported: nowhere in the pool is there a DLA, or the one asked for; or the loadable does not run on it.

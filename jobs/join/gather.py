@@ -45,7 +45,7 @@ class Gather:
         self._side_packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())
         self._next_side: tuple[Fraction, Packet[Stream]] | None = None
         self.warnings: tuple[Warning_, ...] = ()
-        """What had to be mended in the tracks beside the video; complete after ``finish``."""
+        """What was repaired in the tracks beside the video; complete after ``finish``."""
 
     def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.

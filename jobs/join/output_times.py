@@ -1,6 +1,6 @@
 """Presentation and decoding times of the joined track: pure arithmetic, streamed segment by segment.
 
-DTS are written anew over the whole track. With the reorder delay D of the encoder's parameter sets, the picture in
+DTS are rewritten over the whole track. With the reorder delay D of the encoder's parameter sets, the picture in
 place i of decoding order is decoded when the (i-D)-th picture of presentation order is shown: that is monotonic, never
 after its own presentation, and the smallest delay that a decoder of those parameter sets can keep up with
 (H.264 C.4.5.3, H.265 C.5.2.3). The first D pictures decode one tick apart before the first is shown.

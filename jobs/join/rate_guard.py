@@ -19,9 +19,9 @@ from .leaky_bucket import LeakyBucket, Passage
 __all__ = ["RateGuard"]
 
 STEPS = 100
-"""An initial fullness is told to the encoder in hundredths, rounded down: it may find more, never less."""
+"""The encoder gets its initial fullness in hundredths, rounded down: it may find more, never less."""
 TRIES = 3
-"""How often one segment is encoded again; each time it is told to expect half as much as before."""
+"""How often one segment is encoded again; each time it is to expect half as much as before."""
 
 
 class RateGuard:
@@ -38,7 +38,7 @@ class RateGuard:
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
-        """Tell whether a segment may be joined as it is; if so, the bucket stands where the segment leaves it."""
+        """Return whether a segment may be joined as it is; if so, the bucket stands where the segment leaves it."""
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
@@ -51,7 +51,7 @@ class RateGuard:
         return True
 
     def again(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work of a segment that was turned down, told how full the bucket really is."""
+        """Return the work of a rejected segment, with the bucket's real fullness."""
         if self._bucket is None:
             return work
         expected = self._bucket.fraction(self._fullness_bits) / 2**self._tries

@@ -77,7 +77,7 @@ class Pipe(ABC):
         return iter(())
 
     def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
-        """Return a packet's presentation and decoding time and duration, mended, on the source's clock."""
+        """Return a packet's presentation and decoding time and duration on the source's clock, repaired."""
         tick = Fraction(packet.time_base or self.track.time_base)
         duration_s = (packet.duration or 0) * tick
         dts_s = None if packet.dts is None else packet.dts * tick + self._shift_s
@@ -204,7 +204,7 @@ class VideoPipe(Pipe):
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Give the packets of a track whose decoding times are never told: each is decoded when it is presented."""
+        """Give the packets of a track without decoding times: each is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Everything beside the encoded video track, on its way from the source into the output.
+"""Everything beside the encoded video track, from the source into the output.
 
 ``SideTracks`` carries out a ``CarryPlan``: it makes the output's streams, then reads the source once more and gives
 the packets of all of them in the order of their decoding times, for the gather to weave into the video's.
@@ -91,7 +91,7 @@ class SideTracks:
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:
-        """What had to be mended on the way; complete once ``packets`` is exhausted."""
+        """What was repaired; complete once ``packets`` is exhausted."""
         found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._interval)
         if self._damaged:
             message = "the source breaks off: tracks beside the video end where it does"

@@ -1,4 +1,4 @@
-"""What became of the tracks beside the video on their way, where it is not what the source has."""
+"""Warnings about tracks beside the video that differ from the source's."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction

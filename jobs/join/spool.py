@@ -96,7 +96,7 @@ def _without_payload(segment: EncodedSegment) -> EncodedSegment:
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
-    """Map an operating system's error at ``path`` to what the user should do about it."""
+    """Map an operating system's error at ``path`` to one that says what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message = f"no space left at {path}"
         return StorageFailed(message, "Free some space or choose another output folder.")

@@ -36,7 +36,7 @@ class ProbeReport(SourceFacts):
 
 
 def probe(source: str | PathLike[str]) -> ProbeReport:
-    """Probe the source at a path or URL. A source without video is no error.
+    """Probe the source at a path or URL. A source without video is not an error.
 
     Raises:
         InputError: there is nothing there, or it is not a media file that can be read.

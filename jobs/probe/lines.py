@@ -117,7 +117,7 @@ def _timeline(timeline: TimelineFacts) -> Iterator[str]:
         yield f"  GOP: {gop.structure}, {gop.shortest_frames} / {gop.median_frames} / {gop.longest_frames} pictures"
     if timeline.unreliable_spans:
         spans = ", ".join(f"{first} to {last}" for first, last in timeline.unreliable_spans[:_SHOWN_POINTS])
-        yield f"  troubled packets: {spans}{' ...' if len(timeline.unreliable_spans) > _SHOWN_POINTS else ''}"
+        yield f"  unreliable packets: {spans}{' ...' if len(timeline.unreliable_spans) > _SHOWN_POINTS else ''}"
 
 
 def _steps(timeline: TimelineFacts) -> str:

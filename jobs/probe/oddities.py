@@ -1,7 +1,6 @@
 """What is odd about a source, in plain words with stable codes: the list of docs/probe.md.
 
-An oddity is no error. It is what explains why a file was cut there, why a player disagrees, or what an encoder will
-have to mend.
+An oddity is not an error. It explains why a file was cut there, why a player disagrees, or what is repaired.
 """
 
 from collections.abc import Iterator
@@ -88,7 +87,7 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
         yield "encrypted", "the track is encrypted; codecfleet has no keys"
     if not track.decodable and track.kind in ("video", "audio", "subtitle"):
         yield "unknown-codec", f"the {track.kind} is in a codec unknown here, or its header is missing"
-    # Of other tracks, headers count samples, or packets that nobody is meant to read.
+    # Of other tracks, headers count samples, or packets that no reader needs.
     if track.kind == "video" and tally.header_frames > tally.packets:
         yield "header-frames-lie", f"the header promises {tally.header_frames} packets, the file holds {tally.packets}"
     elif not tally.packets and track.kind in ("video", "audio", "subtitle"):
@@ -163,7 +162,7 @@ def _of_access(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     elif timeline.flagged_packets == timeline.packets > 1:
         yield "all-keyframes", "every packet is flagged as a keyframe"
     if timeline.unusable_keyframes:
-        yield "keyframe-flags-lie", f"{timeline.unusable_keyframes} flagged packets are no place to begin decoding"
+        yield "keyframe-flags-lie", f"decoding cannot begin at {timeline.unusable_keyframes} of the flagged packets"
     points = timeline.access_points
     if timeline.gop.structure == "single" and timeline.pictures > 1:
         yield "single-gop", "there is one access point: the track is one segment"

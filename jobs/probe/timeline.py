@@ -15,9 +15,9 @@ from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 __all__ = ["describe_timeline"]
 
 _FINE_TICKS = 10
-"""From so many ticks a picture on, neighbours that differ by one differ by rounding alone."""
+"""From this many ticks a picture on, a difference of one tick is rounding."""
 _SPAN_GAP_PACKETS = 16
-"""Troubled packets no further apart than this are one span: a decoder's reordering joins them."""
+"""Unreliable packets no further apart than this are one span: a decoder's reordering joins them."""
 
 
 def describe_timeline(index: TrackIndex) -> TimelineFacts:

@@ -1,4 +1,4 @@
-"""What ``probe`` tells: frozen values, the same for people and for programs.
+"""What ``probe`` reports: frozen values, the same for people and for programs.
 
 Times are exact in Python (``Fraction`` seconds, integer ticks); in JSON, seconds are numbers rounded to a microsecond
 and ratios are strings such as "30000/1001". docs/probe.md describes every field.

@@ -1,4 +1,4 @@
-"""What a job says while it runs: a small, versioned vocabulary of events.
+"""The events of a job: a small, versioned vocabulary.
 
 Every event is a frozen value with a ``to_json`` form; docs/events.md describes the schema that ``--json`` prints.
 """

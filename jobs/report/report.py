@@ -12,7 +12,7 @@ class _Value(BaseModel):
 
 
 class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
-    """Something lost, changed, mended or damaged. ``code`` is stable, ``message`` is for people."""
+    """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is for people."""
 
     code: str
     message: str
@@ -23,7 +23,7 @@ class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
     """
 
     def explains(self, check: str) -> bool:
-        """Tell whether the check of that name may fail because of this."""
+        """Return whether the check of that name may fail because of this."""
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 

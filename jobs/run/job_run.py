@@ -71,7 +71,7 @@ class JobRun:
             raise
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Settle the encoder; while no worker comes that could be asked about it, say why."""
+        """Settle the encoder; while no worker comes, report why."""
         settling = asyncio.create_task(settle_encoder_kind(software, self._job, self._pool, with_retries))
         try:
             while not (await asyncio.wait({settling}, timeout=WAITING_S))[0]:
@@ -82,7 +82,7 @@ class JobRun:
             await asyncio.gather(settling, return_exceptions=True)
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
-        """Do the work; where an NVENC cannot finish the track and need not, software begins it anew."""
+        """Do the work; restart in software if NVENC fails and is not required."""
         try:
             return await self._spooled(plan)
         except _ENDS_AN_NVENC as error:

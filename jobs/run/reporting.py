@@ -16,24 +16,18 @@ __all__ = ["damage_warnings", "make_report"]
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
     """Return what the workers met that the index could not know.
 
-    That is damage, mended times, changed sizes, moved cuts, and what a device did not decode, except for what is a
-    matter of course while a worker is new.
+    That is damage, repaired times, changed sizes, moved cuts, and what a device did not decode; sessions still opening
+    are normal and not reported.
     """
     met = [segment.facts.tally for segment in segments]
     counts = {
-        "damaged": (
-            sum(m.failed_packets for m in met),
-            "{} packets of the source do not decode; they were skipped",
-        ),
+        "damaged": (sum(m.failed_packets for m in met), "{} packets of the source do not decode; they were skipped"),
         "corrupt": (
             sum(m.corrupt_frames for m in met),
             "{} pictures of the source are damaged; they were kept" + _times(plan, met),
         ),
         "time-missing": (sum(m.repaired.missing for m in met), "{} pictures have no timestamp; theirs was derived"),
-        "time-repeated": (
-            sum(m.repaired.repeated for m in met),
-            "{} pictures shared a timestamp; they were spread",
-        ),
+        "time-repeated": (sum(m.repaired.repeated for m in met), "{} pictures shared a timestamp; they were spread"),
         "merged": (len(plan.segments) - len(segments), "{} cuts were given up, because no access point proved them"),
     }
     found = [
@@ -60,7 +54,7 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
 
 
 def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
-    """Say when the first damaged pictures are shown."""
+    """Return when the first damaged pictures are shown."""
     times = [float(plan.relative_s(ticks)) for each in met for ticks in each.damaged_ticks]
     named = ", ".join(f"{time_s:.3f}" for time_s in times[:NAMED_DAMAGED_FRAMES])
     return f", at {named} s" + (" and later" if sum(each.corrupt_frames for each in met) > NAMED_DAMAGED_FRAMES else "")

@@ -85,7 +85,7 @@ class TrackRun:
         """Encode and join everything.
 
         Raises:
-            CodecfleetError: a segment cannot be helped, or the join failed.
+            CodecfleetError: a segment or the join failed.
         """
         path = self._spool.folder / f"output.{self._plan.container.name}"
         try:
@@ -119,7 +119,7 @@ class TrackRun:
         return await self._pool.submit(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished:
-        """Put a result's payload on disk before anything else learns of it."""
+        """Write a result's payload to disk before the board sees it."""
         await in_thread(self._stamp.check)
         if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
@@ -157,7 +157,7 @@ class TrackRun:
         return dict(zip(works, tracks, strict=True))
 
     async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
-        """Join segments as the board releases them; the last word is None."""
+        """Join segments as the board releases them; None ends the queue."""
         gather = Gather(self._plan, path, await audio)
         guard = RateGuard(self._plan)
         try:
@@ -178,7 +178,7 @@ class TrackRun:
         return joined
 
     async def _encode_again(self, segment: int, guard: RateGuard) -> None:
-        """Encode a segment anew that the rate guard turned down."""
+        """Encode a segment again that the rate guard rejected."""
         run = self._latest[segment]
         work = guard.again(self._plan.work(self._job, run.segment, run.until, run.entry_moves))
         result = await with_retries(lambda: self._pool.submit(work))

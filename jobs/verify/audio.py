@@ -40,7 +40,7 @@ _AAC_FRAME_SAMPLES = 1024
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """One audio track as its packets tell it; times in seconds after the first video frame."""
+    """One audio track as its packets say; times in seconds after the first video frame."""
 
     url: str
     number: int
@@ -96,7 +96,7 @@ def _check_start(found: Sequence[_Track], alignment: Alignment) -> Check:
 
 
 def _shares(left: _Track, right: _Track) -> bool:
-    """Tell whether the output's packets are the source's at all: an encoder never gives the same bytes."""
+    """Return whether the output's packets are the source's at all: an encoder never gives the same bytes."""
     common = set(left.sums) & set(right.sums)
     return len(common) > len(set(right.sums)) // 2
 
@@ -199,7 +199,7 @@ def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) 
 def find_run(
     whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], begin_s: Fraction | None
 ) -> int | None:
-    """Return where in ``whole`` the packets of ``part`` are, None where they are no run of it.
+    """Return where in ``whole`` the packets of ``part`` are, None where it has no such run.
 
     Silence repeats itself: of several such places, the one whose time is nearest to ``begin_s``, when the part begins.
     """
@@ -234,7 +234,7 @@ def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) 
 
 
 def _is_priming(left: _Track, right: _Track, first_sample_s: Fraction) -> bool:
-    """Tell whether what is heard before the source's first sample is what an encoder put there: a frame at most."""
+    """Return whether what is heard before the source's first sample is what an encoder put there: a frame at most."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S

@@ -15,7 +15,7 @@ def family(pix_fmt: str) -> str:
 
 
 def holds(found: str, wanted: str) -> bool:
-    """Tell whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
+    """Return whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
     target, source = PixelFormat(found), PixelFormat(wanted)
     colours, alpha = _components(source)
     return (

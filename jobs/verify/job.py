@@ -1,7 +1,7 @@
-"""The independent proof: is OUTPUT exactly INPUT, encoded anew?
+"""The independent proof: is OUTPUT exactly INPUT, encoded again?
 
 ``verify`` decodes both files once, in lock step, from start to end in one thread each, and holds what it finds against
-the truth of docs/timeline.md. It knows nothing of segments, plans or the gather step, and shares no code with them.
+the rules of docs/timeline.md. It knows nothing of segments, plans or the gather step, and shares no code with them.
 docs/verify.md lists the checks and their thresholds.
 """
 
@@ -37,15 +37,7 @@ from .reference_decode import (
 from .streams import Alignment
 from .subtitles import check_subtitles
 from .verdict import Check, Verdict, check, with_declared
-from .video import (
-    OutputScan,
-    check_access,
-    check_stream,
-    check_times,
-    picture_digest,
-    scan_output,
-    wanted_digests,
-)
+from .video import OutputScan, check_access, check_stream, check_times, picture_digest, scan_output, wanted_digests
 
 __all__ = ["Verdict", "verify"]
 
@@ -75,7 +67,7 @@ class _Compared:
     output_damaged_packets: int = 0
     source_facts: Facts | None = None
     source_size: tuple[int, int] = (0, 0)
-    """Of the largest picture of the source: what the output's pictures are meant to be."""
+    """Of the largest picture of the source: what the output's pictures should be."""
     output_facts: Facts | None = None
 
     def take(self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None) -> None:
@@ -110,7 +102,7 @@ def verify(
         audio_tracks: which audio tracks were to be carried, from 0; None means all.
         start_s: start of the part that was asked for, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
-        report: path of the transcode's report; differences that its warnings declare are no failures.
+        report: path of the transcode's report; differences that its warnings declare are not failures.
         progress: called with the number of frames compared so far.
 
     Raises:

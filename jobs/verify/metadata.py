@@ -67,12 +67,7 @@ _BIBLIOGRAPHIC = {
     "sqi": "alb",
     "zho": "chi",
 }
-_KINDS = {
-    "A53_CC": "captions",
-    "AFD": "afd",
-    "DYNAMIC_HDR_PLUS": "hdr10plus",
-    "DOVI_RPU_BUFFER": "dovi-rpu",
-}
+_KINDS = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +150,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int) -> Check:
-    # Matrix 0 is the identity of RGB, and no reserved value.
+    # Matrix 0 is the identity of RGB, and not a reserved value.
     unknown = _UNKNOWN_COLOUR - ({0} if name == "matrix" else set())
     return check(f"metadata.{name}", before, after, passed=before == after or {before, after} <= unknown)
 
@@ -224,7 +219,7 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Decode the first picture away from its container, whose values FFmpeg would lend it."""
+    """Decode the first picture away from its container, whose values FFmpeg would add to it."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
@@ -263,7 +258,7 @@ def _check_timecode(left: InputContainer, right: InputContainer, alignment: Alig
 
 
 def _timecode(container: InputContainer) -> str | None:
-    # Matroska shouts its keys.
+    # Matroska writes its keys in capitals.
     places = (container.metadata, *(stream.metadata for stream in container.streams))
     return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
 
@@ -337,7 +332,7 @@ def _check_chapters(left: InputContainer, right: InputContainer, alignment: Alig
 
 
 def _clipped(start_s: Fraction, alignment: Alignment) -> bool:
-    """Tell whether a chapter would begin before the output does; it then begins with it."""
+    """Return whether a chapter would begin before the output does; it then begins with it."""
     return start_s + alignment.output_zero_s < 0
 
 

@@ -3,7 +3,7 @@
 Two questions, two scales. Likeness (PSNR, SSIM) is measured on full pictures by FFmpeg's own filters, in the output's
 size and format. Identity is decided on luma averaged down to at most 320 samples a line, where coding noise cancels
 and what is left is what the picture shows: an output frame must not resemble a neighbour of its source frame clearly
-more than its own source frame. docs/verify.md tells how the thresholds were chosen.
+more than its own source frame. docs/verify.md says how the thresholds were chosen.
 """
 
 import math
@@ -249,7 +249,7 @@ def _ratio(theirs: _Plane, mine: _Plane) -> float:
 
 
 def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
-    """Tell whether a picture matches a neighbour clearly better than its own source, and matches it well."""
+    """Return whether a picture matches a neighbour clearly better than its own source, and matches it well."""
     return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
 
 

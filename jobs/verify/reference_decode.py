@@ -1,4 +1,4 @@
-"""The truth: what one sequential decode of a video track gives, and when each of its pictures is to be shown.
+"""The reference: what one sequential decode of a video track gives, and when each of its pictures is to be shown.
 
 This is the reference that ``verify`` holds an output against. It shares no code with the machinery that cuts, decodes
 and joins segments: the rules of docs/timeline.md are written here a second time, over whole lists instead of streams,
@@ -58,7 +58,7 @@ DENOMINATOR_MAX = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Nominal:
-    """The nominal duration of a frame: ``exact`` in ticks, and ``ticks``, the whole ticks that mending adds."""
+    """The nominal duration of a frame: ``exact`` in ticks, and ``ticks``, the whole ticks that a repair adds."""
 
     exact: Fraction
 
@@ -91,7 +91,7 @@ class FrameStamp:
 
     @property
     def time(self) -> int | None:
-        """The PTS on the mended clock, None where the frame has none."""
+        """The PTS on the repaired clock, None where the frame has none."""
         return None if self.pts is None else self.pts + self.offset
 
 
@@ -100,7 +100,7 @@ class Timeline:
     """When every frame of a track is to be shown.
 
     Frames are named by their place in the decoder's output; ``order`` lists them as they are presented and ``times``
-    gives the mended time of each, in that order, strictly increasing, in the source's ticks divided by ``divisor``.
+    gives the repaired time of each, in that order, strictly increasing, in the source's ticks divided by ``divisor``.
     The counts say how often each rule had to act: clock resets, frames without a PTS, frames that came after a later
     one, frames that repeat a time.
     """
@@ -115,7 +115,7 @@ class Timeline:
 
 
 class ResetClock:
-    """Rule R1 while packets go by: tells the offset that undoes every reset of the decoding clock so far."""
+    """Rule R1 while packets go by: the offset that undoes every reset of the decoding clock so far."""
 
     def __init__(self, nominal: Nominal, time_base: Fraction) -> None:
         self._step_ticks = nominal.ticks
@@ -141,7 +141,7 @@ class ResetClock:
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
     """Return by what the source's tick is divided, so that no time that is some frame's own has to move: part of R4.
 
-    ``times`` are those of the presented packets, mended by R1. Frames that share one need as many ticks as they are,
+    ``times`` are those of the presented packets, repaired by R1. Frames that share one need as many ticks as they are,
     up to the next time; a divided tick's denominator is 10^9 at most.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
@@ -268,7 +268,7 @@ class SequentialDecode:
             yield frame
 
     def timeline(self) -> Timeline:
-        """Return the mended timeline of the frames decoded so far."""
+        """Return the repaired timeline of the frames decoded so far."""
         divisor = divisor_of(self.packet_times, self.time_base)
         return repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
 

@@ -58,7 +58,7 @@ class Alignment:
 
 
 def is_decodable(stream: Stream) -> bool:
-    """Tell whether FFmpeg knows what is in the stream; PyAV has no codec context for one it does not."""
+    """Return whether FFmpeg knows what is in the stream; PyAV has no codec context for one it does not."""
     context: object = stream.codec_context
     return context is not None
 

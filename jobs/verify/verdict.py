@@ -17,7 +17,7 @@ class Check(_Value):
     """One promise, and whether it held.
 
     ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning of the
-    transcode's report that names this check: a difference that it announced is no failure.
+    transcode's report that names this check: a difference that it declared is not a failure.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Check(_Value):
 
     @property
     def failed(self) -> bool:
-        """Whether this check speaks against the output."""
+        """Whether this check failed without a declaration."""
         return self.passed is False and self.declared is None
 
     def line(self) -> str:
@@ -81,7 +81,7 @@ class Verdict(_Value):
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The unexplained checks: those that failed and that no warning names. Each is a loss without a word."""
+        """The checks that failed and that no warning names."""
         return tuple(check for check in self.checks if check.failed)
 
     def lines(self) -> tuple[str, ...]:

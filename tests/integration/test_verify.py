@@ -1,4 +1,4 @@
-"""The proof against real files: honest encodings pass, and every kind of sabotage fails the check meant for it."""
+"""The proof against real files: honest encodings pass, and every kind of sabotage fails its check."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -112,7 +112,7 @@ def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path
 
 
 def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> None:
-    """Scaled where they lie, the same whoever decoded them; what no surface holds is refused by name."""
+    """Scaled where they lie, the same for every decoder; what no surface holds is refused by name."""
     found = taken(stream(source, place="device", size=(48, 32)))
     assert {(frame.width, frame.height, frame.pix_fmt, frame.on_device) for frame in found} == {
         (48, 32, "yuv420p", True)
@@ -149,7 +149,7 @@ def test_a_frame_on_the_device_is_a_tensor(tmp_path: Path, pix_fmt: str) -> None
 
 
 def test_a_capsule_keeps_the_memory(source: Path) -> None:
-    """As long as anything was made of a frame, its memory is nobody else's; after that it goes back."""
+    """A frame's memory is reused only after everything made of it is gone."""
     frame = taken(stream(source, place="device", end_s=Fraction(1, 100)))[0]
     assert frame.device_picture is not None
     memory = weakref.ref(frame.device_picture.frame.owner)

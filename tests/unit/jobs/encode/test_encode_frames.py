@@ -63,7 +63,7 @@ def test_every_kind_of_frame_comes_out_once_at_its_time(tmp_path: Path, kind: st
     report = encode((HOST | DEVICE)[kind](device), output, device, encoder=encoder)
     frames = shown(output)
     assert seconds(frames) == TIMES
-    # RGB of such colours is no YUV's: red is looked at below.
+    # RGB has colours that YUV has not: red is checked below.
     assert kind == "rgb" or all(close(frame, number) for number, frame in enumerate(frames))
     assert (report.frames_in, report.frames_out) == (COUNT, COUNT)
     assert report.encoder == ("libx264" if encoder == "software" else "h264_nvenc")
@@ -96,7 +96,7 @@ def test_frames_of_a_source_stay_on_the_device(tmp_path: Path, codec: str, pix_f
 
 
 def test_without_nvenc_software_encodes_what_lies_on_a_device(tmp_path: Path) -> None:
-    """Whoever insists is told; else the frames come to the host, and the report says why."""
+    """A required NVENC is an error; else the frames come to the host, and the report says why."""
     device = FakeDevice(encoder=FakeNvenc(capabilities={}))
     items = [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)]
     report = encode(items, tmp_path / "out.mp4", device)

@@ -188,7 +188,7 @@ def test_frames_come_in_the_order_of_their_segments() -> None:
     assert (frames.report.frames, frames.report.segments, frames.report.held_bytes) == (2, 2, 0)
 
 
-def test_nobody_decodes_too_far_ahead() -> None:
+def test_no_thread_decodes_too_far_ahead() -> None:
     """A full segment's thread waits for the consumer; one frame always has room."""
     woken = threading.Semaphore(0)
     frames = window(woken.release, segment_bytes=25)

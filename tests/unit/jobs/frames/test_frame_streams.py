@@ -47,7 +47,7 @@ def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place
 
 
 def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:
-    """Nobody closed it, and nobody holds it: its threads come to their end by themselves."""
+    """The threads of a stream that was dropped without closing it end by themselves."""
 
     async def begin() -> list[threading.Thread]:
         frames = stream(source, memory_bytes=20_000)

@@ -40,7 +40,7 @@ __all__ = ["source", "unordered"]
 def test_frames_are_those_of_a_sequential_decode(
     tmp_path: Path, options: tuple[tuple[str, str], ...], place: str, decoder: str
 ) -> None:
-    """Whoever decodes, wherever to: the same frames, once each, in order, at the same times, numbered from 0."""
+    """Every decoder and place gives the same frames, once each, in order, at the same times, numbered from 0."""
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(40, start=120), options=options))
     frames = stream(path, place=place, decoder=decoder)
     found = taken(frames)
@@ -182,7 +182,7 @@ def test_software_has_no_options_of_nvdec() -> None:
 
 
 def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:
-    """Software needs no memory for a whole segment; who insists on NVDEC is told."""
+    """Software needs no memory for a whole segment; a required NVDEC is an error."""
     frames = stream(source, memory_bytes=20_000)
     assert told(taken(frames)) == reference(source)
     assert frames.report.decoded_by == {"software": frames.report.segments}
@@ -219,7 +219,7 @@ def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
-    """Unless the GPU is insisted on, software decodes, and the report says why; who insists learns it at once."""
+    """Software decodes and the report says why; a required GPU is an error at once."""
     frames = stream(source, no_gpu(), place="auto")
     found = taken(frames)
     assert told(found) == reference(source)

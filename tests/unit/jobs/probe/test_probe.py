@@ -134,7 +134,7 @@ def test_leading_pictures_make_a_gop_open_behind_a_cra_only() -> None:
 
 
 def test_a_flag_alone_is_no_access_point() -> None:
-    """A flagged packet that is no place to begin is counted apart, and said to lie."""
+    """A flagged packet at which decoding cannot begin is counted apart and reported."""
     index = constant({0: RandomAccess.IDR, 50: RandomAccess.NONE})
     timeline = describe_timeline(index)
     assert (timeline.flagged_packets, len(timeline.access_points), timeline.unusable_keyframes) == (2, 1, 1)
@@ -157,14 +157,14 @@ def test_rounding_to_ticks_is_no_variable_rate() -> None:
 
 
 def test_what_edit_lists_hide_is_counted() -> None:
-    """Discarded packets are no pictures."""
+    """Discarded packets are not pictures."""
     index = index_of([n * 40 for n in range(50)], IDR_EVERY_SECOND, discard=frozenset(range(5)))
     timeline = describe_timeline(index)
     assert (timeline.packets, timeline.pictures, timeline.discarded_packets) == (50, 45, 5)
     assert "edit-list-discards" in timeline_codes(index)
 
 
-def test_missing_and_repeated_times_are_troubled_spans() -> None:
+def test_missing_and_repeated_times_are_unreliable_spans() -> None:
     """Missing and repeated presentation times are named, with the packets around which nothing is cut."""
     pts = [n * 40 for n in range(100)]
     pts[30], pts[31], pts[70] = MISSING, MISSING, pts[69]

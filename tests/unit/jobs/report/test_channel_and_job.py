@@ -24,7 +24,7 @@ async def heard(channel: EventChannel) -> list[Event]:
 
 
 async def test_late_listeners_hear_the_whole_story() -> None:
-    """Whoever begins late hears every event, and of the progress only what was not overtaken."""
+    """A late listener gets every event, and of the progress only what was not overtaken."""
     channel = EventChannel()
     first, second = Warned("job", 0.0, "a", "first"), Warned("job", 0.0, "b", "second")
     for event in (first, *map(progress, range(1000)), second):
@@ -75,6 +75,6 @@ async def test_waiting_calls_are_refused_inside_an_event_loop() -> None:
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"jobs_at_once": 0}])
 def test_a_fleet_of_nothing_is_refused(options: dict[str, int]) -> None:
-    """No workers, or no jobs at a time, would wait for ever."""
+    """No workers, or no jobs at a time, would wait forever."""
     with pytest.raises(UsageError, match="at least one"):
         Fleet(**options)  # type: ignore[arg-type]

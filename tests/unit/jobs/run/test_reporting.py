@@ -84,7 +84,7 @@ def test_each_segment_names_its_decoder(plan: Plan, encoded: EncodedSegment) -> 
 
 
 def test_what_software_did_instead_is_a_warning(plan: Plan, encoded: EncodedSegment) -> None:
-    """Each reason is one warning with its count; a segment that software was meant to decode is none."""
+    """Each reason is one warning with its count; a segment planned for software is none."""
     told = [("software", "it broke off"), NVDEC, ("software", "no session"), ("software", "it broke off"), SOFTWARE]
     segments = [*spooled(encoded, *told)]
     found = [each for each in damage_warnings(plan, segments) if each.code == "fallback"]
@@ -95,7 +95,7 @@ def test_what_software_did_instead_is_a_warning(plan: Plan, encoded: EncodedSegm
 
 
 def test_a_job_without_a_fallback_says_nothing_of_it(plan: Plan, encoded: EncodedSegment) -> None:
-    """All on the device, or all in software as planned, is no warning."""
+    """All on the device, or all in software as planned, is not a warning."""
     for told in (NVDEC, SOFTWARE):
         segments = spooled(encoded, *[told] * len(plan.segments))
         assert not [each for each in damage_warnings(plan, segments) if each.code == "fallback"]

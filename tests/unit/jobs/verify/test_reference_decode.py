@@ -16,7 +16,7 @@ stamps = st.lists(st.one_of(st.none(), st.integers(-(10**6), 10**6)), max_size=6
 
 
 def times_of(*pts: int | None, nominal: Nominal = FORTY_MS) -> list[int]:
-    """Mend frames with these PTSs and return their times as presented."""
+    """Repair frames with these PTSs and return their times as presented."""
     return list(repair([FrameStamp(p) for p in pts], nominal).times)
 
 
@@ -30,7 +30,7 @@ def test_times_strictly_increase_and_no_frame_is_lost(pts: list[int | None], nom
 
 @given(st.lists(st.integers(-(10**6), 10**6), unique=True, max_size=60), nominals)
 def test_distinct_times_are_kept(pts: list[int], nominal: Nominal) -> None:
-    """A track without oddities is only sorted, and nothing is counted as mended but the disorder."""
+    """A track without oddities is only sorted, and only the disorder is counted."""
     timeline = repair([FrameStamp(p) for p in pts], nominal)
     assert list(timeline.times) == sorted(pts)
     assert [pts[place] for place in timeline.order] == sorted(pts)
@@ -39,7 +39,7 @@ def test_distinct_times_are_kept(pts: list[int], nominal: Nominal) -> None:
 
 @given(stamps, nominals)
 def test_repairing_twice_changes_nothing(pts: list[int | None], nominal: Nominal) -> None:
-    """Mended times need no mending."""
+    """Repaired times need no repair."""
     once = repair([FrameStamp(p) for p in pts], nominal).times
     assert repair([FrameStamp(t) for t in once], nominal).times == once
 

@@ -80,7 +80,7 @@ def test_a_declared_loss_is_no_failure() -> None:
 
 
 def test_first_words_stand_for_the_checks_that_begin_with_them() -> None:
-    """All checks of a track can be named together; another track, whose name begins alike, is not meant."""
+    """All checks of a track can be named together; not those of another track whose name begins alike."""
     lost = Warning_(code="audio-damaged", message="", checks=("audio.1",))
     assert [lost.explains(name) for name in ("audio.1.payload", "audio.1", "audio.10.payload", "audio")] == [
         *(True, True),
@@ -124,7 +124,7 @@ def test_one_failure_makes_the_output_inexact() -> None:
 
 
 def test_a_run_of_silence_is_found_at_its_time() -> None:
-    """Packets that are all alike are many places at once: the one nearest in time is meant; others never are."""
+    """Of several places with the same packets, the one nearest in time is found."""
     silence, times = [7] * 10, [Fraction(n, 50) for n in range(10)]
     assert find_run(silence, times, [7] * 3, Fraction(6, 50)) == 6
     assert find_run(silence, times, [7] * 3, Fraction(9, 50)) == 7
