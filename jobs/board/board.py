@@ -67,10 +67,8 @@ class SegmentState(Enum):
     @property
     def is_final(self) -> bool:
         """Whether nothing can happen to the segment any more."""
-        return self in _FINAL
+        return not EDGES[self]
 
-
-_FINAL = frozenset({SegmentState.JOINED, SegmentState.MERGED})
 
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # There is room for a run, and the segment is next.
@@ -232,10 +230,9 @@ class Board:
         """Return the board with these segments in their places."""
         changed = list(self.segments)
         for segment in segments:
-            if changed[segment.number].state.is_final:
-                message = (
-                    f"segment {segment.number} is {changed[segment.number].state.value} and cannot change: {segment}"
-                )
+            state = changed[segment.number].state
+            if state.is_final:
+                message = f"segment {segment.number} is {state.value} and cannot change: {segment}"
                 raise ValueError(message)
             changed[segment.number] = segment
         return Board(tuple(changed), self.streams)
@@ -246,10 +243,8 @@ class Board:
 
     def left_of(self, segment: BoardSegment) -> BoardSegment | None:
         """Return the segment that ends where ``segment`` begins."""
-        for earlier in reversed(self.segments[: segment.number]):
-            if earlier.state is not SegmentState.MERGED:
-                return earlier
-        return None
+        earlier = reversed(self.segments[: segment.number])
+        return next((each for each in earlier if each.state is not SegmentState.MERGED), None)
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
@@ -313,11 +308,9 @@ def _encoded(segment: BoardSegment, event: Finished) -> BoardSegment:
 
 
 def _lost(board: Board, segment: BoardSegment, error: CodecfleetError) -> tuple[Board, list[Effect]]:
-    waiting = segment.to(SegmentState.WAITING)
-    if isinstance(error, WorkerLost):
-        waiting = replace(waiting, losses=segment.losses + 1)
-    else:
-        waiting = replace(waiting, failures=segment.failures + 1)
+    is_loss = isinstance(error, WorkerLost)
+    losses, failures = segment.losses + is_loss, segment.failures + (not is_loss)
+    waiting = replace(segment.to(SegmentState.WAITING), losses=losses, failures=failures)
     board = board.put(waiting)
     if error.retry is Retry.NEVER:
         return board, [Fail(error)]

@@ -70,9 +70,7 @@ class FrameClock:
             raise UsageError(message, "Give fps, or (frame, seconds).")
         found = time_s / self.time_base
         if found.denominator != 1:
-            message = (
-                f"frame {number} is shown at {time_s} s, not a whole number of ticks of {self.time_base} s"
-            )
+            message = f"frame {number} is shown at {time_s} s, not a whole number of ticks of {self.time_base} s"
             raise UsageError(message, "Give a time_base in which all times are whole.")
         return found.numerator
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ...actors.decode.decoding import SOFTWARE
-from ...actors.decode.describe import StreamExtras
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.values import VideoFormat
 from ...actors.segment.decode_path import DecodePath, UploadingDecoder
@@ -86,15 +85,20 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     output = _output(request, format_)
     gpu_refusal = _refusal(request, device)
     usable = not gpu_refusal
-    on_device = usable and _belongs_on_device(request, extras)
+    on_device = usable and request.place == "device"
+    if usable and request.place == "auto":
+        decodes = request.decoder != "software" and not extras.device_unsupported_reason
+        on_device = decodes and not request.converts
     if on_device:
         for picture in (format_, output or format_):
             _check_surface(picture)
     paths = _paths(request, device, usable=usable, on_device=on_device)
     limit = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
-    at_once = _at_once(
-        request, ranges, picture_bytes(output or format_), limit, uses_device=usable and request.decoder != "software"
-    )
+    # As many segments at once as there are threads, and as memory holds them whole.
+    threads = request.threads or (DEVICE_THREADS if usable and request.decoder != "software" else cores())
+    usual_frames = statistics.median_low(segment.frames for segment in ranges.segments)
+    usual_bytes = picture_bytes(output or format_) * usual_frames // request.every
+    at_once = max(1, min(threads, len(ranges.segments), limit // max(1, usual_bytes)))
     return FrameSource(
         request=request,
         stamp=stamp,
@@ -157,12 +161,6 @@ def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
     return ""
 
 
-def _belongs_on_device(request: FrameRequest, extras: StreamExtras) -> bool:
-    if request.place == "auto":
-        return request.decoder != "software" and not request.converts and not extras.device_unsupported_reason
-    return request.place == "device"
-
-
 def _paths(
     request: FrameRequest, device: WorkerDevice, *, usable: bool, on_device: bool
 ) -> tuple[DecodePath[Any], ...]:
@@ -178,10 +176,3 @@ def _paths(
         message = "this process has no GPU that decodes"
         raise EngineUnfit(message, 'Use decoder="software".')
     return tuple(paths)
-
-
-def _at_once(request: FrameRequest, ranges: TrackRanges, size_bytes: int, limit: int, *, uses_device: bool) -> int:
-    """Return how many segments are decoded at once: as threads are there, and as memory holds them whole."""
-    threads = request.threads or (DEVICE_THREADS if uses_device else cores())
-    usual_bytes = size_bytes * statistics.median_low(segment.frames for segment in ranges.segments) // request.every
-    return max(1, min(threads, len(ranges.segments), limit // max(1, usual_bytes)))

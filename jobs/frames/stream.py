@@ -104,7 +104,7 @@ class FrameStream:
 
     async def _next(self) -> Frame:
         if self._reader is None:
-            self._source = await in_thread(self._opened)
+            self._source = await in_thread(lambda: open_frame_source(self._request, self._device()))
             if self._is_closed:
                 raise FramesEnd
             loop = asyncio.get_running_loop()
@@ -125,9 +125,6 @@ class FrameStream:
                 self._in_a_row += 1
                 return frame
             await self._woken.wait()
-
-    def _opened(self) -> FrameSource:
-        return open_frame_source(self._request, self._device())
 
     async def _end(self) -> None:
         await self.aclose()

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from ...actors.dla.inference import InferredSegment, NamedTensor
+from ...actors.dla.inference import InferredSegment
 from ...errors import ProofFailed
 from ..join.spool import storage_error
 
@@ -113,7 +113,7 @@ class TensorGather:
                 f"segment {segment.segment} begins at {ticks[0]} ticks, before the end of what came before, {last}"
             )
             raise ProofFailed(message, "Please report it with the input.")
-        kinds = [_kind(tensor) for tensor in segment.tensors]
+        kinds = [(tensor.name, tensor.values.shape[1:], tensor.values.dtype) for tensor in segment.tensors]
         if self._kinds is None:
             self._kinds = kinds
         if kinds != self._kinds:
@@ -126,10 +126,6 @@ class TensorGather:
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     return archive.open(zipfile.ZipInfo(f"{name}.npy", _DATE), "w", force_zip64=True)
-
-
-def _kind(tensor: NamedTensor) -> tuple[str, tuple[int, ...], np.dtype[Any]]:
-    return tensor.name, tensor.values.shape[1:], tensor.values.dtype
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:

@@ -27,14 +27,6 @@ class LeakyBucket:
     size_bits: int
     rate_bps: int
 
-    def start(self, fullness: Fraction) -> Fraction:
-        """Return the bits in a buffer that is filled to ``fullness``, a fraction of 1."""
-        return self.size_bits * fullness
-
-    def fraction(self, fullness_bits: Fraction) -> Fraction:
-        """Return how full a buffer with ``fullness_bits`` is, as a fraction of 1."""
-        return fullness_bits / self.size_bits
-
     def pass_through(
         self, fullness_bits: Fraction, sizes_bytes: Sequence[int], durations_s: Sequence[Fraction]
     ) -> Passage:

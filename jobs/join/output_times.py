@@ -53,34 +53,29 @@ class OutputTimes:
         """
         shown = sorted(pts_ticks)
         output = [self.to_output(ticks) for ticks in shown]
-        after = self._end(shown[-1]) if following is None else self.to_output(following)
+        if following is None:
+            end_s = (shown[-1] + self.last_duration_ticks) * self.source_time_base - self.origin_s
+            after = max(output[-1] + 1, round(end_s / self.output_tick))
+        else:
+            after = self.to_output(following)
         durations = dict(zip(output, _steps([*output, after]), strict=True))
         first = self._shown[0] if self._shown else output[0]
         self._shown = [*self._shown, *output]
         times = []
         for ticks in pts_ticks:
             pts = self.to_output(ticks)
-            times.append(PacketTimes(pts, self._dts(first), durations[pts]))
+            place = self._placed - self.reorder_frames
+            dts = first + place if place < 0 else self._shown[place - self._forgotten]
+            times.append(PacketTimes(pts, dts, durations[pts]))
             self._placed += 1
-            if times[-1].dts > pts:
-                message = f"the picture at tick {pts} would be decoded at {times[-1].dts}, after it is shown"
+            if dts > pts:
+                message = f"the picture at tick {pts} would be decoded at {dts}, after it is shown"
                 raise ProofFailed(message, "The encoder reorders more than its parameter sets state; please report it.")
-        self._forget()
-        return times
-
-    def _end(self, last: int) -> int:
-        end_s = (last + self.last_duration_ticks) * self.source_time_base - self.origin_s
-        return max(self.to_output(last) + 1, round(end_s / self.output_tick))
-
-    def _dts(self, first: int) -> int:
-        place = self._placed - self.reorder_frames
-        return first + place if place < 0 else self._shown[place - self._forgotten]
-
-    def _forget(self) -> None:
-        """Keep only the shown times that later packets may still ask for, and the very first."""
+        # Later packets need only the times that no picture was decoded at yet.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone
+        return times
 
 
 def _steps(times: Sequence[int]) -> list[int]:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -43,12 +42,6 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
         if (left.tally.last_ticks or 0) >= (right.tally.first_ticks or 0):
             message = f"segments {left.segment} and {right.segment} overlap at tick {right.tally.first_ticks}"
             raise ProofFailed(message, _REPORT_IT)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadBack:
-    pts: list[int]
-    time_base: Fraction
 
 
 def prove(path: Path, container: Container, segments: Sequence[SpooledSegment], joined: JoinedTrack) -> Proof:
@@ -107,27 +100,16 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
     """Return how many pictures a file shows, and whether at the times that were written."""
     if not container.carries_times:
         return len(expected), True
-    shown = _read_back(path)
-    return len(set(shown.pts)), _same_times(shown, expected, tick)
-
-
-def _read_back(path: Path) -> _ReadBack:
     try:
         with open_source(str(path)) as opened:
             stream = opened.streams.video[0]
-            pts = [p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None]
-            return _ReadBack(pts, Fraction(stream.time_base or 1))
+            times = sorted({p.pts for p in opened.demux(stream) if p.size and not p.is_discard and p.pts is not None})
+            time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
         message = f"the joined file cannot be read back: {error}"
         raise ProofFailed(message, _REPORT_IT) from error
-
-
-def _same_times(shown: _ReadBack, expected: Sequence[int], tick: Fraction) -> bool:
-    """Compare presentation times relative to the first picture: a container may start its own clock elsewhere."""
-    times = sorted(set(shown.pts))
-    if len(times) != len(expected):
-        return False
-    return all(
-        (seen - times[0]) * shown.time_base == (wanted - expected[0]) * tick
+    # Relative to the first picture: a container may start its own clock elsewhere.
+    return len(times), len(times) == len(expected) and all(
+        (seen - times[0]) * time_base == (wanted - expected[0]) * tick
         for seen, wanted in zip(times, expected, strict=True)
     )

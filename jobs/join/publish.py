@@ -119,7 +119,8 @@ def _unwritable(output: str, error: Exception) -> RequestError:
 
 def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
     try:
-        _flush(finished)
+        with finished.open("rb") as stream:
+            os.fsync(stream.fileno())
         if overwrite:
             finished.replace(path)
         else:
@@ -138,11 +139,6 @@ def _publish_local(finished: Path, path: Path, *, overwrite: bool) -> None:
         raise _exists(str(path)) from None
     except OSError as error:
         raise storage_error(error, path) from error
-
-
-def _flush(finished: Path) -> None:
-    with finished.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:

@@ -33,7 +33,7 @@ class RateGuard:
         self._bucket = None
         if rate.maxrate_bps is not None and rate.bufsize_bits is not None:
             self._bucket = LeakyBucket(rate.bufsize_bits, rate.maxrate_bps)
-        self._fullness_bits = Fraction(0) if self._bucket is None else self._bucket.start(INITIAL_FULLNESS)
+        self._fullness_bits = Fraction(0) if self._bucket is None else self._bucket.size_bits * INITIAL_FULLNESS
         self._tries = 0
         self.underflows = 0
 
@@ -42,9 +42,11 @@ class RateGuard:
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
-        unrecoverable = self._tries >= TRIES or not self._can_help()
-        if passage.underflows and not unrecoverable:
-            return False
+        if passage.underflows and self._tries < TRIES:
+            # Some encoders cannot be given the bucket's fullness.
+            lowest = with_initial_fullness(self._plan.encoder, Fraction(0))
+            if lowest != self._plan.encoder:
+                return False
         self._fullness_bits = passage.fullness_bits
         self.underflows += passage.underflows
         self._tries = 0
@@ -54,7 +56,7 @@ class RateGuard:
         """Return the work of a rejected segment, with the bucket's real fullness."""
         if self._bucket is None:
             return work
-        expected = self._bucket.fraction(self._fullness_bits) / 2**self._tries
+        expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries
         self._tries += 1
         fullness = Fraction(floor(expected * STEPS), STEPS)
         return replace(work, encoder=with_initial_fullness(self._plan.encoder, fullness))
@@ -65,11 +67,6 @@ class RateGuard:
             return []
         message = f"{self.underflows} pictures are larger than --maxrate and --bufsize allow, whatever was tried"
         return [Warning_(code="rate-exceeded", message=message, checks=())]
-
-    def _can_help(self) -> bool:
-        """Whether this encoder can be told how full the bucket is."""
-        lowest = with_initial_fullness(self._plan.encoder, Fraction(0))
-        return lowest != self._plan.encoder
 
     def _pass(self, bucket: LeakyBucket, facts: EncodedSegment, following_ticks: int | None) -> Passage:
         shown = sorted(int(ticks) for ticks in facts.pts_ticks)

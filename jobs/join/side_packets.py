@@ -33,6 +33,8 @@ __all__ = ["AudioPipe", "CuePipe", "Interval", "Pipe", "VideoPipe", "matroska_ti
 
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
+_OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
+"""By configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
@@ -189,13 +191,10 @@ class VideoPipe(Pipe):
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
         """Take the next packet and give those whose decoding time is known."""
         pts_s, dts_s, duration_s = self._times_s(packet)
-        self._started = self._started or self._may_start(packet, pts_s)
-        end_s = self.interval.end_s
-        if (
-            not self._started
-            or packet.is_discard
-            or (end_s is not None and (pts_s if dts_s is None else dts_s) >= end_s)
-        ):
+        start_s, end_s = self.interval.start_s, self.interval.end_s
+        self._started = self._started or start_s is None or (packet.is_keyframe and pts_s >= start_s)
+        is_over = end_s is not None and (pts_s if dts_s is None else dts_s) >= end_s
+        if not self._started or packet.is_discard or is_over:
             return
         if dts_s is None:
             self._waiting.append((packet, pts_s, duration_s))
@@ -209,17 +208,11 @@ class VideoPipe(Pipe):
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()
 
-    def _may_start(self, packet: "Packet[Stream]", pts_s: Fraction) -> bool:
-        if self.interval.start_s is None:
-            return True
-        return packet.is_keyframe and pts_s >= self.interval.start_s
-
     def _release(self, dts_s: Fraction, step_s: Fraction) -> "Iterator[Packet[Stream]]":
         count = len(self._waiting)
         for number, (packet, pts_s, duration_s) in enumerate(self._waiting):
-            yield self._retimed(
-                packet, pts_s, min(pts_s, dts_s - (count - number) * (step_s or duration_s)), duration_s
-            )
+            early_s = (count - number) * (step_s or duration_s)
+            yield self._retimed(packet, pts_s, min(pts_s, dts_s - early_s), duration_s)
         self._waiting.clear()
 
     def _retimed(
@@ -291,17 +284,10 @@ def _opus_samples(payload: bytes) -> int:
     if not payload:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3
-    if configuration < 12:  # noqa: PLR2004 - SILK: 10, 20, 40, 60 ms
-        frame = (480, 960, 1920, 2880)[configuration & 3]
-    elif configuration < 16:  # noqa: PLR2004 - hybrid: 10, 20 ms
-        frame = (480, 960)[configuration & 1]
-    else:  # CELT: 2.5, 5, 10, 20 ms
-        frame = 120 << (configuration & 3)
-    if code == 0:
-        return frame
-    if code in (1, 2):
-        return 2 * frame
-    return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
+    frame = _OPUS_FRAME_SAMPLES[configuration]
+    if code == 3:  # noqa: PLR2004 - the next byte counts the frames
+        return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
+    return frame if code == 0 else 2 * frame
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:

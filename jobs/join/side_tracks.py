@@ -306,12 +306,12 @@ class SideTracks:
         packets = demux(container)
         while True:
             try:
-                packet = next(packets)
-            except StopIteration:
-                return
+                packet = next(packets, None)
             except av.error.FFmpegError:
                 # Where the container breaks, what came before is what there is; the video's index ends there as well.
                 self._damaged = True
+                return
+            if packet is None:
                 return
             yield packet
 
@@ -364,10 +364,6 @@ def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, 
         newest_s = max(newest_s, at_s)
         heapq.heappush(heap, (at_s, next(numbers), packet))
         while heap[0][0] < newest_s - _WINDOW_S:
-            yield _without_number(heapq.heappop(heap))
+            yield heapq.heappop(heap)[::2]
     while heap:
-        yield _without_number(heapq.heappop(heap))
-
-
-def _without_number(entry: "tuple[Fraction, int, Packet[Stream]]") -> "tuple[Fraction, Packet[Stream]]":
-    return entry[0], entry[2]
+        yield heapq.heappop(heap)[::2]

@@ -28,7 +28,15 @@ def side_warnings(
         return found
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
     late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
-    return found + [_priming(plan, index, heard_s) for index, heard_s in late.items() if heard_s > _UNHEARD_S]
+    # Edit lists hide what lies before 0, and FFmpeg's muxer writes none for a track that begins later.
+    for index, heard_s in late.items():
+        if heard_s > _UNHEARD_S:
+            message = (
+                f"audio track {index} begins late, after {float(heard_s) * 1000:.1f} ms of its encoder's own samples"
+            )
+            checks = content_checks(plan.tracks, index, "offset")
+            found.append(Warning_(code="priming-heard", message=message, checks=checks))
+    return found
 
 
 def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
@@ -52,20 +60,13 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
 
 
 def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
+    checks = content_checks(plan.tracks, index, "sound", "duration", "offset")
     if track.clock_resets:
         message = f"the clock of audio track {index} was reset {track.clock_resets} times; what follows was moved up"
-        moved = content_checks(plan.tracks, index, "sound", "duration", "offset")
-        yield Warning_(code="clock-reset", message=message, checks=moved)
+        yield Warning_(code="clock-reset", message=message, checks=checks)
     if track.damaged_packets:
         message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
-        checks = content_checks(plan.tracks, index, "sound", "duration", "offset")
         yield Warning_(code="audio-damaged", message=message, checks=checks)
-
-
-def _priming(plan: CarryPlan, index: int, heard_s: Fraction) -> Warning_:
-    # Edit lists hide what lies before 0, and FFmpeg's muxer writes none for a track that begins later.
-    message = f"audio track {index} begins late, after {float(heard_s) * 1000:.1f} ms of its encoder's own samples"
-    return Warning_(code="priming-heard", message=message, checks=content_checks(plan.tracks, index, "offset"))
 
 
 def _priming_heard_s(pipe: AudioPipe) -> Fraction:

@@ -4,14 +4,13 @@ The header is only the first word. Every packet is read: once for all tracks tog
 each video track. At most one picture of each video track is decoded.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 from os import PathLike
 
 from av.stream import Disposition
 
 from ..request.values import location
-from ..source.tracks import Chapter, SourceDescription, Track, TrackKind, describe_tracks
+from ..source.tracks import Chapter, Track, TrackKind, describe_tracks
 from .lines import describe_for_people
 from .oddities import Evidence, find_oddities
 from .packets import PacketTally, SourceTally, tally_packets
@@ -68,14 +67,10 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
         header_duration_s=tally.header_duration_s,
         tags=dict(described.tags),
         timecode=described.timecode,
-        chapters=tuple(_chapter(chapter) for chapter in _in_order(described)),
+        chapters=tuple(_chapter(chapter) for chapter in sorted(described.chapters, key=lambda each: each.start_s)),
         tracks=tracks,
         oddities=find_oddities(evidence),
     )
-
-
-def _in_order(described: SourceDescription) -> Iterator[Chapter]:
-    yield from sorted(described.chapters, key=lambda chapter: chapter.start_s)
 
 
 def _chapter(chapter: Chapter) -> ChapterFacts:
@@ -93,32 +88,16 @@ def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> Tra
         tag=track.tag,
         language=track.language,
         title=next((value for key in _TITLE_TAGS if (value := track.tag_value(key)) is not None), None),
-        dispositions=_dispositions(track.disposition),
+        dispositions=tuple(f.name for f in Disposition if f.name is not None and f.value & track.disposition),
         decodable=track.decodable,
         start_s=track.start_s if timeline is None else timeline.first_s,
         duration_s=tally.duration_s if timeline is None else timeline.duration_s,
         packets=tally.packets,
         size_bytes=tally.size_bytes,
-        audio=_audio(track),
+        audio=None if track.audio is None else AudioFacts.model_validate(track.audio, from_attributes=True),
         video=None if video is None else video.facts,
         attachment=None if attachment is None else f"{attachment.name} ({attachment.mime})",
     )
-
-
-def _audio(track: Track) -> AudioFacts | None:
-    audio = track.audio
-    if audio is None:
-        return None
-    return AudioFacts(
-        sample_rate=audio.sample_rate,
-        channels=audio.channels,
-        layout=audio.layout,
-        priming_samples=audio.priming_samples,
-    )
-
-
-def _dispositions(number: int) -> tuple[str, ...]:
-    return tuple(flag.name for flag in Disposition if flag.name is not None and flag.value & number)
 
 
 def _duration(tracks: tuple[TrackFacts, ...], tally: SourceTally) -> Fraction | None:

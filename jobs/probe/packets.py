@@ -107,9 +107,6 @@ def _sequence_sets(packet: "Packet[Stream]", stream: "Stream", header: bytes) ->
     codec = context.codec.canonical_name
     if codec not in _SPS_TYPES:
         return frozenset()
-    units = nal_units(bytes(packet), header, hevc=codec == "hevc")
-    return frozenset(unit for unit in units if _unit_type(unit, codec) == _SPS_TYPES[codec])
-
-
-def _unit_type(unit: bytes, codec: str) -> int:
-    return unit[0] & 31 if codec == "h264" else (unit[0] >> 1) & 63
+    hevc = codec == "hevc"
+    units = nal_units(bytes(packet), header, hevc=hevc)
+    return frozenset(unit for unit in units if ((unit[0] >> 1) & 63 if hevc else unit[0] & 31) == _SPS_TYPES[codec])

@@ -22,7 +22,8 @@ _SPAN_GAP_PACKETS = 16
 
 def describe_timeline(index: TrackIndex) -> TimelineFacts:
     """Return the numbers of an index that has at least one presented picture."""
-    points = _access_points(index)
+    places = [*(point.packet for point in index.access_points), index.packets]
+    points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
     dts = index.dts[(index.dts != MISSING) & index.presented]
     known = index.pts[index.timed]
     return TimelineFacts(
@@ -60,11 +61,6 @@ def _flagged(index: TrackIndex, flag: int) -> int:
     return int(((index.flags & flag) != 0).sum())
 
 
-def _access_points(index: TrackIndex) -> tuple[AccessPointFacts, ...]:
-    places = [point.packet for point in index.access_points]
-    return tuple(_access_point(index, place, end) for place, end in pairwise([*places, index.packets]))
-
-
 def _access_point(index: TrackIndex, packet: int, end: int) -> AccessPointFacts:
     ticks = int(index.pts[packet])
     following = index.pts[packet + 1 : end][index.timed[packet + 1 : end]]
@@ -79,14 +75,14 @@ def _access_point(index: TrackIndex, packet: int, end: int) -> AccessPointFacts:
 
 
 def _gop(index: TrackIndex, points: Sequence[AccessPointFacts]) -> GopFacts:
-    if len(points) < 2:  # noqa: PLR2004 - a length needs two ends
-        structure = "single" if points else "none"
-        return GopFacts.model_validate(
-            {"structure": structure, "shortest_frames": None, "median_frames": None, "longest_frames": None}
-        )
+    if not points[1:]:
+        return GopFacts(structure="single" if points else "none")
     # Behind its leading pictures, a closed access point starts a group that needs nothing from before it.
     is_open = any(point.leading_pictures and point.kind != RandomAccess.IDR.value for point in points[1:])
-    lengths = sorted(_lengths(index, points))
+    # The presented packets from each access point to the next, and from the last one to the end.
+    before = np.concatenate(([0], np.cumsum(index.presented)))
+    places = [*(point.packet for point in points), index.packets]
+    lengths = sorted(int(before[end] - before[start]) for start, end in pairwise(places))
     return GopFacts(
         structure="open" if is_open else "closed",
         shortest_frames=lengths[0],
@@ -95,25 +91,11 @@ def _gop(index: TrackIndex, points: Sequence[AccessPointFacts]) -> GopFacts:
     )
 
 
-def _lengths(index: TrackIndex, points: Sequence[AccessPointFacts]) -> list[int]:
-    """Return the presented packets from each access point to the next, and from the last one to the end."""
-    before = np.concatenate(([0], np.cumsum(index.presented)))
-    places = [*(point.packet for point in points), index.packets]
-    return [int(before[end] - before[start]) for start, end in pairwise(places)]
-
-
 def _rate(index: TrackIndex) -> RateFacts:
     steps = np.diff(index.times)
     steps = steps[steps > 0]
     if not len(steps):
-        return RateFacts(
-            nominal_fps=index.frame_rate,
-            measured_fps=None,
-            shortest_s=None,
-            typical_s=None,
-            longest_s=None,
-            constant=True,
-        )
+        return RateFacts(nominal_fps=index.frame_rate)
     shortest, longest = int(steps.min()), int(steps.max())
     typical = int(np.sort(steps)[len(steps) // 2])
     span_s = int(steps.sum()) * index.time_base
@@ -128,9 +110,5 @@ def _rate(index: TrackIndex) -> RateFacts:
 
 
 def _spans(unreliable: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    if not len(unreliable):
-        return ()
-    breaks = np.flatnonzero(np.diff(unreliable) > _SPAN_GAP_PACKETS)
-    starts = [0, *(int(place) + 1 for place in breaks)]
-    ends = [*(int(place) for place in breaks), len(unreliable) - 1]
-    return tuple((int(unreliable[start]), int(unreliable[end])) for start, end in zip(starts, ends, strict=True))
+    breaks = np.flatnonzero(np.diff(unreliable) > _SPAN_GAP_PACKETS) + 1
+    return tuple((int(span[0]), int(span[-1])) for span in np.split(unreliable, breaks) if len(span))

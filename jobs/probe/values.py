@@ -114,11 +114,11 @@ class RateFacts(_Value):
     """The nominal frame rate, and what the times of the pictures say. Measured values are None for a single picture."""
 
     nominal_fps: Ratio
-    measured_fps: Ratio | None
-    shortest_s: Seconds | None
-    typical_s: Seconds | None
-    longest_s: Seconds | None
-    constant: bool
+    measured_fps: Ratio | None = None
+    shortest_s: Seconds | None = None
+    typical_s: Seconds | None = None
+    longest_s: Seconds | None = None
+    constant: bool = True
 
 
 class AccessPointFacts(_Value):
@@ -139,9 +139,9 @@ class GopFacts(_Value):
 
     structure: Literal["closed", "open", "single", "none"]
     """``open`` where pictures that follow an access point need pictures before it; ``none`` without access points."""
-    shortest_frames: int | None
-    median_frames: int | None
-    longest_frames: int | None
+    shortest_frames: int | None = None
+    median_frames: int | None = None
+    longest_frames: int | None = None
 
 
 class TimelineFacts(_Value):
@@ -185,9 +185,9 @@ class VideoFacts(_Value):
     """A video track; ``picture`` and ``timeline`` are None where nothing could be learnt of them."""
 
     picture: PictureFacts | None
-    timeline: TimelineFacts | None
-    cuts: tuple[CutFacts, ...]
-    segments: int
+    timeline: TimelineFacts | None = None
+    cuts: tuple[CutFacts, ...] = ()
+    segments: int = 0
 
 
 class TrackFacts(_Value):

@@ -1,16 +1,16 @@
 """One video track: its pictures, its timeline and where it would be cut. At most one picture is decoded."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from ...actors.decode.describe import StreamExtras, describe_extras, describe_video
 from ...actors.media.av_stream import video_parameters
 from ...actors.media.opening import open_source
-from ...actors.media.values import Colour, HdrStatic, VideoFormat
+from ...actors.media.values import HdrStatic, VideoFormat
 from ...errors import InputUnreadable
 from ..plan.cuts import choose_cuts
-from ..source.index import TrackIndex, video_stream
+from ..source.index import video_stream
 from ..source.source import read_source
 from .timeline import describe_timeline
 from .values import ColourFacts, CutFacts, HdrFacts, PictureFacts, VideoFacts
@@ -42,24 +42,17 @@ def probe_video(source: str, track: int) -> VideoFindings:
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:
-        return VideoFindings(
-            VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), error.message
-        )
+        return VideoFindings(VideoFacts(picture=_stated(source, track)), error.message)
     index = reading.index
     if not len(index.times):
-        message = "an edit list discards every packet"
-        return VideoFindings(VideoFacts(picture=_stated(source, track), timeline=None, cuts=(), segments=0), message)
+        return VideoFindings(VideoFacts(picture=_stated(source, track)), "an edit list discards every packet")
     picture = _stated(source, track) if reading.picture is None else _picture(*reading.picture, decoded=True)
-    cuts = _cuts(index)
-    facts = VideoFacts(picture=picture, timeline=describe_timeline(index), cuts=cuts, segments=len(cuts) + 1)
-    return VideoFindings(facts, undecodable=reading.undecodable or None)
-
-
-def _cuts(index: TrackIndex) -> tuple[CutFacts, ...]:
-    return tuple(
+    cuts = tuple(
         CutFacts(time_s=(cut.ticks - index.first_ticks) * index.time_base, reason=cut.reason.value)
         for cut in choose_cuts(index)
     )
+    facts = VideoFacts(picture=picture, timeline=describe_timeline(index), cuts=cuts, segments=len(cuts) + 1)
+    return VideoFindings(facts, undecodable=reading.undecodable or None)
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
@@ -97,7 +90,7 @@ def _picture(video: VideoFormat, extras: StreamExtras, *, decoded: bool) -> Pict
         sample_aspect_ratio=video.sample_aspect_ratio,
         interlaced=video.interlaced,
         field_order=extras.field_order.name.lower().replace("_", "-"),
-        colour=_colour(video.colour),
+        colour=ColourFacts.model_validate(video.colour, from_attributes=True),
         hdr=_hdr(video.hdr),
         rotation_degrees=rotation,
         mirrored=mirrored,
@@ -111,26 +104,11 @@ def _picture(video: VideoFormat, extras: StreamExtras, *, decoded: bool) -> Pict
     )
 
 
-def _colour(colour: Colour) -> ColourFacts:
-    return ColourFacts(
-        range=colour.range,
-        primaries=colour.primaries,
-        transfer=colour.transfer,
-        matrix=colour.matrix,
-        chroma_location=colour.chroma_location,
-    )
-
-
 def _hdr(hdr: HdrStatic) -> HdrFacts | None:
     if hdr.mastering is None and hdr.light is None:
         return None
-    values: dict[str, object] = {}
-    if hdr.mastering is not None:
-        names = ("red", "green", "blue", "white", "max_luminance", "min_luminance")
-        values |= {name: getattr(hdr.mastering, name) for name in names}
-    if hdr.light is not None:
-        values |= {"max_cll": hdr.light.max_cll, "max_fall": hdr.light.max_fall}
-    return HdrFacts.model_validate(values)
+    parts = [asdict(part) for part in (hdr.mastering, hdr.light) if part is not None]
+    return HdrFacts.model_validate({name: value for part in parts for name, value in part.items()})
 
 
 def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:

@@ -2,16 +2,12 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 __all__ = ["Proof", "Report", "SegmentReport", "TrackReport", "Warning_"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
+class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
     """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is for people."""
 
     code: str
@@ -27,7 +23,7 @@ class Warning_(_Value):  # noqa: N801 - "Warning" is a builtin
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
-class SegmentReport(_Value):
+class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     """What one segment took from the source and gave to the output. Times are ticks of the source's time base."""
 
     segment: int
@@ -57,7 +53,7 @@ class SegmentReport(_Value):
     wall_s: float
 
 
-class TrackReport(_Value):
+class TrackReport(BaseModel, frozen=True, extra="forbid"):
     """What became of one track of the source."""
 
     kind: str
@@ -69,7 +65,7 @@ class TrackReport(_Value):
     reason: str
 
 
-class Proof(_Value):
+class Proof(BaseModel, frozen=True, extra="forbid"):
     """What the gather step checked before and after the join."""
 
     frames_in: int
@@ -84,7 +80,7 @@ class Proof(_Value):
     output_sha256: str
 
 
-class Report(_Value):
+class Report(BaseModel, frozen=True, extra="forbid"):
     """The whole story of one job."""
 
     schema_version: int = 1

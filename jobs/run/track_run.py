@@ -95,10 +95,13 @@ class TrackRun:
                 join = group.create_task(self._join_all(path, audio))
                 await self._events.timed("encode", self._board.run())
                 self._joins.put_nowait(None)
-                joined = await self._events.timed("gather", _settled(join))
+                joined = await self._events.timed("gather", join)
                 reporter.cancel()
         except BaseExceptionGroup as group_error:
-            raise _first(group_error) from None
+            # The error that ended the group: ours before foreign ones, and never a follower's cancellation.
+            flat = [e for e in _flatten(group_error) if not isinstance(e, asyncio.CancelledError)]
+            ours = [e for e in flat if isinstance(e, CodecfleetError)]
+            raise (ours or flat or [asyncio.CancelledError()])[0] from None
         return FinishedTrack(
             path=path,
             joined=joined,
@@ -141,13 +144,12 @@ class TrackRun:
 
     async def _release(self, board: Board, segment: int) -> None:
         """Queue a segment for the join, with the time at which the one after it begins."""
-        right = board.right_of(board.segments[segment])
-        self._joins.put_nowait((segment, None if right is None else self._begin_ticks(right.number)))
-
-    def _begin_ticks(self, segment: int) -> int | None:
-        """Return when a segment's first picture is shown; where it holds none, when it was planned to begin."""
-        first = self._spooled[segment].facts.tally.first_ticks
-        return self._plan.segments[segment].start_ticks if first is None else first
+        following = None
+        if (right := board.right_of(board.segments[segment])) is not None:
+            following = self._spooled[right.number].facts.tally.first_ticks
+            if following is None:  # it holds no picture
+                following = self._plan.segments[right.number].start_ticks
+        self._joins.put_nowait((segment, following))
 
     async def _encode_audio(self) -> dict[int, EncodedTrack]:
         """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
@@ -219,17 +221,6 @@ async def with_retries(submit: Callable[[], Awaitable[ResultT]]) -> ResultT:
             if error.retry is Retry.NEVER:
                 raise
     return await submit()
-
-
-async def _settled(task: asyncio.Task[ResultT]) -> ResultT:
-    return await task
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that ended a group of tasks: ours before foreign ones, and never a follower's cancellation."""
-    flat = [e for e in _flatten(group) if not isinstance(e, asyncio.CancelledError)]
-    ours = [e for e in flat if isinstance(e, CodecfleetError)]
-    return (ours or flat or [asyncio.CancelledError()])[0]
 
 
 def _flatten(error: BaseException) -> Iterator[BaseException]:

@@ -58,10 +58,6 @@ class _Track:
     first_sample_s: Fraction | None = None
     """When the first sample is heard: after the ones the container says to skip."""
 
-    @property
-    def is_pcm(self) -> bool:
-        return self.codec.startswith("pcm_")
-
 
 def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     """Check every audio track that was to be carried.
@@ -78,7 +74,9 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     kept = [(number, track) for number, track in enumerate(wanted) if track.index not in alignment.dropped]
     for (number, left), right in zip(kept, found, strict=False):
         name = f"audio.{number}"
-        if left.codec == right.codec and (left.digest == right.digest or alignment.trimmed or _shares(left, right)):
+        # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
+        shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
+        if left.codec == right.codec and (left.digest == right.digest or alignment.trimmed or shared):
             checks += _check_copied(name, left, right, alignment)
         else:
             checks += _check_encoded(name, left, right, alignment)
@@ -93,12 +91,6 @@ def _check_start(found: Sequence[_Track], alignment: Alignment) -> Check:
     sounds = [track.first_sample_s for track in found if track.first_sample_s is not None]
     start = min([alignment.output_zero_s, *(alignment.output_zero_s + first for first in sounds)])
     return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)
-
-
-def _shares(left: _Track, right: _Track) -> bool:
-    """Return whether the output's packets are the source's at all: an encoder never gives the same bytes."""
-    common = set(left.sums) & set(right.sums)
-    return len(common) > len(set(right.sums)) // 2
 
 
 def _read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[_Track]:
@@ -187,9 +179,10 @@ def _check_copied(name: str, left: _Track, right: _Track, alignment: Alignment) 
         passed=same,
         detail="copied bit for bit" if same else "",
     )
-    if left.is_pcm or not same or first is None:
+    if left.codec.startswith("pcm_") or not same or first is None:
         return [payload]
-    moved = _moved(left.times_s[first:], right.times_s)
+    pairs = zip(left.times_s[first:], right.times_s, strict=False)
+    moved = [abs(a - b) for a, b in pairs if a is not None and b is not None]
     said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
     # What the source's coarse ticks have rounded may lie half a tick elsewhere.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
@@ -212,11 +205,6 @@ def find_run(
 def _difference(left: Sequence[int], right: Sequence[int]) -> str:
     place = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
     return f", differing from packet {place} on"
-
-
-def _moved(left: Sequence[Fraction | None], right: Sequence[Fraction | None]) -> list[Fraction]:
-    pairs = zip(left, right, strict=False)
-    return [abs(a - b) for a, b in pairs if a is not None and b is not None]
 
 
 def _check_offset(name: str, left: _Track, right: _Track, alignment: Alignment) -> Check:
@@ -270,7 +258,11 @@ def _check_encoded(name: str, left: _Track, right: _Track, alignment: Alignment)
 
 
 def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
-    found = [_lag(was.windows[n], now.windows[n]) for n in _loud(was.windows)]
+    # In the quiet windows an encoder's noise drowns the sound.
+    loudness = [float(np.sqrt(np.mean(window**2))) for window in was.windows]
+    least = max(_SILENCE, max(loudness, default=0.0) / 4)
+    triples = zip(was.windows, now.windows, loudness, strict=True)
+    found = [_lag(before, after) for before, after, loud in triples if loud >= least]
     if not found:
         return [not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")]
     late = max((lag for lag, _ in found), key=abs)
@@ -283,13 +275,6 @@ def _check_sound(name: str, was: _Heard, now: _Heard) -> list[Check]:
             passed=abs(late) <= float(OFFSET_S) and alike >= LIKENESS,
         )
     ]
-
-
-def _loud(windows: Sequence[NDArray[np.float32]]) -> list[int]:
-    """Return the windows worth listening to: in the quiet ones an encoder's noise drowns the sound."""
-    loudness = [float(np.sqrt(np.mean(window**2))) for window in windows]
-    least = max(_SILENCE, max(loudness, default=0.0) / 4)
-    return [n for n, value in enumerate(loudness) if value >= least]
 
 
 def _window_starts(track: _Track) -> list[Fraction]:

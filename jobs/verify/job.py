@@ -27,7 +27,6 @@ from .audio import check_audio
 from .metadata import Facts, check_metadata, video_facts
 from .pictures import PictureComparison
 from .reference_decode import (
-    SequentialDecode,
     Timeline,
     in_known_order,
     in_presentation_order,
@@ -112,40 +111,40 @@ def verify(
     """
     began = time.monotonic()
     source, output = location("source", source), location("output", output)
-    told = None if report is None else _read_report(location("report", report))
+    report_ = None if report is None else _read_report(location("report", report))
+    dropped = frozenset(t.source_index for t in (report_.tracks if report_ else ()) if t.action == "dropped")
     pair = _Pair(source=source, output=output, video_track=video_track, scan=scan_output(output), progress=progress)
     selection = _select(source, video_track, start_s, end_s)
     compared = _compare(pair, selection)
     chosen = selection or _Selection(order=compared.timeline.order, times=compared.timeline.times)
     alignment = _alignment(chosen, compared, pair.scan, audio_tracks, trimmed=selection is not None)
-    checks = _checks(pair, chosen, compared, replace(alignment, dropped=_dropped(told)))
+    checks = _checks(pair, chosen, compared, replace(alignment, dropped=dropped))
+    timeline = compared.timeline
     return Verdict(
         source=source,
         output=output,
         source_frames=len(chosen.order),
         output_frames=len(compared.output_pts),
-        repaired=_repaired(compared.timeline),
+        repaired={name: getattr(timeline, name) for name in ("resets", "missing", "disordered", "repeated")},
         damaged_packets=compared.damaged_packets,
         pictures=compared.comparison.numbers(),
-        checks=with_declared(checks, () if told is None else (*told.warnings, *told.choices)),
+        checks=with_declared(checks, () if report_ is None else (*report_.warnings, *report_.choices)),
         wall_s=round(time.monotonic() - began, 3),
     )
 
 
 def _checks(pair: "_Pair", chosen: _Selection, compared: _Compared, alignment: Alignment) -> list[Check]:
     return [
-        *_check_frames(chosen, compared),
+        check("frames.count", len(chosen.order), len(compared.output_pts)),
+        check(
+            "frames.undamaged", 0, compared.output_damaged_packets, detail="packets of the output that fail to decode"
+        ),
         *check_times(chosen.times, compared.time_base, compared.output_pts, pair.scan),
         *compared.comparison.checks(),
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
         *_check_beside(pair.source, pair.output, alignment, compared),
     ]
-
-
-def _dropped(report: Report | None) -> frozenset[int]:
-    tracks = () if report is None else report.tracks
-    return frozenset(track.source_index for track in tracks if track.action == "dropped")
 
 
 def _read_report(report: str) -> Report:
@@ -207,16 +206,11 @@ def _run(pair: _Pair, order: Sequence[int] | None) -> _Compared:
                 if pair.progress is not None:
                     pair.progress(number + 1)
         compared.comparison.finish()
-        _conclude(compared, reference, shown)
+        compared.timeline = reference.timeline()
+        compared.time_base = reference.time_base / compared.timeline.divisor
+        compared.damaged_packets, compared.output_damaged_packets = reference.damaged_packets, shown.damaged_packets
+        compared.output_pts = [stamp.pts for stamp in shown.stamps]
     return compared
-
-
-def _conclude(compared: _Compared, reference: SequentialDecode, shown: SequentialDecode) -> None:
-    compared.timeline = reference.timeline()
-    compared.time_base = reference.time_base / compared.timeline.divisor
-    compared.damaged_packets = reference.damaged_packets
-    compared.output_damaged_packets = shown.damaged_packets
-    compared.output_pts = [stamp.pts for stamp in shown.stamps]
 
 
 @contextmanager
@@ -232,15 +226,6 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         yield pulled(pool)
-
-
-def _check_frames(chosen: _Selection, compared: _Compared) -> list[Check]:
-    return [
-        check("frames.count", len(chosen.order), len(compared.output_pts)),
-        check(
-            "frames.undamaged", 0, compared.output_damaged_packets, detail="packets of the output that fail to decode"
-        ),
-    ]
 
 
 def _alignment(
@@ -265,12 +250,3 @@ def _check_beside(source: str, output: str, alignment: Alignment, compared: _Com
     width, height = compared.source_size
     was = replace(compared.source_facts, format=replace(compared.source_facts.format, width=width, height=height))
     return [*checks, *check_metadata(source, output, was, compared.output_facts, alignment)]
-
-
-def _repaired(timeline: Timeline) -> dict[str, int]:
-    return {
-        "resets": timeline.resets,
-        "missing": timeline.missing,
-        "disordered": timeline.disordered,
-        "repeated": timeline.repeated,
-    }

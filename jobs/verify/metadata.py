@@ -45,28 +45,11 @@ _MP4_TAGS = frozenset(
     | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
 # ISO 639-2 has two codes for these languages, and containers differ in which they keep.
-_BIBLIOGRAPHIC = {
-    "bod": "tib",
-    "ces": "cze",
-    "cym": "wel",
-    "deu": "ger",
-    "ell": "gre",
-    "eus": "baq",
-    "fas": "per",
-    "fra": "fre",
-    "hye": "arm",
-    "isl": "ice",
-    "kat": "geo",
-    "mkd": "mac",
-    "mri": "mao",
-    "msa": "may",
-    "mya": "bur",
-    "nld": "dut",
-    "ron": "rum",
-    "slk": "slo",
-    "sqi": "alb",
-    "zho": "chi",
-}
+_CODES = (
+    "bod:tib ces:cze cym:wel deu:ger ell:gre eus:baq fas:per fra:fre hye:arm isl:ice kat:geo mkd:mac mri:mao msa:may "
+    "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"
+)
+_BIBLIOGRAPHIC = {pair[:3]: pair[4:] for pair in _CODES.split()}
 _KINDS = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 
 
@@ -108,16 +91,28 @@ def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: 
         InputError: one of the files cannot be read.
     """
     checks = [*_check_picture(was, now, alignment), *_check_hdr(output, was, now, alignment)]
-    with open_source(source) as left, open_source(output) as right:
-        if alignment.output_holds_tracks:
-            checks += [*_check_tracks(left, right), *_check_labels(left, right, alignment)]
-            checks += [
-                _check_chapters(left, right, alignment),
-                _check_covers(left, right),
-                _check_tags(left, right, alignment),
-            ]
-            checks += [_check_attachments(left, right, alignment), *_check_timecode(left, right, alignment)]
+    if alignment.output_holds_tracks:
+        with open_source(source) as left, open_source(output) as right:
+            checks += _check_file(left, right, alignment)
     return checks
+
+
+def _check_file(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
+    before, after = len(video_tracks(left)), len(video_tracks(right))
+    if before > 1 or after > 1:
+        yield check("tracks.video", before, after)
+    if data := len(data_tracks(left)):
+        yield check("tracks.data", data, len(data_tracks(right)))
+    yield from _check_labels(left, right, alignment)
+    yield _check_chapters(left, right, alignment)
+    yield check("metadata.cover", *(_cover_digests(container) for container in (left, right)))
+    yield _check_tags(left, right, alignment)
+    held, found = _attachments(left), _attachments(right)
+    nowhere = "only Matroska holds attachments" if held and not alignment.output_is_matroska else ""
+    yield check("metadata.attachments", held, found, unless=nowhere)
+    if (timecode := _timecode(left)) is not None:
+        nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
+        yield check("metadata.timecode", timecode, _timecode(right), unless=nowhere)
 
 
 def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Check]:
@@ -130,9 +125,16 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
         yield _check_colour(name, getattr(before.colour, name), getattr(after.colour, name))
     yield _check_colour("matrix", stated_matrix(before), stated_matrix(after))
     yield _check_chroma(was, now)
-    yield _check_matrix(was, now, alignment)
+    turned, turns = was.extras.display_matrix, now.extras.display_matrix
+    lost = turned is not None and turns is None
+    holds_matrix = alignment.output_is_isobmff or alignment.output_is_matroska
+    nowhere = "the container has no place for it" if lost and not holds_matrix else ""
+    yield check("metadata.rotation", turned, turns, passed=_turn(turned) == _turn(turns), unless=nowhere)
     for name in ("spherical", "stereo3d", "dovi_configuration"):
-        yield from _check_opaque(name, getattr(was.extras, name), getattr(now.extras, name))
+        if (value := getattr(was.extras, name)) is not None:
+            given = getattr(now.extras, name)
+            short = [hashlib.sha256(data).hexdigest()[:8] if data else "none" for data in (value, given)]
+            yield check(f"metadata.{name.replace('_', '-')}", *short, passed=value == given)
     for kind, name in _KINDS.items():
         if kind in was.extras.frame_kinds:
             yield check(f"metadata.{name}", expected=True, found=kind in now.extras.frame_kinds)
@@ -157,18 +159,10 @@ def _check_colour(name: str, before: int, after: int) -> Check:
 
 def _check_chroma(was: Facts, now: Facts) -> Check:
     before, after = was.format.colour.chroma_location, now.format.colour.chroma_location
-    if before in (0, _LEFT) and after in (0, _LEFT):
-        return check("metadata.chroma-location", before, after, passed=True)
-    if now.codec == "vp9" and after in (0, _LEFT):
-        return not_applicable("metadata.chroma-location", "a VP9 bitstream has no place for it")
-    return check("metadata.chroma-location", before, after)
-
-
-def _check_matrix(was: Facts, now: Facts, alignment: Alignment) -> Check:
-    before, after = was.extras.display_matrix, now.extras.display_matrix
-    if before is not None and after is None and not (alignment.output_is_isobmff or alignment.output_is_matroska):
-        return not_applicable("metadata.rotation", "the container has no place for it")
-    return check("metadata.rotation", before, after, passed=_turn(before) == _turn(after))
+    both_left = {before, after} <= {0, _LEFT}
+    nowhere = now.codec == "vp9" and after in (0, _LEFT) and not both_left
+    unless = "a VP9 bitstream has no place for it" if nowhere else ""
+    return check("metadata.chroma-location", before, after, passed=both_left or before == after, unless=unless)
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -179,29 +173,21 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return None if turn == (1, 0, 0, 1) else turn
 
 
-def _check_opaque(name: str, before: bytes | None, after: bytes | None) -> Iterator[Check]:
-    if before is not None:
-        short = [hashlib.sha256(value).hexdigest()[:8] if value else "none" for value in (before, after)]
-        yield check(f"metadata.{name.replace('_', '-')}", *short, passed=before == after)
-
-
 def _check_hdr(output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
     wanted = was.format.hdr
     if wanted == HdrStatic():
         return [check("hdr.none", HdrStatic(), now.format.hdr, detail="no HDR values appeared")]
-    checks = []
-    if alignment.output_is_isobmff or alignment.output_is_matroska:
-        checks.append(_check_static("hdr.container", wanted, now.container_hdr))
-    else:
-        checks.append(not_applicable("hdr.container", "the container has no place for HDR values"))
+    holds_hdr = alignment.output_is_isobmff or alignment.output_is_matroska
+    nowhere = "" if holds_hdr else "the container has no place for HDR values"
+    checks = [_check_static("hdr.container", wanted, now.container_hdr, unless=nowhere)]
     if now.codec in ("vp9", "vp8"):
         return [*checks, not_applicable("hdr.bitstream", "a VP9 bitstream has no place for HDR values")]
     return [*checks, _check_static("hdr.bitstream", wanted, _bitstream_hdr(output))]
 
 
-def _check_static(name: str, wanted: HdrStatic, found: HdrStatic) -> Check:
+def _check_static(name: str, wanted: HdrStatic, found: HdrStatic, *, unless: str = "") -> Check:
     mastering = _same_mastering(wanted.mastering, found.mastering)
-    return check(name, wanted, found, passed=mastering and wanted.light == found.light)
+    return check(name, wanted, found, passed=mastering and wanted.light == found.light, unless=unless)
 
 
 def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | None) -> bool:
@@ -241,22 +227,6 @@ def _decode_detached(decoder: VideoCodecContext, packet: "Packet[Stream]") -> li
     return list(decoder.decode(copy))
 
 
-def _check_tracks(left: InputContainer, right: InputContainer) -> Iterator[Check]:
-    before, after = len(video_tracks(left)), len(video_tracks(right))
-    if before > 1 or after > 1:
-        yield check("tracks.video", before, after)
-    if data := len(data_tracks(left)):
-        yield check("tracks.data", data, len(data_tracks(right)))
-
-
-def _check_timecode(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
-    before, after = _timecode(left), _timecode(right)
-    if before is not None and alignment.output_is_ts:
-        yield not_applicable("metadata.timecode", "a transport stream has no place for it")
-    elif before is not None:
-        yield check("metadata.timecode", before, after)
-
-
 def _timecode(container: InputContainer) -> str | None:
     # Matroska writes its keys in capitals.
     places = (container.metadata, *(stream.metadata for stream in container.streams))
@@ -273,8 +243,12 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         *_pairs("subtitles", subtitle_tracks(left), subtitle_tracks(right), alignment),
     ]
     for label, a, b in pairs:
-        yield _check_language(f"metadata.language.{label}", a, b)
-        yield from _check_title(f"metadata.title.{label}", a, b, alignment)
+        before, after = (stream.metadata.get("language", "und") or "und" for stream in (a, b))
+        same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
+        yield check(f"metadata.language.{label}", before, after, passed=same)
+        if (title := _title(a)) is not None:
+            nowhere = "a transport stream has no place for titles" if alignment.output_is_ts else ""
+            yield check(f"metadata.title.{label}", title, _title(b), unless=nowhere)
         yield _check_disposition(f"metadata.disposition.{label}", a, b, alignment)
 
 
@@ -283,21 +257,6 @@ def _pairs(
 ) -> list[tuple[str, Stream, Stream]]:
     kept = [(f"{kind}-{n}", stream) for n, stream in enumerate(left) if stream.index not in alignment.dropped]
     return [(label, a, b) for (label, a), b in zip(kept, right, strict=False)]
-
-
-def _check_language(name: str, left: Stream, right: Stream) -> Check:
-    before, after = (stream.metadata.get("language", "und") or "und" for stream in (left, right))
-    return check(name, before, after, passed=_BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after))
-
-
-def _check_title(name: str, left: Stream, right: Stream, alignment: Alignment) -> Iterator[Check]:
-    before, after = (_title(stream) for stream in (left, right))
-    if before is None:
-        return
-    if alignment.output_is_ts:
-        yield not_applicable(name, "a transport stream has no place for titles")
-    else:
-        yield check(name, before, after)
 
 
 def _title(stream: Stream) -> str | None:
@@ -318,22 +277,15 @@ def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignm
 def _check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
     before = _chapters(left, alignment.source_zero_s)
     after = _chapters(right, alignment.output_zero_s)
-    name = "metadata.chapters"
-    if alignment.trimmed:
-        return not_applicable(name, "a part was asked for")
-    if before and alignment.output_is_ts:
-        return not_applicable(name, "a transport stream has no place for chapters")
+    nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
+    # A chapter that would begin before the output does begins with it.
     same = len(before) == len(after) and all(
-        a[1] == b[1] and (abs(a[0] - b[0]) <= CHAPTER_S or _clipped(a[0], alignment))
+        a[1] == b[1] and (abs(a[0] - b[0]) <= CHAPTER_S or a[0] + alignment.output_zero_s < 0)
         for a, b in zip(before, after, strict=True)
     )
     texts = ["; ".join(f"{float(start):.3f} s {title}" for start, title in chapters) for chapters in (before, after)]
-    return check(name, *texts, passed=same)
-
-
-def _clipped(start_s: Fraction, alignment: Alignment) -> bool:
-    """Return whether a chapter would begin before the output does; it then begins with it."""
-    return start_s + alignment.output_zero_s < 0
+    unless = "a part was asked for" if alignment.trimmed else nowhere
+    return check("metadata.chapters", *texts, passed=same, unless=unless)
 
 
 def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fraction, str]]:
@@ -343,37 +295,24 @@ def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fractio
     ]
 
 
-def _check_covers(left: InputContainer, right: InputContainer) -> Check:
-    before, after = (_cover_digests(container) for container in (left, right))
-    return check("metadata.cover", before, after)
-
-
 def _cover_digests(container: InputContainer) -> list[str]:
     return [hashlib.sha256(bytes(packet)).hexdigest()[:16] for packet in only(container, *covers(container))]
 
 
 def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
-    name = "metadata.tags"
-    if alignment.output_is_ts:
-        return not_applicable(name, "a transport stream has no place for tags")
+    nowhere = "a transport stream has no place for tags" if alignment.output_is_ts else ""
     keep: Callable[[str], bool] = _MP4_TAGS.__contains__ if alignment.output_is_isobmff else lambda _: True
     before = {key: value for key, value in _tags(left.metadata).items() if keep(key)}
     after = _tags(right.metadata)
     lost = sorted(key for key, value in before.items() if after.get(key) != value)
-    return check(name, f"{len(before)} tags", f"lost or changed: {', '.join(lost) or 'none'}", passed=not lost)
+    found = f"lost or changed: {', '.join(lost) or 'none'}"
+    return check("metadata.tags", f"{len(before)} tags", found, passed=not lost, unless=nowhere)
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
     # FFmpeg reads an mp4 tag that names its language twice: as "location", and as "location-eng".
     return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}
-
-
-def _check_attachments(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
-    before, after = (_attachments(container) for container in (left, right))
-    if before and not alignment.output_is_matroska:
-        return not_applicable("metadata.attachments", "only Matroska holds attachments")
-    return check("metadata.attachments", before, after)
 
 
 def _attachments(container: InputContainer) -> list[tuple[str, str, str]]:

@@ -181,7 +181,8 @@ class PictureComparison:
             self._coarse[kind] = _Coarse.of(*kind)
         coarse = self._coarse[kind]
         held = _Held(self._number, coarse.average(wanted), coarse.average(shown))
-        self.coarse_db.append(_psnr_db(float(np.mean((held.source - held.output) ** 2))))
+        error = float(np.mean((held.source - held.output) ** 2))
+        self.coarse_db.append(min(IDENTICAL_DB, 10 * math.log10(255**2 / error)) if error else IDENTICAL_DB)
         self._held.append(held)
         if len(self._held) > 2 * NEIGHBOURS + 1:
             self._held.popleft()
@@ -195,7 +196,8 @@ class PictureComparison:
         near = [
             other
             for other in held[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-            if other is not own and _fits(other, own)
+            # Frames of another size were averaged down differently.
+            if other is not own and other.source.shape == own.output.shape == own.source.shape
         ]
         mine = _tile_errors(own.output, own.source)
         best, best_ratio = own.number, CLEARLY
@@ -253,11 +255,6 @@ def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
     return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
 
 
-def _fits(other: _Held, own: _Held) -> bool:
-    """Tell whether two frames were averaged down alike; they are not where the output changes its size."""
-    return other.source.shape == own.output.shape and own.source.shape == own.output.shape
-
-
 _MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 
 
@@ -288,7 +285,3 @@ def _tile_errors(first: _Plane, second: _Plane) -> _Plane:
     sums = np.add.reduceat(np.add.reduceat(squared, rows, axis=0), columns, axis=1)
     counts = np.outer(np.diff([*rows, height]), np.diff([*columns, width]))
     return cast("_Plane", (sums / counts).astype(np.float32))
-
-
-def _psnr_db(mean_squared: float) -> float:
-    return IDENTICAL_DB if mean_squared == 0 else min(IDENTICAL_DB, 10 * math.log10(255**2 / mean_squared))

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import ceil
 from typing import cast
 
-import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard
+from av.stream import Discard, Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -165,7 +164,7 @@ def repair(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, 
         divisor=divisor,
         resets=resets,
         missing=sum(frame.pts is None for frame in frames),
-        disordered=_disordered(filled),
+        disordered=sum(time < latest for time, latest in zip(filled, accumulate(filled, max), strict=True)),
         repeated=len(filled) - len(set(filled)),
     )
 
@@ -180,15 +179,6 @@ def _filled(times: Sequence[int | None], nominal: Nominal) -> list[int]:
     for time in times[first:]:
         filled.append(filled[-1] + nominal.ticks if time is None else time)
     return filled
-
-
-def _disordered(times: Sequence[int]) -> int:
-    latest, count = None, 0
-    for time in times:
-        if latest is not None and time < latest:
-            count += 1
-        latest = time if latest is None else max(latest, time)
-    return count
 
 
 def _spread(times: Sequence[int], nominal: Nominal) -> list[int]:
@@ -233,7 +223,8 @@ class SequentialDecode:
     def __iter__(self) -> Iterator[VideoFrame]:
         clock = ResetClock(self.nominal, self.time_base)
         for packet in self._packets():
-            offset = clock.advance(_stamp(packet)) if packet.size else clock.offset
+            stamp = PacketStamp(packet.pts, packet.dts, packet.is_discard)
+            offset = clock.advance(stamp) if packet.size else clock.offset
             if packet.size and packet.pts is not None and not packet.is_discard:
                 self.packet_times.append(packet.pts + offset)
             self.resets = clock.resets
@@ -273,10 +264,6 @@ class SequentialDecode:
         return repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
 
 
-def _stamp(packet: "Packet[VideoStream]") -> PacketStamp:
-    return PacketStamp(packet.pts, packet.dts, packet.is_discard)
-
-
 @contextmanager
 def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
     """Open ``source`` (path or URL) to decode its video track number ``video_track`` from start to end in one thread.
@@ -300,7 +287,8 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
 
 
 def _video_stream(container: InputContainer, source: str, video_track: int) -> VideoStream:
-    tracks = [stream for stream in container.streams.video if not _is_cover(stream)]
+    cover = int(Disposition.attached_pic)
+    tracks = [stream for stream in container.streams.video if not int(stream.disposition) & cover]
     if video_track >= len(tracks):
         message = f"{source} has no video track {video_track}; it has {len(tracks)}"
         raise NoVideoTrack(message, "Name a file and a track that have pictures; tracks count from 0.")
@@ -310,10 +298,6 @@ def _video_stream(container: InputContainer, source: str, video_track: int) -> V
         message = f"video track {video_track} of {source} is in a format FFmpeg cannot decode"
         raise NoVideoTrack(message, "Name another track.")
     return stream
-
-
-def _is_cover(stream: VideoStream) -> bool:
-    return bool(int(stream.disposition) & int(av.stream.Disposition.attached_pic))
 
 
 def read_timeline(source: str, video_track: int = 0) -> Timeline:

@@ -57,20 +57,19 @@ class Alignment:
         return self.output_is_isobmff or self.output_is_matroska or self.output_is_ts
 
 
-def is_decodable(stream: Stream) -> bool:
-    """Return whether FFmpeg knows what is in the stream; PyAV has no codec context for one it does not."""
+def _is_decodable(stream: Stream) -> bool:
     context: object = stream.codec_context
     return context is not None
 
 
 def audio_tracks(container: InputContainer) -> list[AudioStream]:
     """Return the audio tracks whose codec is known."""
-    return [stream for stream in container.streams.audio if is_decodable(stream)]
+    return [stream for stream in container.streams.audio if _is_decodable(stream)]
 
 
 def subtitle_tracks(container: InputContainer) -> list[SubtitleStream]:
     """Return the subtitle tracks whose codec is known."""
-    return [stream for stream in container.streams.subtitles if is_decodable(stream)]
+    return [stream for stream in container.streams.subtitles if _is_decodable(stream)]
 
 
 def video_tracks(container: InputContainer) -> list[VideoStream]:
@@ -86,13 +85,8 @@ def covers(container: InputContainer) -> list[VideoStream]:
 def data_tracks(container: InputContainer) -> list[Stream]:
     """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
     chapters = bool(container.chapters())
-    return [
-        stream for stream in container.streams.data if not (_is_timecode(stream) or (chapters and _is_text(stream)))
-    ]
-
-
-def _is_timecode(stream: Stream) -> bool:
-    return "timecode" in stream.metadata
+    found = [stream for stream in container.streams.data if "timecode" not in stream.metadata]
+    return [stream for stream in found if not (chapters and _is_text(stream))]
 
 
 def _is_text(stream: Stream) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from av.container import InputContainer
-from av.stream import Stream
 
 from ...actors.media.opening import open_source
 from .streams import Alignment, only, subtitle_tracks
@@ -58,31 +57,23 @@ def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Chec
 def _check_cues(name: str, left: list[_Cue], right: list[_Cue], *, trimmed: bool) -> Check:
     if trimmed:
         return not_applicable(name, "a part was asked for")
-    wrong = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if not _same(a, b)), None)
-    found = f"{len(right)} cues" + (
-        "" if wrong is None else f", cue {wrong} differs: {left[wrong]} became {right[wrong]}"
-    )
+    pairs = enumerate(zip(left, right, strict=False))
+    wrong = next((n for n, (a, b) in pairs if a.content != b.content or abs(a.time_s - b.time_s) > TIME_S), None)
+    differs = "" if wrong is None else f", cue {wrong} differs: {left[wrong]} became {right[wrong]}"
+    found = f"{len(right)} cues{differs}"
     return check(name, f"{len(left)} cues", found, passed=wrong is None and len(left) == len(right))
-
-
-def _same(left: _Cue, right: _Cue) -> bool:
-    return left.content == right.content and abs(left.time_s - right.time_s) <= TIME_S
 
 
 def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
     streams = subtitle_tracks(container)
     cues: dict[int, list[_Cue]] = {stream.index: [] for stream in streams}
     for packet in only(container, *streams):
-        content = _content(packet.stream, bytes(packet))
+        codec, payload = packet.stream.codec_context.codec.canonical_name, bytes(packet)
+        content = plain_text(codec, payload) if codec in _TEXT else zlib.crc32(payload)
         if packet.pts is not None and content not in ("", None):
             time_s = packet.pts * Fraction(packet.time_base or 1) - zero_s
             cues[packet.stream.index].append(_Cue(time_s, content))
     return cues
-
-
-def _content(stream: Stream, payload: bytes) -> str | int:
-    codec = stream.codec_context.codec.canonical_name
-    return plain_text(codec, payload) if codec in _TEXT else zlib.crc32(payload)
 
 
 def plain_text(codec: str, payload: bytes) -> str:

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, computed_field
 
 from ..report.report import Warning_
 
 __all__ = ["Check", "PictureNumbers", "Verdict", "check", "not_applicable", "with_declared"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Check(_Value):
+class Check(BaseModel, frozen=True, extra="forbid"):
     """One promise, and whether it held.
 
     ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning of the
@@ -45,7 +41,7 @@ class Check(_Value):
         return f"{mark} {self.name}" + (f": {'; '.join(story)}" if story else "")
 
 
-class PictureNumbers(_Value):
+class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     """How alike the pictures are. PSNR in dB (100 stands for identical), SSIM from 0 to 1, both of luma."""
 
     psnr_y_mean_db: float
@@ -58,7 +54,7 @@ class PictureNumbers(_Value):
     """The frames least alike: (number, PSNR-Y, SSIM-Y), worst first."""
 
 
-class Verdict(_Value):
+class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The whole proof. ``exact`` is the answer; the checks are the reasons."""
 
     schema_version: int = 1
@@ -86,25 +82,25 @@ class Verdict(_Value):
 
     def lines(self) -> tuple[str, ...]:
         """The verdict for a person, one line per check and a last one with the answer."""
-        return (*(check.line() for check in self.checks), *self._numbers(), self._answer())
-
-    def _numbers(self) -> Iterable[str]:
-        if self.pictures is not None:
-            numbers = self.pictures
-            yield (
+        lines = [check.line() for check in self.checks]
+        if (numbers := self.pictures) is not None:
+            lines.append(
                 f"pictures: PSNR-Y mean {numbers.psnr_y_mean_db:.2f} dB, min {numbers.psnr_y_min_db:.2f} dB; "
                 f"SSIM-Y mean {numbers.ssim_y_mean:.4f}, min {numbers.ssim_y_min:.4f}; "
                 f"least alike: {', '.join(f'frame {n} ({p:.2f} dB)' for n, p, _ in numbers.worst_frames[:3])}"
             )
+        passed = sum(each.passed is True for each in self.checks)
+        failures = ", ".join(each.name for each in self.failures)
+        exact = f"exact: {self.output_frames} frames, {passed} checks"
+        return (*lines, exact if self.exact else f"NOT exact: {failures}")
 
-    def _answer(self) -> str:
-        if self.exact:
-            return f"exact: {self.output_frames} frames, {sum(c.passed is True for c in self.checks)} checks"
-        return f"NOT exact: {', '.join(check.name for check in self.failures)}"
 
-
-def check(name: str, expected: object, found: object, *, passed: bool | None = None, detail: str = "") -> Check:
-    """Return a check of ``found`` against ``expected``: equality, unless ``passed`` already decided."""
+def check(
+    name: str, expected: object, found: object, *, passed: bool | None = None, detail: str = "", unless: str = ""
+) -> Check:
+    """Return a check of ``found`` against ``expected``: equality, or ``passed``; ``unless`` says why none applies."""
+    if unless:
+        return not_applicable(name, unless)
     held = expected == found if passed is None else passed
     return Check(name=name, passed=held, expected=str(expected), found=str(found), detail=detail)
 
@@ -116,9 +112,9 @@ def not_applicable(name: str, reason: str) -> Check:
 
 def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
     """Mark the failed checks that one of a report's ``warnings`` names."""
-    return tuple(_declared(one, warnings) if one.passed is False else one for one in checks)
-
-
-def _declared(one: Check, warnings: Sequence[Warning_]) -> Check:
-    named = next((warning for warning in warnings if warning.explains(one.name)), None)
-    return one if named is None else one.model_copy(update={"declared": f"{named.code}: {named.message}"})
+    marked = []
+    for one in checks:
+        named = next((warning for warning in warnings if one.passed is False and warning.explains(one.name)), None)
+        declared = None if named is None else f"{named.code}: {named.message}"
+        marked.append(one.model_copy(update={"declared": declared}))
+    return tuple(marked)

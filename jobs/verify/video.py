@@ -66,11 +66,8 @@ class OutputScan:
         if len(keys) > _ACCESS_POINTS:
             keys = [keys[round(n * (len(keys) - 1) / (_ACCESS_POINTS - 1))] for n in range(_ACCESS_POINTS)]
         shown = sorted(p.pts for p in self.packets if p.pts is not None) if self.timed else []
-        return {self._frame_of(key, shown): key for key in keys}
-
-    def _frame_of(self, key: int, shown: Sequence[int]) -> int:
-        pts = self.packets[key].pts
-        return key if not self.timed or pts is None else int(np.searchsorted(shown, pts))
+        times = [(key, self.packets[key].pts if self.timed else None) for key in keys]
+        return {key if pts is None else int(np.searchsorted(shown, pts)): key for key, pts in times}
 
 
 def scan_output(output: str) -> OutputScan:

@@ -54,9 +54,14 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([nv12(0), rgb(0)], {"fps": 25}, UsageError, "frame 1 is 64x48 rgb24"),
     ([rgb(0)], {}, UsageError, "no time of its own"),
     ([(rgb(0), 0), (rgb(0), 0)], {}, UsageError, "order"),
-    ([(rgb(0), Fraction(0)), (rgb(0), Fraction(1, 25)), (rgb(0), Fraction(1, 7))], {}, UsageError, "no whole number"),
-    ([(rgb(0), "soon")], {}, UsageError, "no time in seconds"),
-    ([(rgb(0), float("inf"))], {}, UsageError, "no time in seconds"),
+    (
+        [(rgb(0), Fraction(0)), (rgb(0), Fraction(1, 25)), (rgb(0), Fraction(1, 7))],
+        {},
+        UsageError,
+        "not a whole number",
+    ),
+    ([(rgb(0), "soon")], {}, UsageError, "not a time in seconds"),
+    ([(rgb(0), float("inf"))], {}, UsageError, "not a time in seconds"),
     ([FakeDeviceTensor(4096, (72, 64), item_bytes=2, code=2)], {"fps": 25}, UsageError, "whole numbers"),
     ([np.zeros((5, 5, 5, 5))], {"fps": 25}, UsageError, "does not tell what picture"),
     (
