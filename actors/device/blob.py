@@ -1,4 +1,4 @@
-"""Bytes that many pieces of work need, such as a network: named by what is in them, so that they travel once."""
+"""Bytes that many pieces of work need, such as a network: named by their content, so that they are sent once."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -9,10 +9,9 @@ __all__ = ["Blob"]
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes and what tells them from others. Two parcels are equal if their contents are.
+    """Bytes and their digest; blobs are equal if their contents are.
 
-    A pool may leave the content out of the work that has it and send it ahead, once to each machine; wherever work runs
-    it is there.
+    A pool may strip the content from the work and send it ahead, once to each machine; running work has it.
     """
 
     digest: str
@@ -20,5 +19,5 @@ class Blob:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Return a parcel of ``content``."""
+        """Return the blob of ``content``."""
         return cls(hashlib.sha256(content).hexdigest(), content)

@@ -1,4 +1,4 @@
-"""What a worker's device offers to the work that runs on it."""
+"""What a worker's device offers to work."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["SESSIONS_OPENING", "PictureConversion", "PictureMover", "SessionCounts", "WorkerDevice"]
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
-"""Why somebody in a hurry got none: a matter of course while a worker is new."""
+"""Why a non-blocking request got none: normal while a worker is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """How a device is used: its sessions that were made since the process began, and how many decode and encode now.
+    """A device's sessions: how many were made since the process began, and how many decode and encode now.
 
-    ``refusals`` counts encoder sessions that the driver did not open for their number, and ``refused_at`` is how many
-    this process had open at the last of them.
+    ``refusals`` counts encoder sessions beyond the driver's limit, and ``refused_at`` is how many this process had open
+    at the last of them.
     """
 
     sessions_made: int = 0
@@ -42,7 +42,7 @@ class SessionCounts:
 
 
 class PictureMover(ABC):
-    """Takes pictures from the host to a device and back, exactly. Used by one thread at a time."""
+    """Moves pictures from the host to a device and back, exactly. Used by one thread at a time."""
 
     @abstractmethod
     def to_device(self, picture: VideoFrame) -> "DevicePicture":
@@ -55,54 +55,38 @@ class PictureMover(ABC):
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> VideoFrame:
-        """Return a picture as software would have decoded it.
-
-        Raises:
-            DeviceError: the copy failed.
-        """
+        """Return a picture as software would have decoded it; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
     def fetch(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Return a copy of what lies on the device.
-
-        Raises:
-            DeviceError: the copy failed.
-        """
+        """Return a copy of device memory; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in streams of the device, given by their handles.
-
-        Raises:
-            DeviceError: the work failed, or there is no such stream.
-        """
+        """Wait for all work in CUDA streams, given by handle; ``DeviceError`` if it failed or a stream is unknown."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what it holds of the device."""
+        """Release its device memory and streams."""
 
 
 class PictureConversion(ABC):
-    """Makes pictures of one format and size into those of another. Used by one thread at a time."""
+    """Converts pictures of one format and size to another. Used by one thread at a time."""
 
     @abstractmethod
     def convert(self, picture: "DevicePicture") -> "DevicePicture":
-        """Return the converted picture, complete.
-
-        Raises:
-            DeviceError: the device refused, or has no memory for it.
-        """
+        """Return the converted picture, complete; ``DeviceError`` if the device refused or lacks memory."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give its memory back."""
+        """Release its memory."""
 
 
 class WorkerDevice(ABC):
-    """One GPU or slice, as far as work may use it. Safe from any thread; opened by the first who uses it.
+    """One GPU or slice, as far as work may use it. Thread-safe; opened on first use.
 
-    ``pictures`` decodes into host memory, ``surfaces`` into the device's own. Both wait for a session as long as it
-    takes; ``non_blocking_pictures`` does not.
+    ``pictures`` decodes into host memory, ``surfaces`` into the device's. Both wait for a session;
+    ``non_blocking_pictures`` does not.
     """
 
     pictures: PictureDecoder[VideoFrame]
@@ -110,28 +94,21 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend a decoder into host memory to somebody who can do without, until that one is done either way.
-
-        It raises ``EngineBusy`` where too many sessions are to be opened before its own.
-        """
+        """Provide a decoder into host memory that raises ``EngineBusy`` if too many sessions open before its own."""
 
     @abstractmethod
     def asking(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
-        """Return ``surfaces``, or ``pictures``, on sessions that are opened with ``options``."""
+        """Return ``surfaces``, or ``pictures``, on sessions with ``options``."""
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Return how much of its memory is free.
-
-        Raises:
-            EngineUnfit, DeviceError: it cannot be opened.
-        """
+        """Return its free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
 
     @abstractmethod
     def use(self) -> SessionCounts:
-        """Say how it is used; answers at once, whatever else is under way."""
+        """Return its sessions, without waiting."""
 
     @abstractmethod
     def encoder_capabilities(self, codec: Codec) -> "EncoderCapabilities":
@@ -144,43 +121,31 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_package(self) -> str:
-        """Return the version of the package that drives the encoder.
-
-        Raises:
-            EngineUnfit: it is not installed, or does not load.
-        """
+        """Return the version of the encoder's package; ``EngineUnfit`` if it is missing or does not load."""
 
     @abstractmethod
     def converts(self) -> bool:
-        """Tell whether pictures can be scaled and converted on it.
-
-        Raises:
-            EngineUnfit, DeviceError: it cannot be opened.
-        """
+        """Return whether it can convert pictures; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
 
     @abstractmethod
     def open_encoder(
         self, settings: EncoderSettings, *, from_host: bool
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder session on the device, for pictures of the host or of the device.
+        """Open an encoder session for pictures of the host or of the device.
 
         Raises:
-            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by what kept it from opening.
+            EngineUnfit, SessionLimit, DeviceMemory, DeviceError: by the reason it did not open.
         """
 
     @abstractmethod
     def open_mover(self) -> "PictureMover":
-        """Open a way between host and device, for one thread.
-
-        Raises:
-            DeviceError: the driver gives none.
-        """
+        """Open a mover for one thread; ``DeviceError`` if the driver refuses."""
 
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
-        """Open what scales and converts pictures on the device, for one thread; they become FFmpeg's ``pix_fmt``.
+        """Open a conversion to FFmpeg's ``pix_fmt``, for one thread.
 
         Raises:
             EngineUnfit: the device's kernels cannot be compiled here.
-            DeviceError: the device has no memory for it, or refused.
+            DeviceError: the device refused, or lacks memory.
         """

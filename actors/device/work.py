@@ -1,8 +1,7 @@
-"""The unit of work a worker runs, and what it may use while it runs.
+"""The unit of work a worker runs, and its context.
 
-A worker knows nothing about segments or tracks: it runs ``Work`` objects in its threads. That keeps the pool, its
-fakes and its contract tests free of media, and lets every new kind of work (segments, audio tracks, inference) travel
-through the same door.
+A worker only knows ``Work``, not segments or tracks: that keeps the pool, its fakes and its contract tests free of
+media.
 """
 
 import threading
@@ -24,11 +23,11 @@ ResultT = TypeVar("ResultT")
 class WorkContext:
     """What running work may use: a way to report progress that is also the place where cancellation is noticed.
 
-    ``device`` is this worker's GPU, where it has one. ``frames_in_vain`` were done, and had to be done again.
+    ``device`` is this worker's GPU, where it has one. ``frames_redone`` had to be done again.
     """
 
     frames_done: int = 0
-    frames_in_vain: int = 0
+    frames_redone: int = 0
     device: "WorkerDevice | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -36,7 +35,7 @@ class WorkContext:
         """Report ``frames`` more frames done.
 
         Raises:
-            Cancelled: somebody cancelled this work; let it pass through.
+            Cancelled: this work was cancelled; do not catch it.
         """
         self.frames_done += frames
         if self._cancelled.is_set():
@@ -44,14 +43,14 @@ class WorkContext:
             raise Cancelled(message)
 
     def start_over(self, frames_done: int) -> None:
-        """Report that no more than ``frames_done`` of the frames done count: the others are done again."""
-        self.frames_in_vain += self.frames_done - frames_done
+        """Report that only ``frames_done`` of the frames done count: the others are done again."""
+        self.frames_redone += self.frames_done - frames_done
         self.frames_done = frames_done
 
     @property
     def frames_worked(self) -> int:
         """All frames that were worked on; only grows."""
-        return self.frames_in_vain + self.frames_done
+        return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
         """Ask the work to stop at its next ``advance``; callable from any thread."""

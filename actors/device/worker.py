@@ -1,7 +1,7 @@
-"""The core of a worker process: runs work in threads, reports its progress, and stops it when asked.
+"""The core of a worker process: runs work in threads, reports its progress, and cancels it.
 
-The Ray actor (cluster/worker/ray_worker.py) and codecfleet.testing.LocalPool put a thin shell around this core, so both
-treat errors, cancellation and progress alike.
+The Ray actor (cluster/worker/ray_worker.py) and codecfleet.testing.LocalPool are thin shells around it, so errors,
+cancellation and progress are alike in both.
 """
 
 import threading
@@ -24,14 +24,10 @@ _EARLY_CANCELS_KEPT = 1024
 
 
 class WorkerCore:
-    """Runs up to ``slots`` pieces of work at once, one thread each; every method may be called from any thread.
+    """Runs up to ``slots`` pieces of work at once, one thread each, on ``device`` if there is one. Thread-safe.
 
-    A piece of work is named by its *run*, a name the caller never uses twice: the (job, label) of work that was
-    cancelled may come back while the cancelled run is still on its way out.
-
-    Args:
-        slots: pieces of work at once.
-        device: the GPU that work may use; None where there is none.
+    Work is named by its *run*, which is never reused: the (job, label) of cancelled work may be submitted again while
+    the cancelled run is still ending.
     """
 
     def __init__(self, slots: int, device: WorkerDevice | None = None) -> None:
@@ -48,8 +44,8 @@ class WorkerCore:
     def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
         """Start ``work`` in the next free thread.
 
-        The future carries the result, or the error: a CodecfleetError as the work raised it, anything else as
-        ``WorkError`` with the type and message of what was raised; ``WorkerLost`` where no thread can be started.
+        The future has the result or the error: a CodecfleetError as raised, any other as ``WorkError`` with its type
+        and message; ``WorkerLost`` where no thread can be started.
         """
         awaited: Future[ResultT] = Future()
         with self._lock:
@@ -59,23 +55,23 @@ class WorkerCore:
             self._awaited.add(awaited)
             self._coming[run] = None
         try:
-            # Not the thread's own future: a thread that never comes back would leave whoever waits for it waiting.
+            # Not the thread's own future, which a thread that never returns would leave pending.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
             self._refuse(run, work, awaited, error)
             return awaited
         ran.add_done_callback(partial(self._hand_on, run, awaited))
-        # Weakly: a circle of the two would keep the result in memory until somebody looks for circles.
+        # Weakly: a reference cycle would keep the result in memory until the next collection of cycles.
         awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
         return awaited
 
     def give_up(self, error: CodecfleetError) -> None:
-        """End all work with ``error``, now and from now on: a thread of this process does not come back."""
+        """End all current and future work with ``error``: a thread of this process does not return."""
         with self._lock:
             self._given_up = self._given_up or error
             awaited, self._awaited = self._awaited, set()
         for each in awaited:
-            with suppress(InvalidStateError):  # it has ended, or was cancelled, in this moment
+            with suppress(InvalidStateError):  # it has just ended, or was cancelled
                 each.set_exception(error)
 
     def cancel(self, run: str) -> None:
@@ -84,18 +80,18 @@ class WorkerCore:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # The request to run may be overtaken by this one. A run that is over leaves its name here: keep few.
+            # This may overtake the request to run. Runs that have ended leave their names here: keep few.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
 
     def was_cancelled(self, run: str) -> bool:
-        """Tell whether a run was cancelled before it came."""
+        """Return whether a run was cancelled before it was submitted."""
         with self._lock:
             return run in self._cancelled_early
 
     def cancel_all(self, beginning: str) -> None:
-        """Make every run whose name begins so raise ``Cancelled`` at its next report of progress, or as it begins."""
+        """Make every run with that prefix raise ``Cancelled`` at its next report of progress, or as it begins."""
         with self._lock:
             self._cancelled_early |= {run: None for run in self._coming if run.startswith(beginning)}
             for run, (_, context) in self._running.items():
@@ -115,19 +111,19 @@ class WorkerCore:
 
     @property
     def frames_done(self) -> int:
-        """All frames worked on so far, by work that has ended and by work that runs; only grows."""
+        """All frames worked on so far, by ended and running work; only grows."""
         with self._lock:
             return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 
     def close(self) -> None:
-        """Cancel everything and take no more; does not wait for the threads."""
+        """Cancel all work and accept no more; does not wait for the threads."""
         with self._lock:
             for _, context in self._running.values():
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _refuse(self, run: str, work: Work[Any], awaited: Future[Any], error: RuntimeError) -> None:
-        """Tell that no thread can be started. The executor keeps the work, which must not begin for nobody."""
+        """Report that no thread can be started; the executor keeps the work, which must not begin."""
         self.cancel(run)
         with self._lock:
             self._awaited.discard(awaited)
@@ -137,11 +133,11 @@ class WorkerCore:
         )
 
     def _hand_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
-        """Give how the work ended to whoever waits for it."""
+        """Pass the outcome of the work to its awaited future."""
         with self._lock:
             self._awaited.discard(awaited)
             self._coming.pop(run, None)  # it may have been cancelled before a thread was free
-        with suppress(InvalidStateError):  # it was given up, or whoever waited has stopped doing so
+        with suppress(InvalidStateError):  # it was given up or cancelled
             if ran.cancelled():
                 awaited.cancel()
             elif (error := ran.exception()) is not None:
@@ -175,7 +171,7 @@ class WorkerCore:
 
 
 def _cancel(ran: "weakref.ref[Future[Any]]", _: Future[Any]) -> None:
-    """Cancel what runs for somebody who does not wait for it any more; what has ended stays as it is."""
+    """Cancel work that is no longer awaited, unless it has ended."""
     future = ran()
     if future is not None:
         future.cancel()

@@ -1,7 +1,7 @@
 """What scaling and conversion of a surface is asked for, and what that means for each of its planes.
 
-Pure. Samples are whole numbers all the way, so whoever follows the plan gives the same bits: the device's kernels
-(``converting``) and the reference in NumPy that tests them do. The arithmetic, for samples of S bits that become T:
+Pure. Samples are integers throughout, so every implementation gives the same bits: the device's kernels
+(``converting``) and the reference in NumPy that tests them. The arithmetic, for samples of S bits that become T:
 
 1. Across: each row's target columns are sums of ``WEIGHT_BITS``-bit weights and S-bit samples, shifted right to
    ``BETWEEN_BITS`` bits with halves rounded up. Weights' magnitudes sum to less than 1.6, so a value lies within

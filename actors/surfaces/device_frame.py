@@ -1,4 +1,4 @@
-"""A picture that lies in a device's memory, as its decoder gives it and its encoder takes it."""
+"""A picture in a device's memory, as decoders output and encoders take it."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,8 +23,8 @@ class DevicePlane(NamedTuple):
 class DeviceFrame:
     """One picture on the device.
 
-    ``bits`` are the bits of a sample that count. ``owner`` keeps the memory alive. A frame that a decoder gave is
-    overwritten by that decoder's next call: whoever wants to keep it copies it first.
+    ``bits`` are the significant bits of a sample. ``owner`` keeps the memory alive. A decoder's frame is overwritten by
+    its next call: copy it to keep it.
     """
 
     layout: SurfaceLayout
@@ -37,11 +37,10 @@ class DeviceFrame:
 
 @dataclass(slots=True, eq=False)
 class DevicePicture:
-    """A picture on the device, in memory of its own, tight and in one piece, and when it is shown in its track's ticks.
+    """A picture in its own contiguous device memory without padding, and its pts in its track's ticks.
 
-    ``format`` is how its samples lie, and ``pix_fmt`` FFmpeg's name of the format in which software would give it. Its
-    samples are there when somebody is given it; whoever has the device read them holds it until that is done.
-    ``opaque`` is what its decoder tells of it beside them, as PyAV's frames have it.
+    ``pix_fmt`` is FFmpeg's name of software's format for it. Its samples are complete; hold it until the device has
+    read them. ``opaque`` are its decoder's notes, as of PyAV's frames.
     """
 
     frame: DeviceFrame
@@ -58,7 +57,7 @@ class DevicePicture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedPicture:
-    """A picture of the host or of the device, and when it is shown: of those on the device none says it by itself."""
+    """A picture of the host or of the device, and its pts: device frames have none."""
 
     pixels: VideoFrame | DeviceFrame
     pts_ticks: int

@@ -57,7 +57,7 @@ def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
 def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speaks DLPack
     """Return where a CUDA tensor lies.
 
-    The capsule is not consumed: it owns the tensor until whoever holds the answer drops it.
+    The capsule is not consumed: it owns the tensor until the answer is dropped.
 
     Raises:
         EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on the process's first CUDA
@@ -114,7 +114,7 @@ def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the
 
 @contextmanager
 def _foreign(tensor: object) -> Iterator[None]:
-    """Map what somebody else's tensor raises when it is asked where it lies, as PyTorch's that want gradients."""
+    """Map the errors of a foreign tensor, such as PyTorch's with gradients."""
     try:
         yield
     except Exception as error:

@@ -26,7 +26,7 @@ _HOST: Final = (CPU, 0)
 
 
 class _Exporter(Protocol):
-    """What speaks DLPack."""
+    """A DLPack exporter."""
 
     def __dlpack__(
         self,
@@ -40,11 +40,10 @@ class _Exporter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Frame:
-    """One frame of a source, at its mended time.
+    """One frame of a source, at its repaired time.
 
-    Its samples lie on the host, or on this process's GPU. They are complete: a consumer may read them on any stream.
-    The memory lives as long as the frame, or anything that was made from it by DLPack, does; whoever has the device
-    read it holds on to one of them until the device has done so.
+    Its samples lie on the host or on this process's GPU, and are complete: read them on any stream. The memory lives as
+    long as the frame or a DLPack tensor of it; hold one of them until the device has read it.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
     planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
@@ -52,7 +51,7 @@ class Frame:
     """
 
     index: int
-    """Which of the asked-for part's pictures it is, from 0, as the file promises them."""
+    """Its number among the requested pictures, from 0, by the file's index."""
     ticks: int
     """When it is shown, in ticks of ``time_base``, on the source's own clock."""
     time_base: Fraction
@@ -61,7 +60,7 @@ class Frame:
     format: VideoFormat
     """What its samples are, by FFmpeg's names: those of planar formats, also where a surface holds them."""
     notes: PictureNotes | None = None
-    """What NVDEC told of it, where ``NvdecOptions`` asked for that."""
+    """NVDEC's notes, where ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
     _to_host: Callable[[DevicePicture], VideoFrame] | None = field(default=None, repr=False)
 
@@ -165,7 +164,7 @@ class Frame:
         """
         if not isinstance(self._picture, DevicePicture):
             message = "the frame is on the host"
-            raise AttributeError(message)  # noqa: TRY004 - whoever looks for the interface must find none
+            raise AttributeError(message)  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
 
     def _exporter(self) -> _Exporter:

@@ -1,7 +1,7 @@
-"""Arrays on the device for whoever speaks DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
+"""Arrays on the device for consumers of DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
 
-A capsule owns a structure that names the memory, and holds on to that memory's owner until its consumer calls the
-deleter, from whatever thread; a capsule that nobody consumed does so itself. Sources: DLPack's dlpack.h
+A capsule owns a structure that describes the memory, and keeps that memory's owner until its consumer calls the
+deleter, from any thread; a capsule that was never consumed calls it itself. Sources: DLPack's dlpack.h
 (DLManagedTensor, DLManagedTensorVersioned 1.0) and the Python array API standard, ``__dlpack__``; the CUDA Array
 Interface, version 3.
 """
@@ -24,7 +24,7 @@ _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _VERSION: Final = (1, 0)
 _AMBIGUOUS_STREAM: Final = 0
 
-# Function objects of our own: whoever else uses ``ctypes.pythonapi`` gives its functions other argument types.
+# Our own function objects: other users of ``ctypes.pythonapi`` give its functions other argument types.
 _python = ctypes.PyDLL(None)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -134,7 +134,7 @@ class DeviceArray:
 
 
 class _Exports:
-    """What was handed out and not given back: structures by their addresses, each with what keeps its memory alive."""
+    """Exports that were not released: structures by address, each with the owners of its memory."""
 
     def __init__(self) -> None:
         # Re-entrant: the interpreter may let go of another capsule in here.

@@ -21,7 +21,7 @@ Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
-    """Give a picture what a software decoder would say of its colours: filters look at it."""
+    """Set a picture's colours as a software decoder would; filters read them."""
     picture.color_range, picture.colorspace = context.color_range, context.colorspace
     picture.color_primaries, picture.color_trc = context.color_primaries, context.color_trc
 

@@ -1,4 +1,4 @@
-"""What a decoder tells of a picture beside its samples, for whoever asked: SEI messages, and how it was coded."""
+"""What a decoder reports about a picture beside its samples: SEI messages, and how it was coded."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ __all__ = ["DecodeStatistics", "PictureNotes"]
 
 @dataclass(frozen=True, slots=True)
 class DecodeStatistics:
-    """How a picture was coded, block by block in the order that the driver gives: all are as long, or empty.
+    """How a picture was coded, block by block in the driver's order; all are equally long, or empty.
 
-    ``luma_qp`` are quantizers, ``coding_units`` the driver's numbers of what a block is; motion vectors are those of
-    the first and of the second list, as (across, down). Documented, never seen: no driver at hand gives any.
+    ``luma_qp`` are quantizers, ``coding_units`` the driver's block types; motion vectors (across, down) are those of
+    the first and second list. Documented, but not seen from any driver tested.
     """
 
     luma_qp: tuple[int, ...]
@@ -23,7 +23,7 @@ class DecodeStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PictureNotes:
-    """What NVDEC told of one picture, as ``NvdecOptions`` asked; ``statistics`` is None where they did not."""
+    """NVDEC's notes on one picture; ``statistics`` is None where ``NvdecOptions`` did not request them."""
 
     sei_messages: tuple[SeiMessage, ...] = ()
     statistics: DecodeStatistics | None = None

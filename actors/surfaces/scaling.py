@@ -19,7 +19,7 @@ __all__ = ["LUMA", "ONE", "WEIGHT_BITS", "ChromaLocation", "Lattice", "ScaleFilt
 WEIGHT_BITS: Final = 15
 """Enough for 12-bit samples, and few enough for two passes in 32-bit sums: ``converting`` has the bounds."""
 ONE: Final = 1 << WEIGHT_BITS
-"""What the weights of a target sample sum to."""
+"""The sum of a target sample's weights."""
 
 _FINE_BITS: Final = 48
 _FINE: Final = 1 << _FINE_BITS
@@ -209,7 +209,7 @@ def _lanczos(fine: int) -> int:
 
 
 def _sine(half_turns: int) -> int:
-    """Return the sine of so many half turns: zero, exactly, of whole ones."""
+    """Return the sine of a number of half turns: exactly zero for whole ones."""
     whole, rest = divmod(half_turns, _FINE)
     angle = min(rest, _FINE - rest) * _PI >> _FINE_BITS
     square = angle * angle >> _FINE_BITS
@@ -222,7 +222,7 @@ def _sine(half_turns: int) -> int:
 
 
 def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, list[int]]:
-    """Give the edges' samples what lies beyond them, and leave out the zeros at both ends."""
+    """Add weights beyond the edges to the edges' samples, and drop the zeros at both ends."""
     sums: dict[int, int] = {}
     for index, weight in enumerate(weights, first):
         place = min(max(index, 0), source_count - 1)
