@@ -1,4 +1,4 @@
-"""A cluster in memory: what a supervisor's shell acts on in tests, instead of Ray."""
+"""A cluster in memory: what a supervisor acts on in tests, instead of Ray."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ __all__ = ["FakeClusterBackend"]
 
 
 class FakeClusterBackend(ClusterBackend):
-    """Nodes, reservations and workers that exist in this object alone; several shells may act on it in turn.
+    """Nodes, reservations and workers that exist in this object alone; several supervisors may act on it in turn.
 
     Args:
         nodes: the live nodes. ``free_cores`` is kept up to date as bundles are reserved and given back.

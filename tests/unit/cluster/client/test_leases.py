@@ -81,9 +81,7 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
     leases.submitted(3, "j", "one")
     leases.submitted(4, "j", "three")
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
-    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], (
-        "the other station is full, and this one shunned"
-    )
+    assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other shunned"
     assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
     assert leases.broke(3, "it hangs here too") == [Lose(3, "n/dla#1:2", "it hangs here too")]
     assert leases.submitted(5, "j", "one") == [RunTask(5, "n/dla#0:3")], "no station is left but those that failed"

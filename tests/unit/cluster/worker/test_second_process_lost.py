@@ -84,7 +84,7 @@ def test_one_that_says_nothing_is_lost() -> None:
     assert peer.kills > 0
 
 
-def test_one_that_says_that_nothing_is_done_is_well(second: Second) -> None:
+def test_one_that_reports_while_idle_is_well(second: Second) -> None:
     """It says so also when it has no work."""
     process = second.ready()
     process.look(100.0)

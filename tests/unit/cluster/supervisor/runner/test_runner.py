@@ -1,4 +1,4 @@
-"""The supervisor's shell on a cluster in memory: what is decided happens, and what happens is told."""
+"""The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def make_runner(clock: FakeClock) -> AsyncIterator[MakeRunner]:
-    """A maker of opened shells, which are closed after the test."""
+    """A maker of opened runners, which are closed after the test."""
     runners: list[SupervisorRunner] = []
 
     async def make(backend: FakeClusterBackend) -> SupervisorRunner:

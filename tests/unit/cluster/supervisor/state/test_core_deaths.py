@@ -31,7 +31,7 @@ from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, St
 from ..core_worlds import SETTINGS, World, node, total, wants
 
 
-def test_what_the_supervisor_slept_through_is_nobodys_silence() -> None:
+def test_a_pause_of_the_supervisor_expires_no_client() -> None:
     """A supervisor that was stopped for a while expires no client that had no chance to be heard."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
