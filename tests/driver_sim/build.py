@@ -1,6 +1,6 @@
 """Compiles the driver simulator's C sources into the shared libraries that NVIDIA's packages load.
 
-Each library is compiled once per state of its sources and kept; what changed is compiled anew.
+Each library is compiled once per state of its sources and kept; what changed is compiled again.
 """
 
 import os

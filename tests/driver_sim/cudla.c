@@ -200,7 +200,7 @@ static void free_regions(dla_region *region) {
 }
 
 /* "Failure to do so can lead to application crashes" (cudlaDestroyDevice): here it always does, so that tests see. */
-static void insist_on_drained(const dla_device *device) {
+static void require_drained(const dla_device *device) {
     if (!device->unfinished) {
         return;
     }
@@ -218,7 +218,7 @@ SIM_EXPORT int cudlaDestroyDevice(cudlaDevHandle handle) {
     dla_device *device = device_of(handle);
     status = device ? device->error : cudlaErrorInvalidDevice;
     if (device) {
-        insist_on_drained(device);
+        require_drained(device);
         dla_device **link = &devices;
         while (*link != device) {
             link = &(*link)->next;

@@ -53,7 +53,7 @@ typedef struct dla_module {
     bool diagnostics;
 } dla_module;
 
-/* One task on an engine. The engine thread frees it if nobody waits for it any more. */
+/* One task on an engine. The engine thread frees it if no caller waits for it any more. */
 typedef struct dla_run {
     int gpu;
     int number; /* of the accelerator */
@@ -94,7 +94,7 @@ typedef struct dla_device {
 } dla_device;
 
 /*
- * One lock guards all of the library; whoever changes what others wait for tells it. In cudla.c.
+ * One lock guards all of the library; a change that others wait for is signalled. In cudla.c.
  */
 void take_lock(void);
 void give_lock(void);

@@ -144,7 +144,7 @@ static double dla_read(uint8_t type, const void *at) {
     }
 }
 
-/* Returns an integer within the range; what is no number is 0. */
+/* Returns an integer within the range; what is not a number is 0. */
 static int64_t dla_rounded(double value, int64_t least, int64_t most) {
     if (isnan(value)) {
         return 0;

@@ -70,7 +70,7 @@ static inline const dla_tensor *dla_output(const dla_loadable *loadable, uint32_
     return &loadable->tensors[loadable->header.input_count + number];
 }
 
-/* False where the bytes are no loadable, a newer one, cut short, or say what makes no sense. */
+/* False where the bytes are not a loadable, a newer one, cut short, or say what makes no sense. */
 bool dla_parse(const uint8_t *bytes, size_t size, dla_loadable *loadable);
 
 /* What CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS loads: no input, and one output that says 0, no fault. */

@@ -36,7 +36,7 @@ static int add_region(dla_device *device, const dla_region *wanted, uint64_t **a
     region->next = device->regions;
     device->regions = region;
     device->next_address += (wanted->bytes / 4096 + 2) * 4096;
-    *address = (uint64_t *)(uintptr_t)region->address; /* an address of the accelerator: nobody here follows it */
+    *address = (uint64_t *)(uintptr_t)region->address; /* an address of the accelerator: not followed here */
     return cudlaSuccess;
 }
 

@@ -40,16 +40,16 @@ RENEWED: Final = 75
 
 
 MORE: Final = 17
-"""NV_ENC_ERR_NEED_MORE_INPUT, which is no fault: the picture's packet comes later."""
+"""NV_ENC_ERR_NEED_MORE_INPUT, which is not a fault: the picture's packet comes later."""
 
 
 class Ends(Enum):
-    """What becomes of a fault that is no error of ours."""
+    """What becomes of a fault that is not an error of ours."""
 
     NOTHING = "the work goes on, and is right"
     PROCESS = "the process ends: WorkerLost"
     SILENCE = "the process says nothing any more, and the supervisor ends it: WorkerLost"
-    UNSEEN = "nobody sees it before the output is decoded: codecfleet verify"
+    UNSEEN = "unseen until the output is decoded: codecfleet verify"
     ABSENT = "the answer is absent, with its reason"
     LOST = "the report calls the device lost"
 

@@ -148,7 +148,7 @@ static size_t pitch_of(const surface_layout *layout) {
     return (row + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
 }
 
-/* The display area is shown, or all where there is none. Sizes are made even by whoever asks: that is no scaling. */
+/* The display area is shown, or all where there is none. Callers make sizes even: that is not scaling. */
 static surface_layout layout_of(const CUVIDDECODECREATEINFO *about) {
     surface_layout layout = {.format = about->OutputFormat,
                              .shown_width = (unsigned)about->ulWidth,
@@ -452,7 +452,7 @@ SIM_EXPORT int cuvidCtxUnlock(CUvideoctxlock each, unsigned flags) {
 }
 
 /*
- * Video sources: nobody who has a demuxer uses them
+ * Video sources: not used with a demuxer
  */
 
 #define NO_SOURCES(name)                                                                                               \

@@ -653,7 +653,7 @@ static void take_payload(parser *each, const CUVIDSOURCEDATAPACKET *packet) {
     av_free(data);
 }
 
-/* Shows all that was begun; what comes next starts anew, as it does with a new parser. */
+/* Shows all that was begun; what comes next starts afresh, as it does with a new parser. */
 static void end_stream(parser *each) {
     end_pending(each);
     forget_start(each);

@@ -184,7 +184,7 @@ static void write_chroma(const picture *each, const surface_layout *layout, cons
     write_plane(&from, &to);
 }
 
-/* A corrupt picture has a stripe that nobody coded. */
+/* A corrupt picture has a stripe that was not coded. */
 static void damage(const target_plane *luma) {
     for (size_t row = luma->rows / 4; row < luma->rows / 2; row++) {
         memset(luma->start + row * luma->pitch, CORRUPT_BYTE, luma->columns * luma->sample_bytes);

@@ -180,7 +180,7 @@ typedef struct nvenc_input {
     bool usable; /* an own buffer that is not locked, a resource that is mapped */
 } nvenc_input;
 
-/* A picture on its way: what its packet must be told again. */
+/* A picture in flight: what its packet must repeat. */
 typedef struct nvenc_picture {
     struct nvenc_picture *next;
     int64_t pts;
@@ -248,7 +248,7 @@ NVENCSTATUS nvenc_session_finish(nvenc_session *session);
  * nvenc.c: what every entry point begins and ends with
  */
 
-/* A call on its way: what nvenc_enter found out. */
+/* A call in flight: what nvenc_enter found out. */
 typedef struct nvenc_call {
     nvenc_session *session;
     bool cut; /* a fault: the bitstream is to be cut short */

@@ -149,7 +149,7 @@ static NVENCSTATUS check_params(const sim_device *device, const layout_initializ
     }
     out->codec = nvenc_find_codec(device, &params->encodeGUID);
     if (out->codec == NVENC_CODECS) {
-        return refuse(NV_ENC_ERR_UNSUPPORTED_PARAM, "encodeGUID is no codec of this hardware", why);
+        return refuse(NV_ENC_ERR_UNSUPPORTED_PARAM, "encodeGUID is not a codec of this hardware", why);
     }
     out->preset = nvenc_find_preset(&params->presetGUID);
     if (out->preset == 0) {

@@ -46,7 +46,7 @@ SIM_EXPORT int nvmlDeviceRegisterEvents(nvmlDevice_t handle, uint64_t types, nvm
     return status;
 }
 
-/* Takes the oldest event that a set watches and nobody was told of; called with the lock. */
+/* Takes the oldest event that a set watches and that was not delivered; called with the lock. */
 static bool take_event(nvmlEventSet_t set, sim_xid *event) {
     uint64_t count = sim_xid_count();
     for (uint64_t number = 0; number < count; number++) {

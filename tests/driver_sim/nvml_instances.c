@@ -112,7 +112,7 @@ SIM_EXPORT int nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t handle
     return NVML_SUCCESS;
 }
 
-/* Opens a question about one of `parts`, the instances of all devices, each of so many bytes. */
+/* Opens a question about one of `parts`, the instances of all devices, each of this many bytes. */
 static int ask_part(const char *function, const void *handle, const void *parts, size_t bytes, place *found) {
     for (int gpu = 0; gpu < sim_machine()->device_count; gpu++) {
         for (int i = 0; i < sim_gpu_at(gpu)->slice_count; i++) {

@@ -1,7 +1,7 @@
 /*
  * What the simulated libraries share: the scenario, its faults, the trace, and the state of the simulated machine.
  *
- * This is a DRIVER SIMULATOR for tests. It is no driver, and every device name it shows ends in "(simulated)".
+ * This is a DRIVER SIMULATOR for tests. It is not a driver, and every device name it shows ends in "(simulated)".
  * scenario.c and machine.c are built once, into libcodecfleet_sim.so.1, to which the simulated libcuda, libnvcuvid,
  * libnvidia-encode, libnvidia-ml and libcudla are linked: one process has one scenario, whichever of them it loads.
  *

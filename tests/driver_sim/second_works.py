@@ -75,7 +75,7 @@ class Seize(Work[None]):
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 - nobody tells when it is so
+    while not is_so():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(TICK_S)
 
 

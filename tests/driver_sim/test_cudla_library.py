@@ -77,7 +77,7 @@ def test_what_is_packed_is_unpacked(
 
 
 def test_what_is_expected_is_rounded_and_kept_in_range() -> None:
-    """Integers are rounded half to even and kept in their type's range, and what is no number is 0."""
+    """Integers are rounded half to even and kept in their type's range, and what is not a number is 0."""
     x, y = Tensor("x", (1, 1, 1, 5)), Tensor("y", (1, 1, 1, 5), DataType.UINT8)
     (found,) = Loadable(Operation.AFFINE, (x,), (y,)).expected([np.array([0.5, 1.5, -3, 300, np.nan], np.float32)])
     assert found.ravel().tolist() == [0, 2, 0, 255, 0]
@@ -187,7 +187,7 @@ print(json.dumps([busy, done, int(driver.cuStreamQuery(dla.stream)[0]), is_doubl
 
 
 def test_memory_is_registered_once_and_checked() -> None:
-    """Registering again is MemoryRegistered and harms nothing; what is no aligned CUDA memory is refused."""
+    """Registering again is MemoryRegistered and harms nothing; unaligned or other memory is refused."""
     program = """
 use_cuda()
 dla = Hybrid(DOUBLE)
@@ -211,7 +211,7 @@ print(json.dumps([
 
 
 def test_a_handle_takes_one_loadable_in_its_life() -> None:
-    """What is no loadable is refused by the runtime, a second one by cuDLA, even after the first was unloaded."""
+    """What is not a loadable is refused by the runtime, a second one by cuDLA, even after the first was unloaded."""
     program = """
 use_cuda()
 content = DOUBLE.to_bytes()
@@ -281,7 +281,7 @@ def test_a_machine_without_accelerators_counts_none(fleet: str, count: int) -> N
 
 
 def test_a_discrete_gpu_is_refused() -> None:
-    """Beside a GPU that is no Tegra's, hybrid mode is an unsupported operation."""
+    """Beside a GPU that is not a Tegra's, hybrid mode is an unsupported operation."""
     gpu = replace(machine("rtx-4090").devices[0], engines={Engine.DLA: 1})
     node = replace(machine("rtx-4090"), devices=(gpu,))
     done = run_simulated(PRELUDE + "use_cuda()\nprint(status(cudla.create_device, 0, 0))", Scenario(machine=node))

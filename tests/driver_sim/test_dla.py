@@ -345,7 +345,7 @@ def test_the_command_infers_on_a_ray_of_its_own(tmp_path: Path, film: Path) -> N
 
 
 def test_the_command_says_so_where_the_library_counts_no_dla(tmp_path: Path) -> None:
-    """Libcudla alone is no DLA: one line, exit code 4, and nothing was started."""
+    """Libcudla alone is not a DLA: one line, exit code 4, and nothing was started."""
     without = Scenario(machine=machine("rtx-4090"))
     arguments = ["infer", str(tmp_path / "film.mkv"), "--loadable", "net.dla", "--output", "tensors.npz"]
     ran = run_simulated([sys.executable, "-m", "codecfleet", *arguments], without)

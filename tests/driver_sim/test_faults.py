@@ -64,7 +64,7 @@ def test_every_action_has_its_rows_for_every_library() -> None:
     names = {"cuda": "libcuda", "nvidia-encode": "nvenc", "nvidia-ml": "nvml"}
     libraries = {names.get(each, each) for each in short} - {"codecfleet_sim"}
     assert libraries == set(PLACES)
-    # What NVML's questions answer is no fault of a session's: test_live_health.py.
+    # What NVML's questions answer is not a fault of a session's: test_live_health.py.
     actions = set(Action) - {Action.ANSWER}
     assert {(library, action) for library in libraries for action in actions} == set(TABLE)
     assert len({row.name for row in ROWS}) == len(ROWS)
@@ -90,7 +90,7 @@ def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) ->
 
 
 def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> None:
-    """Check an outcome that is no error of ours."""
+    """Check an outcome that is not an error of ours."""
     trouble = [line for line in lines if line[1]]
     if row.outcome is PROCESS:
         assert answer["exit_code"] == (EXIT_CODE if row.fault.action is Action.EXIT else 1)
@@ -122,7 +122,7 @@ def test_a_worker_whose_call_hangs_says_so_and_ends_itself(program: str, tmp_pat
     assert answer["exit_code"] == RENEWED
 
 
-def test_a_worker_whose_device_is_lost_blames_nobody_else(tmp_path: Path) -> None:
+def test_a_worker_whose_device_is_lost_blames_no_other(tmp_path: Path) -> None:
     """The work gets DeviceLost; what ran beside it gets no answer but the end of its process."""
     case = Case("worker nvenc", (fault("NvEncEncodePicture", Action.LOSE, 4),))
     (answer,) = told_by(tmp_path, [case])

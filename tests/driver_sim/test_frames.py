@@ -229,7 +229,7 @@ def no_nvenc() -> Fault:
 
 
 def test_a_picture_that_nvdec_spoils_is_told_on_the_program_s_own_output(tmp_path: Path) -> None:
-    """The driver's word goes where the program's output goes: nobody reads it, and every picture is handed out."""
+    """The driver's message goes to the program's output, unread, and every picture is handed out."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=12)
     ran = run_simulated(
         COMMON + DECODE,

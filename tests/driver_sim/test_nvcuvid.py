@@ -75,7 +75,7 @@ def decode(folder: Path, *jobs: Job, scenario: Scenario | None = None, timeout_s
 
 @cache
 def h264() -> Clip:
-    """A closed and an open GOP: the second begins at a recovery point that is no IDR picture."""
+    """A closed and an open GOP: the second begins at a recovery point that is not an IDR picture."""
     options = {"g": "12", "bf": "2", "x264-params": "open-gop=1:keyint=12:scenecut=0:ref=2"}
     return encoded("libx264", "h264", 24, options)
 

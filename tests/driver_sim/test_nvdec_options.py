@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyN
 
 PROGRAM = Path(__file__).with_name("program_sessions.py")
 SIZES = (192, 160), (320, 232), (96, 72)
-"""The second and third are no whole number of macroblocks high."""
+"""The second and third are not a whole number of macroblocks high."""
 X265 = "keyint=24:bframes=3:log-level=none"
 ENCODERS = {
     "h264": ("libx264", "h264", {"bf": "2"}, "yuv420p"),

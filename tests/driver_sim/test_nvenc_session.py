@@ -312,7 +312,7 @@ known = Cuda(driver)
 
 
 def test_one_session_too_many_is_a_limit() -> None:
-    """A GeForce driver opens so many encoders and no more, whatever memory is free."""
+    """A GeForce driver opens a fixed number of encoders and no more, whatever memory is free."""
     ran = run_simulated(
         COMMON + FAIL, Scenario(machine=ADA), visible_devices="0", arguments=[str(1 << 40), "h264", "20"]
     )

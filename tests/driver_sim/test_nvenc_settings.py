@@ -321,7 +321,7 @@ def test_settings_do_not_disturb_each_other(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_left_to_the_preset_is_the_presets(codec: Codec) -> None:
-    """A setting that nobody gave changes no field: bare settings and the preset's own configuration agree."""
+    """A setting that was not given changes no field: bare settings and the preset's own configuration agree."""
     plain: Options = {"codec": codec.value, "rc": "constqp", "constqp": "20"}
     (got,) = initialized([("NV12", plain, {})])
     for field in ("enableAQ", "enableTemporalAQ", "enableLookahead", "multiPass", "enableMaxQP", "lookaheadDepth"):

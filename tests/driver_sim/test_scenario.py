@@ -65,8 +65,8 @@ def test_a_machine_is_found_by_its_name() -> None:
     nodes = load_fleet("h200-l40s").nodes
     assert machine("h200-l40s", nodes[1].name) == nodes[1]
     assert machine("h200-l40s") == nodes[0]
-    with pytest.raises(LookupError, match="no machine nobody"):
-        machine("h200-l40s", "nobody")
+    with pytest.raises(LookupError, match="no machine unknown"):
+        machine("h200-l40s", "unknown")
 
 
 @pytest.mark.parametrize("line", ["nonsense", "device 0\nuuid MIG-1", "name L4 (simulated)", "fault cuInit * 0 hang"])

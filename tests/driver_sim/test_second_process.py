@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyN
 def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers(tmp_path: Path) -> None:
     """What comes when the first has its hands full runs in another process, from the same GPU, with the same pictures.
 
-    Killed, it takes the worker with it: whoever waits for its work learns of it as of any worker's death.
+    Killed, it takes the worker with it: its callers see a worker's death.
     """
     source = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(12)))
     plan = plan_transcode(TranscodeSpec(source=str(source), output="out.mkv", force=True))
@@ -46,7 +46,7 @@ def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers
 
 @pytest.mark.parametrize(("what", "code"), [("killed", -signal.SIGKILL), ("asked", FENCED_CODE)])
 def test_a_second_process_that_hangs_ends_with_the_first(tmp_path: Path, what: str, code: int) -> None:
-    """Whoever keeps the interpreter in a call says nothing: the worker notices, and ends; nobody stays on its GPU.
+    """A process held in a call is silent: the worker notices, and ends; no process stays on its GPU.
 
     Until then an interrupt of the terminal does not end it, and modules in the folder where it works are not its own.
     """
@@ -54,7 +54,7 @@ def test_a_second_process_that_hangs_ends_with_the_first(tmp_path: Path, what: s
     program = "import sys; from tests.driver_sim.second_works import seize; seize(*sys.argv[1:])"
     simulated, arguments = Scenario(machine=machine("l4-x4")), [str(tmp_path), what]
     ran = run_simulated(program, simulated, visible_devices="0", arguments=arguments, timeout_s=30)
-    # The second one holds the same standard error: whoever reads it waits for its end.
+    # The second one holds the same standard error: a reader of it waits for its end.
     assert ran.exit_code == code, ran.stderr
     assert (tmp_path / "told").exists()
     assert what == "killed" or "it has said nothing" in ran.stderr

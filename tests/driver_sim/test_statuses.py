@@ -143,7 +143,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walks:
     cases, statuses = [], {}
     for name, (program, function, listed) in WALKS.items():
         statuses[name] = listed()
-        # What closes a session that failed may call the function once more, which nobody hears: that takes a fault too.
+        # What closes a session that failed may call the function once more, unseen: that takes a fault too.
         met = [status for status in statuses[name] for _ in range(2 if name in TWICE else 1)]
         faults = tuple(
             Fault(function=function, action=Action.STATUS, value=value, call=call)

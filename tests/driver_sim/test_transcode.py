@@ -98,7 +98,7 @@ def test_a_picture_that_nvdec_spoils_is_decoded_again_in_software(clip: Path, in
 
 
 def test_a_gpu_that_cannot_be_had_is_refused(tmp_path: Path, shared_media: Path) -> None:
-    """Interlaced pictures are not NVDEC's to decode: who insists on a GPU hears why."""
+    """Interlaced pictures are not NVDEC's to decode: a job that requires a GPU fails with the reason."""
     film = shared_media / "cam_h264_interlaced_opengop_360i.mp4"
     done, _ = transcode(film, tmp_path / "gpu.mp4", HYBRID)
     assert done.returncode == 4
