@@ -60,7 +60,7 @@ import json, sys
 import numpy as np
 import PyNvVideoCodec as nvc
 from codecfleet.actors.nvidia.nvenc.errors import EncoderEvidence, nvenc_error
-from codecfleet.actors.nvidia.nvdec.session import raise_mapped
+from codecfleet.actors.nvidia.nvdec.session import mapped
 from codecfleet.errors import DeviceError
 
 def decoded():
@@ -83,7 +83,7 @@ evidence = EncoderEvidence(opening=True, own_sessions=0, needed_bytes=1, free_by
 print(json.dumps([
     said(lambda: nvc.GetEncoderCaps(gpuid=0, codec="h264"), lambda error: nvenc_error(error, evidence)),
     said(lambda: nvc.CreateEncoder(320, 240, "NV12", True), lambda error: nvenc_error(error, evidence)),
-    said(decoded, lambda error: raise_mapped(error, "NVDEC opens no session")),
+    said(decoded, lambda error: mapped(error, "NVDEC opens no session")),
 ]))
 """
 NAMES: Final = {MediaCodec.MPEG2: "MPEG2", MediaCodec.JPEG: "JPEG"}

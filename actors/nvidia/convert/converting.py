@@ -223,7 +223,9 @@ class Converting(SurfaceConversion):
             for each in (plan.across, plan.down):
                 if each not in places:
                     places[each] = end
-                    tables.append(_table(each))
+                    # The first sources of all targets, then their first weights, then their second ones ...
+                    rows = [each.firsts, *zip(*each.weights, strict=True)]
+                    tables.append(np.array(rows, dtype=np.int32).reshape(-1))
                     end += tables[-1].size
             plane = _plane(plan)
             plane.between = between
@@ -246,11 +248,6 @@ class Converting(SurfaceConversion):
             stream.close()
             if pinned:
                 self._cuda.unpin(pinned)
-
-
-def _table(each: Taps) -> NDArray[np.int32]:
-    """Return the first sources of all targets, then their first weights, then their second ones ..."""
-    return np.array([each.firsts, *zip(*each.weights, strict=True)], dtype=np.int32).reshape(-1)
 
 
 def _size(plans: Sequence[PlanePlan]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ...surfaces.host_pictures import apply_colour, planar_picture
 from ..cuda.context import Cuda, Stream
 from ..cuda.pinned_memory import PinnedBuffer, PinnedMemory
 from ..cuda.surface_reader import SurfaceReader
-from .unpacking import PlanarPlane, Unpacker, planar_layout
+from .unpacking import Unpacker, planar_layout
 
 __all__ = ["PictureFetcher"]
 
@@ -84,11 +84,9 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         samples = np.asarray(buffer)
         if self._unpacking is None:
             return planar_picture(samples, self._format, *self._size, self._pix_fmt)
+        step = self._format.sample_bytes
         planes = [
-            np.ndarray((plane.rows, plane.columns), self._dtype, samples, plane.offset_bytes, self._strides(plane))
-            for plane in self._layout.planes
+            np.ndarray((each.rows, each.columns), self._dtype, samples, each.offset_bytes, (each.pitch_bytes, step))
+            for each in self._layout.planes
         ]
         return VideoFrame.from_dlpack(planes, format=self._pix_fmt)
-
-    def _strides(self, plane: PlanarPlane) -> tuple[int, int]:
-        return plane.pitch_bytes, self._format.sample_bytes

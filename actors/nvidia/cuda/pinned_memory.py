@@ -27,7 +27,8 @@ class PinnedMemory:
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = IDLE_BYTES, part: float = 1.0) -> None:
-        self.budget = MemoryBudget(int(_lockable_bytes() * part), "the host's page-locked memory")
+        lockable_bytes = min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+        self.budget = MemoryBudget(int(lockable_bytes * part), "the host's page-locked memory")
         self._memory = BufferPool(cuda.pin, cuda.unpin, idle_bytes, self.budget)
 
     def acquire(self, size_bytes: int) -> "PinnedBuffer":
@@ -57,7 +58,3 @@ class PinnedBuffer:
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's array interface, version 3."""
         return {"version": 3, "typestr": "|u1", "shape": (self._buffer.size_bytes,), "data": (self.address, False)}
-
-
-def _lockable_bytes() -> int:
-    return min(_LOCKED_BYTES_MAX, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)

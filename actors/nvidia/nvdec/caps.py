@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...decode.nvdec_support import CODECS
 from ..cuda.context import Cuda
-from .session import SessionKey, raise_mapped
+from .session import SessionKey, mapped
 
 __all__ = ["NvdecCapabilities"]
 
@@ -50,6 +50,6 @@ class NvdecCapabilities:
                 chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
                 bitdepth=bits,
             )
-        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
-            raise_mapped(error, "NVDEC does not say what it can")
+        except Exception as error:
+            raise mapped(error, "NVDEC does not say what it can") from error
         return caps

@@ -138,7 +138,8 @@ class NvdecDecoder(PictureDecoder[PictureT]):
         if crops_left_or_top(facts.codec, facts.extradata):
             message = "pictures are cropped on the left or at the top, which PyNvVideoCodec ignores"
             raise EngineUnfit(message, _ADVICE)
-        if self._options.keeps_coding_order and _may_reorder(facts):
+        reorders = facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0
+        if self._options.keeps_coding_order and reorders:
             message = f"latency {self._options.latency} is for pictures that are shown as they are coded"
             raise EngineUnfit(message, "Use the latency native.")
         key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self._options, sequence)
@@ -191,7 +192,3 @@ def _refuse_ambiguity(feeder: Feeder) -> None:
             f"the codec's configuration has {feeder.sequences} sequence parameter sets, for pictures to choose from"
         )
         raise EngineUnfit(message, _ADVICE)
-
-
-def _may_reorder(facts: CodedTrack) -> bool:
-    return facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, cast
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ __all__ = [
     "SessionKey",
     "SessionPicture",
     "decoder_arguments",
-    "raise_mapped",
+    "mapped",
     "session_bytes",
 ]
 
@@ -150,9 +150,9 @@ class NvdecSession:
                     usedevicememory=True,
                     **decoder_arguments(self.key.options, self._module),
                 )
-        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
+        except Exception as error:
             self._stream.close()
-            raise_mapped(error, "NVDEC opens no session")
+            raise mapped(error, "NVDEC opens no session") from error
 
     @property
     def is_clean(self) -> bool:
@@ -208,8 +208,8 @@ class NvdecSession:
             # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
             with self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
-        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
-            raise_mapped(error, "NVDEC takes no other size")
+        except Exception as error:
+            raise mapped(error, "NVDEC takes no other size") from error
         self._shape = key
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._close_readers()
@@ -265,8 +265,8 @@ class NvdecSession:
     def _frames(self, packet: Any) -> list[Any]:
         try:
             return list(self._decoder.Decode(packet))
-        except Exception as error:  # noqa: BLE001 - the package's exceptions share no base of their own
-            raise_mapped(error, "NVDEC broke off")
+        except Exception as error:
+            raise mapped(error, "NVDEC broke off") from error
 
     @property
     def _is_far_ahead(self) -> bool:
@@ -284,7 +284,8 @@ class NvdecSession:
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
-            ticket, notes = frame.getPTS(), self._notes(frame)
+            ticket, options = frame.getPTS(), self.key.options
+            notes = picture_notes(frame, statistics=options.statistics) if options.has_notes else None
             # Last: from here on the device writes to the picture's memory, which no failure may release.
             self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
@@ -302,10 +303,6 @@ class NvdecSession:
                 self._stream.wait()
             self._begun.clear()
 
-    def _notes(self, frame: Any) -> PictureNotes | None:
-        options = self.key.options
-        return picture_notes(frame, statistics=options.statistics) if options.has_notes else None
-
 
 def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
     if notes is not None:
@@ -313,20 +310,16 @@ def _noted(picture: PictureT, notes: PictureNotes | None) -> PictureT:
     return picture
 
 
-def raise_mapped(error: Exception, what: str) -> NoReturn:
-    """Raise the error of our tree for what PyNvVideoCodec raised; ours pass as they are.
-
-    Raises:
-        DeviceError: by the code in its message, where there is one, else by the package's class of error.
-    """
+def mapped(error: Exception, what: str) -> DeviceError:
+    """Return our error for one of PyNvVideoCodec: by the code in its message, else by its class; ours pass."""
     if isinstance(error, DeviceError):
-        raise error
+        return error
     code = _CODE.search(str(error))
     if code is not None:
-        raise cuda_error(int(code[1]), f"{what}:") from error
+        return cuda_error(int(code[1]), f"{what}:")
     message = f"{what}: {' '.join(str(error).split())[:300]}"
     kind = EngineUnfit if type(error).__name__ == _UNSUPPORTED else EngineFailed
-    raise kind(message, _ADVICE) from error
+    return kind(message, _ADVICE)
 
 
 def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:

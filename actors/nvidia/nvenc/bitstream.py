@@ -12,7 +12,6 @@ Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7; FFmpeg'
 
 import struct
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Final
 
 import av.error
@@ -31,6 +30,8 @@ _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
 _SEI_HEADER: Final = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}
 _MASTERING_PAYLOAD, _LIGHT_PAYLOAD = 137, 144
+_ZEROS, _PREVENTION = 2, 3
+"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 goes between."""
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000
 
 _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
@@ -78,14 +79,16 @@ class BitstreamWriter:
             EngineFailed: it holds no picture, or its parameter sets are not the session's.
         """
         payload = (
-            self._av1(data, is_keyframe=is_keyframe) if self._codec is Codec.AV1 else self._h26x(data, is_keyframe)
+            self._av1(data, is_keyframe=is_keyframe)
+            if self._codec is Codec.AV1
+            else self._h26x(data, is_keyframe=is_keyframe)
         )
         if not payload:
             message = "NVENC gave a packet without a picture"
             raise EngineFailed(message, "Try again on another device.")
         return payload
 
-    def _h26x(self, data: bytes, is_keyframe: bool) -> bytes:  # noqa: FBT001 - passed on
+    def _h26x(self, data: bytes, *, is_keyframe: bool) -> bytes:
         units: list[bytes] = []
         new_sets = self._new_parameter_sets(data)
         has_slice = False
@@ -135,12 +138,7 @@ def metadata_filter(codec: Codec, picture: VideoFormat) -> str:
 
 def _h26x_options(picture: VideoFormat) -> dict[str, object]:
     colour = picture.colour
-    points = {
-        "colour_primaries": colour.primaries,
-        "transfer_characteristics": colour.transfer,
-        "matrix_coefficients": colour.matrix,
-    }
-    options: dict[str, object] = dict(points) if set(points.values()) != {UNSPECIFIED} else {}
+    options = _code_points(colour, "colour_primaries")
     if colour.range in (_LIMITED, _FULL):
         options["video_full_range_flag"] = int(colour.range == _FULL)
     if colour.chroma_location:
@@ -151,13 +149,14 @@ def _h26x_options(picture: VideoFormat) -> dict[str, object]:
     return options
 
 
+def _code_points(colour: Colour, primaries: str) -> dict[str, object]:
+    points = (colour.primaries, colour.transfer, colour.matrix)
+    names = (primaries, "transfer_characteristics", "matrix_coefficients")
+    return {} if set(points) == {UNSPECIFIED} else dict(zip(names, points, strict=True))
+
+
 def _av1_options(colour: Colour) -> dict[str, object]:
-    points = {
-        "color_primaries": colour.primaries,
-        "transfer_characteristics": colour.transfer,
-        "matrix_coefficients": colour.matrix,
-    }
-    options: dict[str, object] = dict(points) if set(points.values()) != {UNSPECIFIED} else {}
+    options = _code_points(colour, "color_primaries")
     if colour.range in (_LIMITED, _FULL):
         options["color_range"] = "pc" if colour.range == _FULL else "tv"
     if colour.chroma_location in _AV1_CHROMA_POSITION:
@@ -210,8 +209,8 @@ def _escaped(body: bytes) -> bytes:
     escaped = bytearray()
     zeros = 0
     for byte in body:
-        if zeros == 2 and byte <= 3:  # noqa: PLR2004 - two zeros must not be followed by 0 to 3
-            escaped.append(3)
+        if zeros == _ZEROS and byte <= _PREVENTION:
+            escaped.append(_PREVENTION)
             zeros = 0
         escaped.append(byte)
         zeros = 0 if byte else zeros + 1
@@ -224,13 +223,9 @@ def _av1_metadata(hdr: HdrStatic) -> Iterator[bytes]:
     if hdr.mastering is not None:
         display = hdr.mastering
         points = (*display.red, *display.green, *display.blue, *display.white)
-        fixed = [min(0xFFFF, _fixed(value, _AV1_CHROMATICITY_UNITS)) for value in points]
-        luminances = _fixed(display.max_luminance, _AV1_MAX_UNITS), _fixed(display.min_luminance, _AV1_MIN_UNITS)
+        fixed = [min(0xFFFF, round(value * _AV1_CHROMATICITY_UNITS)) for value in points]
+        luminances = round(display.max_luminance * _AV1_MAX_UNITS), round(display.min_luminance * _AV1_MIN_UNITS)
         yield _obu(_METADATA_MASTERING + struct.pack(">8H2I", *fixed, *luminances))
-
-
-def _fixed(value: Fraction, units: int) -> int:
-    return round(value * units)
 
 
 def _obu(payload: bytes) -> bytes:

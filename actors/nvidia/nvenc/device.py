@@ -112,7 +112,9 @@ class NvencDevice:
             except Exception as error:
                 found = self.mapped(error, needed_bytes, opening=True)
                 if isinstance(found, SessionLimit):
-                    self._count_refusal()
+                    with self._lock:
+                        counts = self._counts
+                        self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
                 raise found from error
 
         native = self._budget.spend(needed_bytes, made)
@@ -141,11 +143,6 @@ class NvencDevice:
         self._budget.give_back(needed_bytes)
         with self._lock:
             self._counts = replace(self._counts, open=self._counts.open - 1)
-
-    def _count_refusal(self) -> None:
-        with self._lock:
-            counts = self._counts
-            self._counts = replace(counts, refusals=counts.refusals + 1, refused_at=counts.open)
 
     def abandon(self, native: Any) -> None:
         """Keep an encoder of a lost device until the process is replaced: destroying it would end the process now."""

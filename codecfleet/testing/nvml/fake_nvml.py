@@ -198,14 +198,16 @@ class FakeNvml:
             "nvmlDeviceIsMigDeviceHandle": self._is_mig_handle,
             "nvmlGpmSampleAlloc": self.gpm.alloc,
             "nvmlGpmSampleFree": self.gpm.free,
-            "nvmlGpmSampleGet": self._gpm_take,
+            "nvmlGpmSampleGet": lambda handle, sample: self.gpm.take(
+                self._device_of(handle, "nvmlGpmSampleGet"), sample
+            ),
             "nvmlGpmMigSampleGet": self._gpm_take_slice,
             "nvmlGpmMetricsGet": self.gpm.measure,
             "nvmlEventSetCreate": self._create_event_set,
             "nvmlDeviceRegisterEvents": self._register,
             "nvmlEventSetWait": self._wait,
             "nvmlEventSetWait_v2": self._wait,
-            "nvmlEventSetFree": self._free_event_set,
+            "nvmlEventSetFree": lambda event_set: self._event_sets.pop(_address(event_set)),
             "nvmlGetVgpuCompatibility": compatibility,
             **FakeInstances(self._device_of, self._device_handle).answers(),
         }
@@ -264,9 +266,6 @@ class FakeNvml:
         # pynvml gives the C integer itself, which is true whatever it holds.
         return ctypes.c_uint(int(isinstance(self._subject(handle, "nvmlDeviceIsMigDeviceHandle"), FakeSlice)))
 
-    def _gpm_take(self, handle: object, sample: object) -> object:
-        return self.gpm.take(self._device_of(handle, "nvmlGpmSampleGet"), sample)
-
     def _gpm_take_slice(self, handle: object, gpu_instance: int, sample: object) -> object:
         device = self._device_of(handle, "nvmlGpmMigSampleGet")
         for piece in device.slices:
@@ -297,9 +296,6 @@ class FakeNvml:
                     computeInstanceId=NO_INSTANCE,
                 )
         return refuse(pynvml.NVML_ERROR_TIMEOUT)  # at once: tests do not wait
-
-    def _free_event_set(self, event_set: object) -> None:
-        del self._event_sets[_address(event_set)]
 
 
 def _address(pointer: Any) -> int:

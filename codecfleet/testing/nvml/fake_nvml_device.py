@@ -157,10 +157,6 @@ def _brand(device: FakeNvmlDevice) -> int:
     return int(pynvml.NVML_BRAND_GEFORCE if device.is_geforce else pynvml.NVML_BRAND_NVIDIA)
 
 
-def _compute_mode(device: FakeNvmlDevice) -> int:
-    return int(pynvml.NVML_COMPUTEMODE_PROHIBITED if device.is_guest else pynvml.NVML_COMPUTEMODE_DEFAULT)
-
-
 def _max_clock(device: FakeNvmlDevice, clock: int) -> int:
     video = device.simulated.max_video_clock_mhz
     if clock == pynvml.NVML_CLOCK_VIDEO:
@@ -179,17 +175,9 @@ def _inforom(device: FakeNvmlDevice, kind: int) -> str:
     return "2.1"
 
 
-def _ecc_errors(device: FakeNvmlDevice, error: int, _counter: int) -> int:
-    return device.ecc_uncorrected if error == UNCORRECTED else 0
-
-
-def _retired_pages(device: FakeNvmlDevice, _cause: int) -> list[int]:
-    # From Ampere on, rows are remapped instead.
-    return [] if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-
-def _retirement_pending(device: FakeNvmlDevice) -> int:
-    return 0 if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+def _before_ampere(value: object) -> Answer:
+    # From Ampere on, rows are remapped instead of pages retired.
+    return lambda device, *_: value if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 def _remapped_rows(device: FakeNvmlDevice) -> tuple[int, int, int, int]:
@@ -280,16 +268,18 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetInforomVersion": _inforom,
     "nvmlDeviceGetGspFirmwareVersion": lambda device: device.node.driver.encode(),
     "nvmlDeviceGetBusType": lambda device: pynvml.NVML_BUS_TYPE_FPCI if device.is_igpu else pynvml.NVML_BUS_TYPE_PCIE,
-    "nvmlDeviceGetComputeMode": _compute_mode,
+    "nvmlDeviceGetComputeMode": lambda device: (
+        pynvml.NVML_COMPUTEMODE_PROHIBITED if device.is_guest else pynvml.NVML_COMPUTEMODE_DEFAULT
+    ),
     "nvmlDeviceGetFanSpeed": _fan,
     "nvmlDeviceGetCurrentClocksThrottleReasons": lambda device: device.clock_reasons,
     "nvmlDeviceGetCurrentClocksEventReasons": lambda device: device.clock_reasons,
     "nvmlDeviceGetPowerManagementLimitConstraints": lambda _: [200_000, 700_000],
     "nvmlDeviceGetEccMode": lambda _: [1, 1],
-    "nvmlDeviceGetTotalEccErrors": _ecc_errors,
+    "nvmlDeviceGetTotalEccErrors": lambda device, error, _: device.ecc_uncorrected if error == UNCORRECTED else 0,
     "nvmlDeviceGetMemoryErrorCounter": _memory_errors,
-    "nvmlDeviceGetRetiredPages": _retired_pages,
-    "nvmlDeviceGetRetiredPagesPendingStatus": _retirement_pending,
+    "nvmlDeviceGetRetiredPages": _before_ampere([]),
+    "nvmlDeviceGetRetiredPagesPendingStatus": _before_ampere(0),
     "nvmlDeviceGetRemappedRows": _remapped_rows,
     "nvmlDeviceGetFieldValues": _fields,
     "nvmlDeviceGetSupportedEventTypes": lambda device: 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll),

@@ -148,12 +148,15 @@ class FakeNvmlDevice:
     @property
     def is_guest(self) -> bool:
         """Whether it is a vGPU that its guest sees."""
-        return self.simulated.kind is DeviceKind.VGPU or self.simulated.virtualization == 2  # noqa: PLR2004 - NVML's
+        return (
+            self.simulated.kind is DeviceKind.VGPU
+            or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
+        )
 
     @property
     def is_host(self) -> bool:
         """Whether it can host vGPUs."""
-        return self.simulated.virtualization == 3  # noqa: PLR2004 - NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU
+        return bool(self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU)
 
     @property
     def is_geforce(self) -> bool:

@@ -33,6 +33,7 @@ FRAME_RATE_LIMIT_FPS = 60
 SCHEDULERS = {"best effort": 1, "equal share": 2, "fixed share": 3, "fixed": 3}
 VM_STATES_ALL = 0xF
 METADATA_VERSION = 2
+UUID_DASHES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,6 @@ def _types_max(device: FakeNvmlDevice, number: int) -> int:
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
-def _active(device: FakeNvmlDevice) -> list[int]:
-    return [vgpu.instance for vgpu in _hosted(device)]
-
-
 def _hosted(device: FakeNvmlDevice) -> list[FakeVgpu]:
     return device.vgpus if device.is_host else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
@@ -214,11 +211,6 @@ def _scheduler(device: FakeNvmlDevice) -> Any:
     return pynvml.c_nvmlVgpuSchedulerGetState_t(schedulerPolicy=policy)
 
 
-def _host_mode(device: FakeNvmlDevice) -> int:
-    _hosted(device)
-    return int(pynvml.NVML_HOST_VGPU_MODE_SRIOV)
-
-
 def _scheduler_capabilities(device: FakeNvmlDevice) -> Any:
     _hosted(device)
     found = pynvml.c_nvmlVgpuSchedulerCapabilities_t()
@@ -230,7 +222,7 @@ def _scheduler_capabilities(device: FakeNvmlDevice) -> Any:
 HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetSupportedVgpus": lambda device: [found.number for found in types_of(device)],
     "nvmlDeviceGetCreatableVgpus": _creatable,
-    "nvmlDeviceGetActiveVgpus": _active,
+    "nvmlDeviceGetActiveVgpus": lambda device: [vgpu.instance for vgpu in _hosted(device)],
     "nvmlDeviceGetVgpuMetadata": _device_metadata,
     "nvmlDeviceGetVgpuUtilization": _utilisation,
     "nvmlDeviceGetVgpuProcessUtilization": _process_utilisation,
@@ -238,7 +230,7 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetGridLicensableFeatures_v4": _features,
     "nvmlDeviceGetVgpuSchedulerState": _scheduler,
     "nvmlDeviceGetVgpuSchedulerCapabilities": _scheduler_capabilities,
-    "nvmlDeviceGetHostVgpuMode": _host_mode,
+    "nvmlDeviceGetHostVgpuMode": lambda device: (_hosted(device), int(pynvml.NVML_HOST_VGPU_MODE_SRIOV))[1],
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
 """Function to what answers it; the subject is a ``FakeNvmlDevice``."""
@@ -248,17 +240,13 @@ def _of_series(attribute: str) -> Answer:
     return lambda _device, found, *_: getattr(series_of(found), attribute)
 
 
-def _resolution(_device: FakeNvmlDevice, found: VgpuTypeEntry) -> tuple[int, int]:
-    return series_of(found).width, series_of(found).height
-
-
 TYPE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuTypeGetClass": _of_series("vgpu_class"),
     "nvmlVgpuTypeGetName": lambda _device, found: found.name,
     "nvmlVgpuTypeGetDeviceID": lambda _device, _found: (0x2235 << 16 | NVIDIA_VENDOR, 0x14A0 << 16 | NVIDIA_VENDOR),
     "nvmlVgpuTypeGetFramebufferSize": lambda _device, found: found.framebuffer_mib * MIB,
     "nvmlVgpuTypeGetNumDisplayHeads": _of_series("displays"),
-    "nvmlVgpuTypeGetResolution": _resolution,
+    "nvmlVgpuTypeGetResolution": lambda _device, found: (series_of(found).width, series_of(found).height),
     "nvmlVgpuTypeGetLicense": _of_series("licences"),
     "nvmlVgpuTypeGetFrameRateLimit": _of_series("fps"),
     "nvmlVgpuTypeGetGpuInstanceProfileId": profile_id_of,
@@ -272,7 +260,7 @@ TYPE_ANSWERS: dict[str, Answer] = {
 def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
     # pynvml leaves this one string undecoded, because it comes in a pair.
     vm_id = vgpu.simulated.vm_id
-    is_uuid = vm_id.count("-") == 4  # noqa: PLR2004 - a UUID's dashes
+    is_uuid = vm_id.count("-") == UUID_DASHES
     return vm_id.encode(), int(pynvml.NVML_VGPU_VM_ID_UUID if is_uuid else pynvml.NVML_VGPU_VM_ID_DOMAIN_ID)
 
 

@@ -4,19 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.nvdec.session import raise_mapped
+from codecfleet.actors.nvidia.nvdec.session import mapped
 from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
 
 
 class PyNvVCExceptionUnsupported(Exception):
     """As the package names what it cannot do."""
-
-
-def mapped(error: Exception) -> DeviceError:
-    """Return our error for one of the package's."""
-    with pytest.raises(DeviceError) as caught:
-        raise_mapped(error, "NVDEC opens no session")
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -33,16 +26,16 @@ def mapped(error: Exception) -> DeviceError:
 )
 def test_a_fault_is_told_by_its_code_then_by_its_class(error: Exception, kind: type[DeviceError]) -> None:
     """A known code says what it is; a class of the package's does where there is none; the rest is a failure."""
-    assert type(mapped(error)) is kind
+    assert type(mapped(error, "NVDEC opens no session")) is kind
 
 
 def test_our_own_errors_pass() -> None:
     """What is one of ours already stays the same object."""
     ours = EngineFailed("failed", "Try again.")
-    assert mapped(ours) is ours
+    assert mapped(ours, "NVDEC opens no session") is ours
 
 
 @given(st.text())
 def test_any_message_is_one_of_ours(text: str) -> None:
     """Whatever the package says, nothing foreign leaves the session."""
-    assert mapped(RuntimeError(text)).next_step
+    assert mapped(RuntimeError(text), "NVDEC opens no session").next_step
