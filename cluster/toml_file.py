@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..errors import UsageError
 
-__all__ = ["TomlFile", "first_objection", "load_model", "read_toml"]
+__all__ = ["TomlFile", "first_problem", "load_model", "read_toml"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -73,12 +73,12 @@ def load_model(kind: str, path: str | Path, model: type[ModelT], *, missing: str
     try:
         return model.model_validate(file.tables)
     except ValidationError as error:
-        where, message = first_objection(error)
+        where, message = first_problem(error)
         place = file.place(where[0]) if where else str(path)
         raise UsageError(": ".join((f"the {kind} {place}", *filter(None, [".".join(where)]), message)), wrong) from None
 
 
-def first_objection(error: ValidationError) -> tuple[tuple[str, ...], str]:
+def first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     """Return the place (empty: none) and message of pydantic's first error."""
     first = error.errors()[0]
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -190,7 +190,7 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
     planes = {component.plane for component in layout.components}
     bits = sum(8 * _sample_bytes(component.bits) for component in layout.components)
     if len(planes) == 1 and bits != layout.padded_bits_per_pixel:
-        message = f"the planes of {layout.name} are no arrays of samples"
+        message = f"the planes of {layout.name} are not arrays of samples"
         raise Unsupported(message, "Ask for another pix_fmt, such as rgb24, or use to_video_frame.")
     return tuple(_plane(picture, number) for number in sorted(planes))
 

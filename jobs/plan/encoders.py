@@ -48,8 +48,8 @@ async def settle_encoder_kind(
         FleetUnavailable: the fleet does not answer.
     """
     require_device = plan.spec.encoder == "nvenc"
-    if require_device and (objection := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
-        message = f"NVENC cannot encode this: {objection}"
+    if require_device and (problem := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
+        message = f"NVENC cannot encode this: {problem}"
         raise Unsupported(message, _STEP)
     demand, request = demand_of(plan, job), plan.nvenc
     if request is None or demand.encoder is EncoderChoice.SOFTWARE:

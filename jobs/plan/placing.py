@@ -98,8 +98,8 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
     """Return which encoders a job leaves open."""
     if plan.spec.encoder == "nvenc":
         return EncoderChoice.NVENC
-    objection = nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)
-    return EncoderChoice.SOFTWARE if plan.nvenc is None or objection or _nvenc_loss(plan) else EncoderChoice.AUTO
+    problem = nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)
+    return EncoderChoice.SOFTWARE if plan.nvenc is None or problem or _nvenc_loss(plan) else EncoderChoice.AUTO
 
 
 def _nvenc_loss(plan: Plan) -> str:

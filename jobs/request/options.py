@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ...cluster.toml_file import first_objection
+from ...cluster.toml_file import first_problem
 from ...errors import UsageError
 from .values import (
     parse_choice,
@@ -202,6 +202,6 @@ def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_s
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        where, objection = first_objection(error)
-        said = f"{spell(where[0])}: {objection}" if where else re.sub(r"`(\w+)`", lambda m: spell(m[1]), objection)
+        where, problem = first_problem(error)
+        said = f"{spell(where[0])}: {problem}" if where else re.sub(r"`(\w+)`", lambda m: spell(m[1]), problem)
         raise UsageError(said, next_step) from None

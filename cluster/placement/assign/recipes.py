@@ -161,7 +161,7 @@ class _Asked:
         for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
-            # A trial that was never made is not an objection.
+            # A trial that was never made is not an problem.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self._recipe(Engine.CPU)

@@ -64,7 +64,7 @@ def test_planes_are_arrays_of_samples(
     """Each plane is an array of its samples as they are, or refused where no array is."""
     frame = taken(stream(source, pix_fmt=pix_fmt, end_s=Fraction(1, 100)))[0]
     if shapes is None:
-        with pytest.raises(Unsupported, match=f"the planes of {pix_fmt} are no arrays"):
+        with pytest.raises(Unsupported, match=f"the planes of {pix_fmt} are not arrays"):
             _ = frame.planes
         return
     planes = plane_arrays(frame.to_video_frame())

@@ -108,7 +108,7 @@ def test_the_last_picture_may_be_the_one_in_doubt(source: Path) -> None:
 
 
 def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
-    """An interlaced track is decoded in software, with NVDEC's objection as the reason."""
+    """An interlaced track is decoded in software, with NVDEC's problem as the reason."""
     clip = Clip(times=constant_times(12), options=(("x264-params", "interlaced=1"),), width=64, height=64)
     work = segments(make_clip(tmp_path / "fields.mkv", clip), deinterlace="on")[0]
     device = SurfaceDecoder()

@@ -141,7 +141,7 @@ def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
 
 
 def test_an_interlaced_source_is_refused_by_its_own_headers(tmp_path: Path) -> None:
-    """A real track that may hold fields has an objection before anything is placed."""
+    """A real track that may hold fields has an problem before anything is placed."""
     assert "interlaced" in device_unsupported_reason(_plan(tmp_path, "interlaced=1"))
 
 
