@@ -31,6 +31,7 @@ RAY_FOLDERS = ("contract", "docs", "integration/test_ray_pool.py")
 """Whose tests take a share in one private Ray."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out; and what one process runs."""
     for item in items:
