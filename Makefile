@@ -13,7 +13,7 @@ DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
 DAMAGE ?=
 BENCH ?=
-AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadgroup
+AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 # A cluster that the caller's environment names is not this checkout's business.
 unexport RAY_ADDRESS

@@ -27,29 +27,11 @@ settings.register_profile("full", deadline=None, derandomize=_CI)
 settings.load_profile("fast")
 
 
-RAY_FOLDERS = ("contract", "docs", "integration/test_ray_pool.py")
-"""Whose tests take a share in one private Ray."""
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out; and what one process runs."""
+    """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out."""
     for item in items:
         if "shared_media" in getattr(item, "fixturenames", ()):
             item.add_marker("media")
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _group(item: pytest.Item) -> str | None:
-    """Return a name for the tests that share something dear: all of a private Ray's, or those of one module."""
-    below = str(item.path.relative_to(REPOSITORY / "tests"))
-    if below.startswith("docs") or (item.get_closest_marker("ray") and below.startswith(RAY_FOLDERS)):
-        return "private Ray"
-    if below.startswith("packaging"):
-        return "packaging"
-    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    return below if any(found[-1].scope == "module" for found in fixtures) else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
