@@ -106,7 +106,7 @@ def _serve(connection: Connection, film: Film) -> None:
 class _Decoders:
     """Every way to decode, on sessions that stay warm."""
 
-    def __init__(self, film: Film, gpu: Any) -> None:  # noqa: ANN401 - an OpenedGpu, whose module loads no earlier
+    def __init__(self, film: Film, gpu: Any) -> None:
         self._film = film
         self._gpu = gpu
         self._raw = {on_device: _Raw(film, gpu.cuda, on_device=on_device) for on_device in (True, False)}
@@ -135,7 +135,7 @@ class _Decoders:
         return self._film.pictures_in_segments * films
 
 
-def _decode(ranges: Sequence[Any], decoder: Any) -> int:  # noqa: ANN401 - of pictures or of surfaces
+def _decode(ranges: Sequence[Any], decoder: Any) -> int:
     from codecfleet.actors.decode.decoding import DecodeTally, decode_range  # noqa: PLC0415 - beside what it is used with
 
     return sum(1 for range_ in ranges for _ in decode_range(range_, DecodeTally(), decoder))
@@ -144,7 +144,7 @@ def _decode(ranges: Sequence[Any], decoder: Any) -> int:  # noqa: ANN401 - of pi
 class _Raw:
     """PyNvVideoCodec by itself: warm sessions, fed from memory, flushed after each film."""
 
-    def __init__(self, film: Film, cuda: Any, *, on_device: bool) -> None:  # noqa: ANN401 - as above
+    def __init__(self, film: Film, cuda: Any, *, on_device: bool) -> None:
         import PyNvVideoCodec  # noqa: PLC0415 - not before the device is chosen
 
         self._module = PyNvVideoCodec
@@ -166,13 +166,13 @@ class _Raw:
         self._idle.append(decoder)
         return pictures
 
-    def _made(self) -> Any:  # noqa: ANN401 - publishes no types
+    def _made(self) -> Any:
         with self._making:
             return self._module.CreateDecoder(
                 gpuid=0, codec=self._module.cudaVideoCodec(self._film.codec), usedevicememory=self._on_device
             )
 
-    def _decode_once(self, decoder: Any, order: Sequence[int]) -> int:  # noqa: ANN401 - publishes no types
+    def _decode_once(self, decoder: Any, order: Sequence[int]) -> int:
         pictures = 0
         for pts, place in enumerate(order):
             data = self._packets[place]

@@ -167,7 +167,7 @@ class DecodeFleet:
         on_device = way is FleetWay.DEVICE
         return self._order(label, (self._film.whole,), films=films, on_device=on_device, with_profile=with_profile)
 
-    def _order(self, label: str, ranges: tuple[DecodeRange, ...], **options: Any) -> DecodeOnly:  # noqa: ANN401
+    def _order(self, label: str, ranges: tuple[DecodeRange, ...], **options: Any) -> DecodeOnly:
         return DecodeOnly(job=self._job, label=label, ranges=ranges, **options)
 
     def _note(self, decoded: Sequence[Decoded]) -> None:

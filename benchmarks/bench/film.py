@@ -92,7 +92,7 @@ def read_film(path: Path) -> Film:
     )
 
 
-def _annex_b(container: Any, stream: Any, name: str) -> tuple[bytes, ...]:  # noqa: ANN401 - PyAV's, of any kind of track
+def _annex_b(container: Any, stream: Any, name: str) -> tuple[bytes, ...]:
     """Return a track's packets with start codes, and with parameter sets before each keyframe."""
     filter_ = BitStreamFilterContext(name, stream)
     packets = [each for packet in container.demux(stream) if packet.size for each in filter_.filter(packet)]

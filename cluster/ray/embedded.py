@@ -148,7 +148,7 @@ def _take(address: str | None) -> Connection:
     if _shared.shares > 0:
         return _take_another(address)
     if "ray" in sys.modules:
-        import ray  # noqa: PLC0415 - only if it is there already
+        import ray
 
         if ray.is_initialized():
             return Connection(Origin.FOUND, _note_ignored(address))
@@ -188,7 +188,7 @@ def _end() -> None:
         private, _shared.private = _shared.private, None
         private.stop()
         return
-    import ray  # noqa: PLC0415 - never before it is needed
+    import ray
 
     with sigterm_untouched():
         ray.shutdown()
@@ -222,7 +222,7 @@ def _settle_address(address: str | None) -> str | None:
 def _join(address: str) -> None:
     _check_reachable(address)
     with environment({knob: os.environ.get(knob, value) for knob, value in DEATH_KNOBS.items()}):
-        import ray  # noqa: PLC0415 - it reads its environment when it is imported
+        import ray
 
         reread_environment()
         try:
@@ -241,7 +241,7 @@ _JOIN_HELP = (
 
 def _check_reachable(address: str) -> None:
     """Check that the address accepts connections: Ray itself tries for a minute."""
-    import socket  # noqa: PLC0415 - only joining needs it
+    import socket
 
     host, _, port = address.rpartition(":")
     if address == "auto":
@@ -261,7 +261,7 @@ def _check_reachable(address: str) -> None:
 def _note_ignored(address: str | None) -> tuple[str, ...]:
     if address in (None, "auto"):
         return ()
-    import ray  # noqa: PLC0415 - it is there
+    import ray
 
     here = ray.get_runtime_context().gcs_address
     return () if address == here else (f"this process is connected to the Ray at {here}, so {address} was ignored",)

@@ -148,7 +148,7 @@ class _SigAction(ctypes.Structure):
     ]
 
 
-def _sigaction(new: Any, former: Any) -> None:  # noqa: ANN401 - ctypes has no type for a pointer
+def _sigaction(new: Any, former: Any) -> None:
     """Call sigaction(2) for SIGTERM."""
     call = ctypes.CDLL(None, use_errno=True).sigaction
     call.argtypes = (ctypes.c_int, ctypes.POINTER(_SigAction), ctypes.POINTER(_SigAction))

@@ -38,7 +38,7 @@ class BlobCache:
             raise UsageError(message, "Work must be a value of importable classes.") from error
         return file.getvalue(), tuple(map(self._address, packer.blobs.values()))
 
-    def _address(self, blob: Blob) -> Any:  # noqa: ANN401 - whatever ``send`` returned
+    def _address(self, blob: Blob) -> Any:
         if blob.digest not in self._sent:
             self._sent[blob.digest] = self._send(blob.content)
         return self._sent[blob.digest]

@@ -10,6 +10,6 @@ __all__ = ["own_gpu"]
 @cache
 def own_gpu() -> WorkerDevice:
     """Return this process's GPU, opened or not."""
-    from ...actors.nvidia.own_gpu import OwnGpu  # noqa: PLC0415 - only processes that use a GPU import it
+    from ...actors.nvidia.own_gpu import OwnGpu
 
     return OwnGpu()

@@ -188,14 +188,14 @@ class RayWorker:
 
 def _take_device(part: int, *, counts_slices: bool) -> str:
     """Narrow this process to Ray's GPU before NVIDIA's packages are imported; return its identity."""
-    import ray  # noqa: PLC0415 - inside an actor Ray is imported
+    import ray
 
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
     return narrow(given, os.environ, open_nvml(), part=part, counts_slices=counts_slices)
 
 
 def _keep_to_dla(dla: int) -> None:
-    from ...actors.dla.inference import warm_networks  # noqa: PLC0415 - few workers have one
+    from ...actors.dla.inference import warm_networks
 
     show_the_gpu(os.environ)
     warm_networks().keep_to(dla)

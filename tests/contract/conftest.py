@@ -20,7 +20,7 @@ MakePool = Callable[[int], Awaitable[Pool]]
 
 def on_fake_workers(slots: int) -> Pool:
     """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray, which tests without it do not
+    from codecfleet.cluster.client.leased_pool import LeasedPool
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))

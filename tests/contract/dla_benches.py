@@ -21,7 +21,7 @@ class Network:
 
     def __init__(self, *, simulated: bool) -> None:
         if simulated:
-            from tests.driver_sim.loadable import Loadable, Operation, Tensor  # noqa: PLC0415 - only there
+            from tests.driver_sim.loadable import Loadable, Operation, Tensor
 
             tensors = (Tensor("frames", SHAPE),), (Tensor("means", (2, 3, 1, 1)),)
             self.loadable = Loadable(Operation.BOX_MEAN, *tensors, scale=2.0, bias=1.0).to_bytes()
@@ -43,7 +43,7 @@ class DlaBench:
         environment: dict[str, str] = {}
         if machine is None:
             self.host = open_host()
-            import cuda.bindings.driver as driver  # noqa: PLC0415, PLR0402 - only where it is wanted
+            import cuda.bindings.driver as driver  # noqa: PLR0402 - only where it is wanted
 
             self._cuda = CudaCalls(driver)
         else:

@@ -186,11 +186,11 @@ def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
 _ADAPTER = TypeAdapter(NvmlReport)
 
 
-def _plain(report: NvmlReport) -> Any:  # noqa: ANN401 - maps and lists of plain values
+def _plain(report: NvmlReport) -> Any:
     return _ADAPTER.dump_python(report, mode="json")
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - maps and lists of plain values
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}")

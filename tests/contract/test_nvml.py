@@ -144,12 +144,12 @@ class CheckedNvml:
     def __init__(self, fake: FakeNvml) -> None:
         self._fake = fake
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - pynvml's own names
+    def __getattr__(self, name: str) -> Any:
         found = getattr(self._fake, name)
         if not name.startswith("nvml"):
             return found
 
-        def call(*arguments: object) -> Any:  # noqa: ANN401 - pynvml's own shapes
+        def call(*arguments: object) -> Any:
             inspect.signature(getattr(pynvml, name)).bind(*arguments)
             return found(*arguments)
 

@@ -44,7 +44,7 @@ def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
     library.nvmlShutdown()
 
 
-def cut_gpus(nvml: Any) -> Iterator[Any]:  # noqa: ANN401 - pynvml, or what is like it
+def cut_gpus(nvml: Any) -> Iterator[Any]:
     """Yield the handles of the GPUs in MIG mode."""
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -56,7 +56,7 @@ def cut_gpus(nvml: Any) -> Iterator[Any]:  # noqa: ANN401 - pynvml, or what is l
             yield handle
 
 
-def profiles(nvml: Any, gpu: object) -> Iterator[Any]:  # noqa: ANN401 - as above
+def profiles(nvml: Any, gpu: object) -> Iterator[Any]:
     """Yield the profiles that a GPU has."""
     for kind in range(KINDS):
         try:
@@ -65,21 +65,21 @@ def profiles(nvml: Any, gpu: object) -> Iterator[Any]:  # noqa: ANN401 - as abov
             continue
 
 
-def listed(function: Any, subject: object, number: int, kind: Any) -> list[Any]:  # noqa: ANN401 - as above
+def listed(function: Any, subject: object, number: int, kind: Any) -> list[Any]:
     """Return the handles that a listing function gives."""
     handles, count = (kind * ROOM)(), ctypes.c_uint()
     function(subject, number, handles, ctypes.byref(count))
     return list(handles[: count.value])
 
 
-def instances(nvml: Any, gpu: object) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - as above
+def instances(nvml: Any, gpu: object) -> Iterator[tuple[Any, Any]]:
     """Yield the GPU instances of a GPU, each with its profile."""
     for profile in profiles(nvml, gpu):
         for found in listed(nvml.nvmlDeviceGetGpuInstances, gpu, profile.id, pynvml.c_nvmlGpuInstance_t):
             yield profile, found
 
 
-def compute_instances(nvml: Any, instance: object) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - as above
+def compute_instances(nvml: Any, instance: object) -> Iterator[tuple[Any, Any]]:
     """Yield the compute instances of a GPU instance, each with its profile."""
     for kind in range(COMPUTE_KINDS):
         try:
@@ -91,7 +91,7 @@ def compute_instances(nvml: Any, instance: object) -> Iterator[tuple[Any, Any]]:
             yield profile, found
 
 
-def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:  # noqa: ANN401 - as above
+def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:
     """Return the handles of a GPU's MIG devices by GPU instance and compute instance."""
     found = {}
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
@@ -103,7 +103,7 @@ def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:  # noqa: 
     return found
 
 
-def test_a_mig_device_is_a_compute_instance_in_a_gpu_instance(nvml: Any) -> None:  # noqa: ANN401 - as above
+def test_a_mig_device_is_a_compute_instance_in_a_gpu_instance(nvml: Any) -> None:
     """Both lists agree, and each MIG device has the name, slices, memory and engines of its instances' profiles."""
     for gpu in cut_gpus(nvml):
         devices = mig_devices(nvml, gpu)
@@ -133,7 +133,7 @@ def text(said: str | bytes) -> str:
     return said.decode() if isinstance(said, bytes) else said
 
 
-def test_an_instance_is_found_by_its_number(nvml: Any) -> None:  # noqa: ANN401 - as above
+def test_an_instance_is_found_by_its_number(nvml: Any) -> None:
     """Numbers lead to the same instances as lists do, and a number that nothing has is NOT_FOUND."""
     for gpu in cut_gpus(nvml):
         for number, part in mig_devices(nvml, gpu):
@@ -147,7 +147,7 @@ def test_an_instance_is_found_by_its_number(nvml: Any) -> None:  # noqa: ANN401 
             nvml.nvmlDeviceGetGpuInstanceById(gpu, 77)
 
 
-def test_uuids_lead_to_gpus_and_to_mig_devices(nvml: Any) -> None:  # noqa: ANN401 - as above
+def test_uuids_lead_to_gpus_and_to_mig_devices(nvml: Any) -> None:
     """A handle that is found by its UUID is that device: a whole GPU, or a MIG device of its own."""
     for gpu in cut_gpus(nvml):
         for ids, handle in mig_devices(nvml, gpu).items():
@@ -157,7 +157,7 @@ def test_uuids_lead_to_gpus_and_to_mig_devices(nvml: Any) -> None:  # noqa: ANN4
             assert nvml.nvmlDeviceGetUUID(parent) == nvml.nvmlDeviceGetUUID(gpu)
 
 
-def placements(function: Any, subject: object, number: int) -> set[tuple[int, int]]:  # noqa: ANN401 - as above
+def placements(function: Any, subject: object, number: int) -> set[tuple[int, int]]:
     """Return where an instance of a profile could lie: the first slice, and how many."""
     count = ctypes.c_uint()
     function(subject, number, None, ctypes.byref(count))
@@ -166,7 +166,7 @@ def placements(function: Any, subject: object, number: int) -> set[tuple[int, in
     return {(each.start, each.size) for each in found[: count.value]}
 
 
-def test_instances_lie_where_their_profile_may(nvml: Any) -> None:  # noqa: ANN401 - as above
+def test_instances_lie_where_their_profile_may(nvml: Any) -> None:
     """A GPU instance lies in one of its profile's places, and no two share one; nor do compute instances."""
     for gpu in cut_gpus(nvml):
         taken: list[int] = []
@@ -183,7 +183,7 @@ def test_instances_lie_where_their_profile_may(nvml: Any) -> None:  # noqa: ANN4
         assert len(taken) == len(set(taken))
 
 
-def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:  # noqa: ANN401 - as above
+def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
     """A profile's free instances and those that exist are never more than it may have."""
     for gpu in cut_gpus(nvml):
         made = [profile.id for profile, _ in instances(nvml, gpu)]

@@ -61,7 +61,7 @@ def command_table(name: str) -> str:
     return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])
 
 
-def _row(parameter: Any) -> str:  # noqa: ANN401 - typer's own class is private
+def _row(parameter: Any) -> str:
     meaning, _, default = parameter.help.rstrip(".").partition(". Default: ")
     default = default or ("required" if parameter.required else "off" if parameter.is_flag else "none")
     written = " ".join(filter(None, (parameter.opts[0], (parameter.metavar or "").replace("|", "\\|"))))

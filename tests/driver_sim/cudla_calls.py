@@ -15,7 +15,7 @@ from .loadable import Array, Loadable, Tensor
 __all__ = ["Hybrid", "cuda", "status", "use_cuda"]
 
 
-def status(call: Callable[..., Any], *arguments: Any) -> int:  # noqa: ANN401 - the binding's own
+def status(call: Callable[..., Any], *arguments: Any) -> int:
     """Return the status with which a function of the binding ends, 0 where it does not fail."""
     try:
         call(*arguments)
@@ -24,7 +24,7 @@ def status(call: Callable[..., Any], *arguments: Any) -> int:  # noqa: ANN401 - 
     return 0
 
 
-def cuda(result: Sequence[Any]) -> Any:  # noqa: ANN401 - what the function gave
+def cuda(result: Sequence[Any]) -> Any:
     """Return what a function of CUDA's gave.
 
     Raises:
@@ -58,7 +58,7 @@ class Hybrid:
         address = int(cuda(driver.cuMemAlloc(max(tensor.size_bytes, 64))))
         return address, cudla.mem_register(self.handle, address, tensor.size_bytes, 0)
 
-    def task(self, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Any:  # noqa: ANN401
+    def task(self, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Any:
         """Return a task of the binding, from the handle's inputs to its outputs where nothing else is said."""
         task = cudla.Task()
         task.module_handle = self.module
@@ -66,7 +66,7 @@ class Hybrid:
         task.output_tensor = list(outputs or [registered for _, registered in self.outputs])
         return task
 
-    def submit(self, *tasks: Any, flags: int = 0) -> None:  # noqa: ANN401 - tasks of the binding
+    def submit(self, *tasks: Any, flags: int = 0) -> None:
         """Submit tasks in one call; one from the inputs to the outputs where none is given."""
         given = tasks or (self.task(),)
         listed = b"".join(ctypes.string_at(task.ptr, cudla.task_dtype.itemsize) for task in given)

@@ -63,7 +63,7 @@ TICK: Final = Fraction(1, 1000)
 
 def cuda_steps() -> Generator[Step]:
     """CUDA as sessions use it: a context, memory, copies, and memory given back."""
-    from cuda.bindings import driver  # noqa: PLC0415 - in the child
+    from cuda.bindings import driver
 
     cudas: list[Cuda] = []
     held: list[int] = []
@@ -101,8 +101,8 @@ def nvdec_steps(film: Path) -> Generator[Step]:
 
 def nvenc_steps(codec: Codec) -> Generator[Step]:
     """NVENC as a segment uses it: capabilities, a session, pictures in, packets out, and the session's end."""
-    import PyNvVideoCodec  # noqa: PLC0415 - in the child
-    from cuda.bindings import driver  # noqa: PLC0415 - in the child
+    import PyNvVideoCodec
+    from cuda.bindings import driver
 
     device = NvencDevice(PyNvVideoCodec, free_bytes=Cuda(driver).free_bytes)
     DEVICES.append(device)
@@ -166,7 +166,7 @@ def dla_steps(limits: TimeLimits) -> Generator[Step]:
 
 def nvml_said() -> list[list[str]]:
     """Return what a probe makes of NVML: the library's problem and each device's, and what it could not say."""
-    import pynvml  # noqa: PLC0415 - in the child
+    import pynvml
 
     report = probe_nvml(pynvml, sleep=lambda _: None)
     first = report.devices[0] if report.devices else None
@@ -290,7 +290,7 @@ def run_nvml(limit_s: float) -> None:
 
 def with_xids(run: Callable[[], None]) -> None:
     """Run something, and tell of the Xids that NVML's events told of meanwhile."""
-    import pynvml  # noqa: PLC0415 - in the child
+    import pynvml
 
     pynvml.nvmlInit()
     with watch_events(pynvml, {"0": pynvml.nvmlDeviceGetHandleByIndex(0)}) as events:

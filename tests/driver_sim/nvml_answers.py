@@ -56,7 +56,7 @@ NOT_ASKED = {"nvmlVgpuTypeGetMaxInstances"}
 PADDING = frozenset({"version", "reserved", "opaqueData", "opaqueDataSize", "timestamp", "latencyUsec"})
 
 
-def answers(nvml: Any) -> dict[str, Any]:  # noqa: ANN401 - pynvml, or what is like it
+def answers(nvml: Any) -> dict[str, Any]:
     """Return every answer by its question; an error is its number. ``nvml`` is open."""
     said = {name: _said(getattr(nvml, name)) for name in SYSTEM}
     for index in range(nvml.nvmlDeviceGetCount()):
@@ -68,7 +68,7 @@ def answers(nvml: Any) -> dict[str, Any]:  # noqa: ANN401 - pynvml, or what is l
     return said
 
 
-def _of_device(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - as above
+def _of_device(nvml: Any, index: int) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     names = sorted({*_ON_DEVICES} - NOT_ASKED)
     said = {key: value for name in names for key, value in _asked(nvml, name, handle, f"gpu {index}")}
@@ -89,7 +89,7 @@ def _of_device(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - as ab
     return said
 
 
-def _of_instances(nvml: Any, gpu: object, called: str) -> dict[str, Any]:  # noqa: ANN401 - as above
+def _of_instances(nvml: Any, gpu: object, called: str) -> dict[str, Any]:
     placed = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
     said = {f"{called} could hold {number}": _said(_listed, placed, gpu, number) for number in PROFILE_IDS}
     for number in range(1, 9):
@@ -111,11 +111,11 @@ def _of_instances(nvml: Any, gpu: object, called: str) -> dict[str, Any]:  # noq
     return said
 
 
-def _compute_info(nvml: Any, instance: object, number: int) -> Any:  # noqa: ANN401 - as above
+def _compute_info(nvml: Any, instance: object, number: int) -> Any:
     return nvml.nvmlComputeInstanceGetInfo(nvml.nvmlGpuInstanceGetComputeInstanceById(instance, number))
 
 
-def _listed(function: Callable[..., Any], subject: object, number: int) -> Any:  # noqa: ANN401 - a ctypes array
+def _listed(function: Callable[..., Any], subject: object, number: int) -> Any:
     count = ctypes.c_uint()
     function(subject, number, None, ctypes.byref(count))
     found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
@@ -123,19 +123,19 @@ def _listed(function: Callable[..., Any], subject: object, number: int) -> Any: 
     return found
 
 
-def _asked(nvml: Any, name: str, subject: object, called: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - as above
+def _asked(nvml: Any, name: str, subject: object, called: str) -> Iterator[tuple[str, Any]]:
     for arguments in ARGUMENTS.get(name, ((),)):
         yield f"{called} {name}{list(arguments)}", _said(getattr(nvml, name), subject, *arguments)
 
 
-def _said(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - plain values
+def _said(function: Callable[..., Any], *arguments: object) -> Any:
     try:
         return _plain(function(*arguments))
     except pynvml.NVMLError as error:
         return {"error": error.value}
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - plain values
+def _plain(value: Any) -> Any:  # noqa: PLR0911 - plain values
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, str):
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - plain values
     return value
 
 
-def _numbers(nvml: Any, name: str) -> list[int]:  # noqa: ANN401 - as above
+def _numbers(nvml: Any, name: str) -> list[int]:
     found: list[int] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -164,11 +164,11 @@ def _numbers(nvml: Any, name: str) -> list[int]:  # noqa: ANN401 - as above
     return found
 
 
-def _supported(nvml: Any) -> list[int]:  # noqa: ANN401 - as above
+def _supported(nvml: Any) -> list[int]:
     return _numbers(nvml, "nvmlDeviceGetSupportedVgpus")
 
 
-def _active(nvml: Any) -> list[int]:  # noqa: ANN401 - as above
+def _active(nvml: Any) -> list[int]:
     return _numbers(nvml, "nvmlDeviceGetActiveVgpus")
 
 

@@ -36,7 +36,7 @@ def decoded(job: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _fed(decoder: Any, job: dict[str, Any], data: bytes, pts: int) -> list[list[object]]:  # noqa: ANN401
+def _fed(decoder: Any, job: dict[str, Any], data: bytes, pts: int) -> list[list[object]]:
     packet = PyNvVideoCodec.PacketData()
     buffer = np.frombuffer(data, np.uint8)
     packet.bsl = len(data)
@@ -48,7 +48,7 @@ def _fed(decoder: Any, job: dict[str, Any], data: bytes, pts: int) -> list[list[
     return [[frame.getPTS(), md5(_samples(frame, job), usedforsecurity=False).hexdigest()] for frame in frames]
 
 
-def _samples(frame: Any, job: dict[str, Any]) -> bytes:  # noqa: ANN401
+def _samples(frame: Any, job: dict[str, Any]) -> bytes:
     if not job["device_memory"]:
         return bytes(np.from_dlpack(frame).tobytes())
     copy = np.empty(frame.framesize(), np.uint8)

@@ -43,7 +43,7 @@ def ran(program: str, *faults: Fault, environment: dict[str, str] | None = None)
     return run_simulated(PRELUDE + program, Scenario(machine=ORIN, faults=faults), environment=environment)
 
 
-def run(program: str, *faults: Fault, environment: dict[str, str] | None = None) -> Any:  # noqa: ANN401 - its JSON
+def run(program: str, *faults: Fault, environment: dict[str, str] | None = None) -> Any:
     """Run a program on an Orin, and return what it printed."""
     done = ran(program, *faults, environment=environment)
     assert done.exit_code == 0, done.stderr

@@ -97,7 +97,7 @@ def h200() -> Scenario:
     return Scenario(machine=replace(node, devices=node.devices[:1]))
 
 
-def printed(program: str, *arguments: str) -> Any:  # noqa: ANN401 - what the program printed as JSON
+def printed(program: str, *arguments: str) -> Any:
     """Run a program on it."""
     ran = run_simulated(program, h200(), arguments=arguments)
     assert ran.exit_code == 0, ran.stderr

@@ -75,7 +75,7 @@ def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ())
     return Inferred(report=json.loads(done.stdout), tensors=tensors, calls=calls)
 
 
-def _orin() -> Any:  # noqa: ANN401 - a simulated node
+def _orin() -> Any:
     orin = machine("orin")
     devices = [
         replace(device, engines={**device.engines, Engine.DLA: DLAS}, memory_bytes=8 << 30)

@@ -160,5 +160,5 @@ def _named(polled: tuple[DeviceHealth, ...]) -> tuple[DeviceHealth, ...]:
     return tuple(replace(each, name=f"{each.name}{SIMULATED}") for each in polled)
 
 
-def _plain(polls: tuple[tuple[DeviceHealth, ...], ...]) -> Any:  # noqa: ANN401 - plain values, to be compared
+def _plain(polls: tuple[tuple[DeviceHealth, ...], ...]) -> Any:
     return json.loads(POLLS.dump_json(polls))

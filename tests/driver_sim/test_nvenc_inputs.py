@@ -163,7 +163,7 @@ def told(ran: Ran) -> list[Any]:
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[") and "][" not in line[:9]]
 
 
-def run(program: str, folder: Path, *arguments: str, on: Any = ADA) -> Ran:  # noqa: ANN401 - a machine
+def run(program: str, folder: Path, *arguments: str, on: Any = ADA) -> Ran:
     """Run a program on one simulated GPU."""
     visible = "1" if on is BLACKWELL else "0"
     return run_simulated(

@@ -160,7 +160,7 @@ class Encoded:
     ready: list[int]
 
 
-def answer(ran: Ran) -> Any:  # noqa: ANN401 - what the program printed as JSON
+def answer(ran: Ran) -> Any:
     """Return what a program printed last."""
     assert ran.exit_code == 0, ran.stderr
     return json.loads(ran.stdout.strip().splitlines()[-1])

@@ -255,7 +255,7 @@ def test_every_setting_has_a_case(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("entry", fields(NvencSettings), ids=lambda entry: entry.name)
-def test_every_choice_of_a_setting_is_tried(entry: Any) -> None:  # noqa: ANN401 - a field of any type
+def test_every_choice_of_a_setting_is_tried(entry: Any) -> None:
     """Where a setting has a few values, each of them is in the table of some codec."""
     hint = get_type_hints(NvencSettings)[entry.name]
     kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, (Enum, bool))]

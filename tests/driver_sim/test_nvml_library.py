@@ -52,13 +52,13 @@ cuda(driver.cuCtxSetCurrent(cuda(driver.cuDevicePrimaryCtxRetain(0))))
 """
 
 
-def run(program: str, node: SimulatedNode, *faults: Fault) -> Any:  # noqa: ANN401 - what the program printed as JSON
+def run(program: str, node: SimulatedNode, *faults: Fault) -> Any:
     """Run a program on a machine, and return what it printed."""
     ran = run_simulated(f"import json, pynvml\n{program}", Scenario(machine=node, faults=faults))
     return _printed(ran)
 
 
-def _printed(ran: Ran) -> Any:  # noqa: ANN401 - as above
+def _printed(ran: Ran) -> Any:
     assert ran.exit_code == 0, ran.stderr
     return json.loads(ran.stdout)
 

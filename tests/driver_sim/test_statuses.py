@@ -83,7 +83,7 @@ NVML_LOST: Final = (15, 16, 18, 28)
 
 def cuda_statuses() -> list[int]:
     """Return every CUresult that the binding's header defines."""
-    from cuda.bindings import driver  # noqa: PLC0415 - it may be missing
+    from cuda.bindings import driver
 
     return [int(result) for result in driver.CUresult if int(result)]
 
@@ -106,7 +106,7 @@ def nvenc_statuses() -> list[int]:
 
 def cudla_statuses() -> list[int]:
     """Return every cudlaStatus that the binding's header defines, and those that came before or after."""
-    from cuda.bindings import cudla  # noqa: PLC0415 - it may be missing
+    from cuda.bindings import cudla
 
     defined = {int(status) for status in cudla.Status}
     assert defined <= {int(status) for status in CudlaStatus}

@@ -158,7 +158,7 @@ class _Keeper:
     """Makes and kills nodes as it is told."""
 
     def __init__(self) -> None:
-        from ray.cluster_utils import Cluster  # noqa: PLC0415 - in the keeper's process alone
+        from ray.cluster_utils import Cluster
 
         self._cluster = Cluster(shutdown_at_exit=False)
         self._nodes: dict[str, Any] = {}
@@ -180,7 +180,7 @@ class _Keeper:
         """End every node."""
         self._cluster.shutdown()
 
-    def _kill(self, node: Any) -> None:  # noqa: ANN401 - Ray's
+    def _kill(self, node: Any) -> None:
         raylet = node.all_processes["raylet"][0].process
         children = psutil.Process(raylet.pid).children(recursive=True)
         raylet.kill()

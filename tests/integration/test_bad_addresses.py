@@ -31,7 +31,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Be quiet."""
 
-    def send_head(self) -> Any:  # noqa: ANN401 - the base class's own
+    def send_head(self) -> Any:
         """Answer the troublesome addresses."""
         moved = {"/moved": "/clip.mp4", "/to-a-file": "file:///etc/passwd", "/round": "/round"}.get(self.path)
         if moved is not None:
@@ -73,7 +73,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 def web(clip: Path) -> Iterator[str]:
     """The address of a web server that has the clip."""
 
-    def handler(*arguments: Any) -> Server:  # noqa: ANN401 - socketserver's own
+    def handler(*arguments: Any) -> Server:
         return Server(*arguments, directory=str(clip.parent))
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

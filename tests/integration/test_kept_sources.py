@@ -111,7 +111,7 @@ class Bench:
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
 
-    def _counted(self, url: str, opening: OpeningReads) -> Any:  # noqa: ANN401 - what ``open_source`` returns
+    def _counted(self, url: str, opening: OpeningReads) -> Any:
         self.opened[url] += 1
         return open_source(url, opening)
 

@@ -67,7 +67,7 @@ def film(
             output.mux(cue)
 
 
-async def transcode(source: Path, output: Path, **asked: Any) -> tuple[Report, Verdict]:  # noqa: ANN401
+async def transcode(source: Path, output: Path, **asked: Any) -> tuple[Report, Verdict]:
     """Transcode and prove, with the report at hand."""
     spec = TranscodeSpec(source=str(source), output=str(output), preset=1, **asked)
     async with Fleet(pool=LocalPool(2)) as fleet:

@@ -112,7 +112,7 @@ async def test_large_arrays_are_not_copied(pool: Pool) -> None:
 
 async def test_results_do_not_fill_the_store(pool: Pool) -> None:
     """Results that are no longer held leave the object store: ten times its size passes through it."""
-    import ray  # noqa: PLC0415 - after connect
+    import ray
 
     size = 64 << 20
     store_bytes = ray.cluster_resources()["object_store_memory"]

@@ -62,7 +62,7 @@ class Carried:
                 yield fate.track, next(written), fate.action
 
 
-def carry(source: Path | str, output: Path, **asked: Any) -> Carried:  # noqa: ANN401 - a request's fields
+def carry(source: Path | str, output: Path, **asked: Any) -> Carried:
     """Write everything of ``source`` to ``output``, its first video track too: as if another were the encoded one."""
     url, target = str(source), str(output)
     spec = TranscodeSpec(source=url, output=target, video_track=99, **asked)
@@ -220,7 +220,7 @@ def test_writing_twice_gives_the_same_bytes(shared_media: Path, tmp_path: Path) 
         assert len(digests) == 1
 
 
-def packet_of(data: bytes, stream: Any, start_s: Fraction, duration_s: Fraction) -> av.Packet:  # noqa: ANN401
+def packet_of(data: bytes, stream: Any, start_s: Fraction, duration_s: Fraction) -> av.Packet:
     """A keyframe packet at a time, in microseconds."""
     packet = av.Packet(len(data))
     packet.update(data)

@@ -81,7 +81,7 @@ def main() -> int:
 
 def machine() -> dict[str, str]:
     """Return which GPU and driver this is."""
-    import pynvml  # noqa: PLC0415 - only here
+    import pynvml
 
     pynvml.nvmlInit()
     gpu = pynvml.nvmlDeviceGetHandleByIndex(0)

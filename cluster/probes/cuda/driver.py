@@ -180,7 +180,7 @@ class _Said:
             return self._not_reached()
         return _not_in_driver() if values[0] is None else int(values[0])
 
-    def answer(self, key: str, meaning: Any, *first: str | int) -> Maybe[Any]:  # noqa: ANN401 - a probe's plain values
+    def answer(self, key: str, meaning: Any, *first: str | int) -> Maybe[Any]:
         """Return what a call answered: ``meaning`` of its value, or the absence that its code is."""
         values = self.one(key, *first)
         if values is None:

@@ -112,7 +112,7 @@ def _meaning(description: bytes) -> Maybe[ForwardNote]:
     return ForwardNote(version, _numbers(said.get("driver")), _numbers(said.get("device")))
 
 
-def _numbers(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever JSON may hold
+def _numbers(value: Any) -> tuple[int, ...]:
     entries = value if isinstance(value, list) else []
     # bool is an int to Python, and no branch.
     return tuple(entry for entry in entries if type(entry) is int and 0 <= entry < 1 << 31)

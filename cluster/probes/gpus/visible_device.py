@@ -26,7 +26,7 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 def narrow(
     given: Sequence[str],
     environment: MutableMapping[str, str],
-    nvml: Any | None,  # noqa: ANN401 - pynvml
+    nvml: Any | None,
     *,
     part: int = 0,
     counts_slices: bool = False,
@@ -68,7 +68,7 @@ def show_the_gpu(environment: MutableMapping[str, str]) -> None:
 def _given_parts(
     entry: str,
     environment: Mapping[str, str],
-    nvml: Any | None,  # noqa: ANN401 - pynvml
+    nvml: Any | None,
     *,
     counts_slices: bool,
 ) -> tuple[DevicePart, ...]:
@@ -89,14 +89,14 @@ def _given_parts(
     return parts
 
 
-def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:  # noqa: ANN401 - pynvml
+def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
     """Return this machine's GPUs by name, and what the environment says of which may be seen; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
     gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
 
 
-def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
+def _read_gpu(nvml: Any, index: int) -> NamedGpu:
     handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
     if isinstance(handle, Unavailable):
         return NamedGpu(index=index, trouble=handle.reason)
@@ -111,7 +111,7 @@ def _read_gpu(nvml: Any, index: int) -> NamedGpu:  # noqa: ANN401 - pynvml
     return replace(found, trouble=questions.lost)
 
 
-def open_nvml() -> Any | None:  # noqa: ANN401 - pynvml, which carries no types
+def open_nvml() -> Any | None:
     """Return pynvml, initialised; None where there is no driver."""
     import pynvml  # noqa: PLC0415 - only workers with GPUs ask
 

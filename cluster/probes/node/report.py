@@ -150,7 +150,7 @@ def to_json(report: NodeReport) -> dict[str, Any]:
     return document
 
 
-def from_json(document: Any) -> NodeReport:  # noqa: ANN401 - whatever somebody's file holds
+def from_json(document: Any) -> NodeReport:
     """Return the report that a document holds.
 
     Raises:
@@ -171,7 +171,7 @@ def from_json(document: Any) -> NodeReport:  # noqa: ANN401 - whatever somebody'
         raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None
 
 
-def _with_absences(document: Any) -> Any:  # noqa: ANN401 - a JSON value
+def _with_absences(document: Any) -> Any:
     """Rebuild what is absent first: in a field that may hold any text by name, it would pass for such a map."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]

@@ -78,7 +78,7 @@ _TROUBLE: dict[int, str] = {
 class NvmlLike(Protocol):
     """What offers pynvml's functions, structures and constants by their names."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the binding publishes no types
+    def __getattr__(self, name: str) -> Any:
         """Return a function, structure or constant."""
 
 

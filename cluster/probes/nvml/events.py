@@ -91,7 +91,7 @@ class DeviceWatch:
     ) -> None:
         self.close()
 
-    def _event(self, data: Any) -> DeviceEvent:  # noqa: ANN401 - c_nvmlEventData_t
+    def _event(self, data: Any) -> DeviceEvent:
         kind = int(data.eventType)
         is_xid = kind == XID
         return DeviceEvent(
@@ -133,7 +133,7 @@ def _register(nvml: NvmlLike, event_set: object, handle: object) -> Unavailable 
     return registered if isinstance(registered, Unavailable) else None
 
 
-def _address(handle: Any) -> int:  # noqa: ANN401 - a ctypes pointer
+def _address(handle: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 

@@ -58,7 +58,7 @@ def read_reasons(mask: int) -> str:
 
 
 def _bridge(member: str) -> Callable[[Any], FactValue]:
-    def read(hierarchy: Any) -> FactValue:  # noqa: ANN401 - c_nvmlBridgeChipHierarchy_t
+    def read(hierarchy: Any) -> FactValue:
         if int(hierarchy.bridgeCount) == 0:
             raise CodeAnswered(NOT_SUPPORTED)  # a board without a bridge has no bridge of type 0
         return int(getattr(hierarchy.bridgeChipInfo[0], member))

@@ -126,7 +126,7 @@ def _read_group(
     return questions.ask_of(asked, "nvmlGpmMetricsGet", read=lambda _: _percents(asked, counted))
 
 
-def _percents(answered: Any, counted: dict[Engine, int]) -> dict[str, float]:  # noqa: ANN401 - c_nvmlGpmMetricsGet_t
+def _percents(answered: Any, counted: dict[Engine, int]) -> dict[str, float]:
     percents = {}
     for position in range(int(answered.numMetrics)):
         metric = answered.metrics[position]

@@ -56,7 +56,7 @@ def probe_health(
     )
 
 
-def read_field(values: Any) -> float | int:  # noqa: ANN401 - an array of c_nvmlFieldValue_t
+def read_field(values: Any) -> float | int:
     """Read the one field that was asked for.
 
     Raises:

@@ -70,7 +70,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
     return replace(info, instances_free=free)
 
 
-def _read_profile(info: Any) -> MigProfile:  # noqa: ANN401 - c_nvmlGpuInstanceProfileInfo_t or its version 2
+def _read_profile(info: Any) -> MigProfile:
     memory_mib = int(info.memorySizeMB)
     # Version 1 has no name; slices and memory are what the names are made of.
     name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
@@ -152,6 +152,6 @@ def _slice_profile(
     return known(made, "unknown")
 
 
-def read_memory(info: Any) -> MemoryUse:  # noqa: ANN401 - c_nvmlMemory_t
+def read_memory(info: Any) -> MemoryUse:
     """Read NVML's memory structure."""
     return MemoryUse(int(info.total), int(info.used), int(info.free))

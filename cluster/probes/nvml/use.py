@@ -51,7 +51,7 @@ def latest_samples(samples: Iterable[DeviceProcess | None]) -> dict[int, DeviceP
     return {sample.pid: sample for sample in samples if sample is not None}
 
 
-def _first(pair: Any) -> int:  # noqa: ANN401 - [percent, sampling period in us]
+def _first(pair: Any) -> int:
     return int(pair[0])
 
 
@@ -116,7 +116,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
     )
 
 
-def _sample(sample: Any) -> DeviceProcess | None:  # noqa: ANN401 - c_nvmlProcessUtilizationSample_t
+def _sample(sample: Any) -> DeviceProcess | None:
     # The driver may fill only part of the buffer that it asked for; what is left has no time.
     if int(sample.timeStamp) == 0:
         return None

@@ -64,7 +64,7 @@ def ask_cudla() -> Iterator[tuple[str, Any]]:
         yield from _ask_devices(cudla, count)
 
 
-def _ask_devices(cudla: Any, count: int) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a module without types
+def _ask_devices(cudla: Any, count: int) -> Iterator[tuple[str, Any]]:
     try:
         _make_context()
     except Exception as error:  # noqa: BLE001 - the count counts all the same

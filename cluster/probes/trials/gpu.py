@@ -178,7 +178,7 @@ def try_nvdec(cases: list[dict[str, Any]], limit_s: float) -> Iterator[dict[str,
 
 
 def nvdec_answers(
-    nvc: Any,  # noqa: ANN401 - the package has no types
+    nvc: Any,
     cases: list[dict[str, Any]],
     limit_s: float,
     clock: Callable[[], float] = time.monotonic,
@@ -195,7 +195,7 @@ def nvdec_answers(
         yield answer | {"took_s": clock() - began_s}
 
 
-def _decoder_caps(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def _decoder_caps(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:
     try:
         caps = nvc.GetDecoderCaps(
             gpuid=0,
@@ -213,7 +213,7 @@ def _decoder_caps(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:  # noqa: AN
     }
 
 
-def _decoded(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def _decoded(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:
     try:
         decoder = nvc.CreateDecoder(gpuid=0, codec=nvc.cudaVideoCodec(case["codec"]), usedevicememory=False)
         pictures = []
@@ -228,7 +228,7 @@ def _decoded(nvc: Any, case: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 
     return {"wrong": _wrong(pictures, case)}
 
 
-def _luma(frame: Any, bit_depth: int) -> NDArray[np.uint16]:  # noqa: ANN401 - the package has no types
+def _luma(frame: Any, bit_depth: int) -> NDArray[np.uint16]:
     """Copy a frame's luma; above 8 bits the samples lie in the high bits of 16."""
     samples = np.from_dlpack(frame).reshape(-1)
     luma = samples[: TRIAL_WIDTH * TRIAL_HEIGHT].reshape(TRIAL_HEIGHT, TRIAL_WIDTH).astype(np.uint16)
@@ -256,7 +256,7 @@ def try_nvenc(names: list[str], limit_s: float) -> Iterator[dict[str, Any]]:
 
 
 def nvenc_answers(
-    nvc: Any,  # noqa: ANN401 - the package has no types
+    nvc: Any,
     names: list[str],
     limit_s: float,
     clock: Callable[[], float] = time.monotonic,
@@ -280,7 +280,7 @@ def nvenc_answers(
         yield answer | {"took_s": clock() - began_s}
 
 
-def _encoder_caps(nvc: Any, codec: MediaCodec) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
+def _encoder_caps(nvc: Any, codec: MediaCodec) -> dict[str, Any]:
     try:
         return dict(nvc.GetEncoderCaps(gpuid=0, codec=codec.value))
     except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
@@ -299,7 +299,7 @@ def _asked(caps: dict[str, Any], case: NvencCase) -> dict[str, Any]:
     }
 
 
-def _encoded(nvc: Any, case: NvencCase) -> str:  # noqa: ANN401 - the package has no types
+def _encoded(nvc: Any, case: NvencCase) -> str:
     """Encode the ramp and decode it in software; return what was wrong, "" when nothing was."""
     sample = case.sample
     try:

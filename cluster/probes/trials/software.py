@@ -212,7 +212,7 @@ def _encoded(sample: Sample) -> list[bytes]:
     return found
 
 
-def _frame(sample: Sample) -> Any:  # noqa: ANN401 - PyAV is imported in the child alone
+def _frame(sample: Sample) -> Any:
     import av  # noqa: PLC0415
 
     frame = av.VideoFrame(TRIAL_WIDTH, TRIAL_HEIGHT, sample.pix_fmt)
@@ -224,7 +224,7 @@ def _frame(sample: Sample) -> Any:  # noqa: ANN401 - PyAV is imported in the chi
     return frame
 
 
-def _fill(plane: Any, rows: NDArray[np.uint16], bit_depth: int) -> None:  # noqa: ANN401 - PyAV's plane
+def _fill(plane: Any, rows: NDArray[np.uint16], bit_depth: int) -> None:
     padded = np.zeros((plane.height, plane.line_size), np.uint8)
     samples = rows.astype("<u2" if bit_depth > 8 else np.uint8)  # noqa: PLR2004 - a byte
     packed = np.frombuffer(samples.tobytes(), np.uint8).reshape(plane.height, -1)
@@ -256,7 +256,7 @@ def decode_luma(sample: Sample, packets: list[bytes]) -> Luma:
     return luma_of(frames[0], sample)
 
 
-def luma_of(frame: Any, sample: Sample) -> Luma:  # noqa: ANN401 - PyAV's frame
+def luma_of(frame: Any, sample: Sample) -> Luma:
     """Return a decoded frame's luma.
 
     Raises:

@@ -38,7 +38,7 @@ class VgpuNvml:
         self._nvml = nvml
         self._find: Callable[[str], Callable[..., int]] | None = getattr(nvml, "_nvmlGetFunctionPointer", None)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the binding publishes no types
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._nvml, name)
 
     def nvmlVgpuInstanceGetVmID(self, instance: int) -> tuple[str, int]:  # noqa: N802 - NVML's own name
@@ -59,14 +59,14 @@ class VgpuNvml:
         self._check(self._find("nvmlVgpuInstanceGetFbUsage")(ctypes.c_uint(instance), ctypes.byref(used)))
         return used.value
 
-    def nvmlVgpuInstanceGetMetadata(self, instance: int) -> Any:  # noqa: ANN401, N802 - NVML's own name and structure
+    def nvmlVgpuInstanceGetMetadata(self, instance: int) -> Any:  # noqa: N802 - NVML's own name and structure
         """Return the metadata structure of a vGPU, with all the room that the driver asked for behind it."""
         if self._find is None:
             return self._nvml.nvmlVgpuInstanceGetMetadata(instance)
         call = self._find("nvmlVgpuInstanceGetMetadata")
         return self._sized(call, ctypes.c_uint(instance), self._nvml.c_nvmlVgpuMetadata_t)
 
-    def nvmlDeviceGetVgpuMetadata(self, handle: object) -> Any:  # noqa: ANN401, N802 - NVML's own name and structure
+    def nvmlDeviceGetVgpuMetadata(self, handle: object) -> Any:  # noqa: N802 - NVML's own name and structure
         """Return the metadata structure of a GPU, with all the room that the driver asked for behind it."""
         if self._find is None:
             return self._nvml.nvmlDeviceGetVgpuMetadata(handle)

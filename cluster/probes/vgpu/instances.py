@@ -79,7 +79,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
     )
 
 
-def _itself(value: Any) -> Any:  # noqa: ANN401 - an NVML structure, kept for nvmlGetVgpuCompatibility
+def _itself(value: Any) -> Any:
     return value
 
 
@@ -100,7 +100,7 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
     return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids})
 
 
-def _compatibility(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:  # noqa: ANN401 - NVML structures
+def _compatibility(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
     for found in (metadata, host_metadata):
         if isinstance(found, Unavailable):
             return found

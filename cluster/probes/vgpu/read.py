@@ -86,7 +86,7 @@ def read_vm_driver(version: bytes | str) -> Maybe[str]:
     return text
 
 
-def read_fbc_stats(stats: Any) -> FbcStats:  # noqa: ANN401 - an NVML structure
+def read_fbc_stats(stats: Any) -> FbcStats:
     """Read ``nvmlFBCStats_t``."""
     return FbcStats(int(stats.sessionsCount), int(stats.averageFPS), int(stats.averageLatency))
 
@@ -136,11 +136,11 @@ def read_process_utilisation(samples: Iterable[Any]) -> dict[int, tuple[VgpuProc
     return {instance: tuple(processes) for instance, processes in found.items()}
 
 
-def _use(sample: Any) -> VgpuUse:  # noqa: ANN401 - an NVML structure
+def _use(sample: Any) -> VgpuUse:
     return VgpuUse(*(_percent(value) for value in (sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil)))
 
 
-def _percent(value: Any) -> Maybe[int]:  # noqa: ANN401 - a number, or NVML's union of numbers
+def _percent(value: Any) -> Maybe[int]:
     # Per vGPU it is a union, read as its unsigned int (documented, not measured: the binding drops the type that NVML
     # names beside it); per process a plain number.
     percent = int(getattr(value, "uiVal", value))
@@ -149,7 +149,7 @@ def _percent(value: Any) -> Maybe[int]:  # noqa: ANN401 - a number, or NVML's un
     return percent
 
 
-def read_accounting(stats: Any) -> AccountingStats:  # noqa: ANN401 - an NVML structure
+def read_accounting(stats: Any) -> AccountingStats:
     """Read ``nvmlAccountingStats_t``; what a GPU cannot account for has all its bits set."""
     return AccountingStats(
         gpu_percent=_accounted(int(stats.gpuUtilization), NO_VALUE_32),
@@ -167,7 +167,7 @@ def _accounted(value: int, nothing: int) -> Maybe[int]:
     return value
 
 
-def read_licensable_features(found: Any) -> LicensableFeatures:  # noqa: ANN401 - an NVML structure
+def read_licensable_features(found: Any) -> LicensableFeatures:
     """Read ``nvmlGridLicensableFeatures_t``: whether licensing applies, and each product with state and expiry."""
     count = min(int(found.licensableFeaturesCount), len(found.gridLicensableFeatures))
     return LicensableFeatures(
@@ -176,7 +176,7 @@ def read_licensable_features(found: Any) -> LicensableFeatures:  # noqa: ANN401 
     )
 
 
-def _feature(feature: Any) -> LicensableFeature:  # noqa: ANN401 - an NVML structure
+def _feature(feature: Any) -> LicensableFeature:
     return LicensableFeature(
         code=int(feature.featureCode),
         product=read_text(feature.productName),
@@ -187,7 +187,7 @@ def _feature(feature: Any) -> LicensableFeature:  # noqa: ANN401 - an NVML struc
     )
 
 
-def _expiry(expiry: Any) -> Maybe[str]:  # noqa: ANN401 - an NVML structure
+def _expiry(expiry: Any) -> Maybe[str]:
     status = int(expiry.status)
     if status != EXPIRY_VALID:
         reason = EXPIRY_WORDS.get(status, f"expiry status {status} has no meaning that we know")
@@ -196,7 +196,7 @@ def _expiry(expiry: Any) -> Maybe[str]:  # noqa: ANN401 - an NVML structure
     return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"
 
 
-def read_metadata(found: Any) -> VgpuMetadata:  # noqa: ANN401 - an NVML structure
+def read_metadata(found: Any) -> VgpuMetadata:
     """Read ``nvmlVgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
     return VgpuMetadata(
         version=int(found.version),
@@ -209,7 +209,7 @@ def read_metadata(found: Any) -> VgpuMetadata:  # noqa: ANN401 - an NVML structu
     )
 
 
-def read_host_metadata(found: Any) -> HostMetadata:  # noqa: ANN401 - an NVML structure
+def read_host_metadata(found: Any) -> HostMetadata:
     """Read ``nvmlVgpuPgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
     return HostMetadata(
         version=int(found.version),
@@ -221,7 +221,7 @@ def read_host_metadata(found: Any) -> HostMetadata:  # noqa: ANN401 - an NVML st
     )
 
 
-def read_compatibility(found: Any) -> VgpuCompatibility:  # noqa: ANN401 - an NVML structure
+def read_compatibility(found: Any) -> VgpuCompatibility:
     """Read ``nvmlVgpuPgpuCompatibility_t``: two sets of bits, in words."""
     return VgpuCompatibility(
         _bits(int(found.vgpuVmCompatibility), VM_STATES), _bits(int(found.compatibilityLimitCode), LIMITS)

@@ -42,9 +42,9 @@ class SupervisorActor:
 
     async def _open(self) -> SupervisorRunner:
         # Imported here: this module must be importable without Ray.
-        from ...survey.ray_probe import probe_ray_node  # noqa: PLC0415
-        from .ray_backend import RayBackend  # noqa: PLC0415
-        from .wiring import make_core  # noqa: PLC0415
+        from ...survey.ray_probe import probe_ray_node
+        from .ray_backend import RayBackend
+        from .wiring import make_core
 
         # Later than any epoch of an earlier supervisor: those began earlier, and count by ones.
         first_epoch = int(time.time() * TICKS_PER_S)
@@ -91,7 +91,7 @@ def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
 
 
 def _end_this_actor() -> None:
-    import ray  # noqa: PLC0415 - inside an actor it is there
+    import ray
 
     me: Any = ray.get_runtime_context().current_actor
     ray.kill(me)

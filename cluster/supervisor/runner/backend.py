@@ -72,11 +72,11 @@ class ClusterBackend(ABC):
         """Release a node's GPUs, so that they may be reset. Idempotent."""
 
     @abstractmethod
-    def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    def handle(self, worker: str) -> Any:
         """Return the handle by which clients call a worker."""
 
     @abstractmethod
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     @abstractmethod

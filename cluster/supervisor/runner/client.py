@@ -31,11 +31,11 @@ class SupervisorClient(ABC):
         """Report that the client leaves."""
 
     @abstractmethod
-    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    async def handle(self, worker: str) -> Any:
         """Return the handle of a worker."""
 
     @abstractmethod
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     @abstractmethod
@@ -68,11 +68,11 @@ class LocalClient(SupervisorClient):
         """Remove the client."""
         self._runner.depart(client)
 
-    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    async def handle(self, worker: str) -> Any:
         """Return the handle of a worker."""
         return self._runner.handle(worker)
 
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Store bytes for the workers."""
         return self._runner.send(content)
 
@@ -106,15 +106,15 @@ class ActorClient(SupervisorClient):
         """Call the actor."""
         await self._actor.depart.remote(client)
 
-    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    async def handle(self, worker: str) -> Any:
         """Find a worker by its name."""
-        from .ray_backend import worker_handle  # noqa: PLC0415 - never before Ray is needed
+        from .ray_backend import worker_handle
 
         return await asyncio.to_thread(worker_handle, worker)
 
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Put bytes into Ray's object store."""
-        import ray  # noqa: PLC0415 - never before it is needed
+        import ray
 
         return ray.put(content)
 
@@ -127,11 +127,11 @@ class ActorClient(SupervisorClient):
         """Leave it running: others use it too."""
 
 
-def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+def find_or_make_supervisor(settings: SupervisorSettings, policy: Policy) -> Any:
     """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
-    import ray  # noqa: PLC0415 - never before it is needed
+    import ray
 
-    from ...ray.private_ray import NAMESPACE  # noqa: PLC0415
+    from ...ray.private_ray import NAMESPACE
 
     options: dict[str, Any] = {
         "num_cpus": 0,

@@ -96,11 +96,11 @@ class RayCalls(ClusterBackend):
         """Return Ray's handle of a worker."""
         return self._actors[worker]
 
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Put bytes into Ray's object store."""
         return ray.put(content)
 
-    async def _call(self, worker: str, method: str) -> Any:  # noqa: ANN401 - whatever the method returns
+    async def _call(self, worker: str, method: str) -> Any:
         return await getattr(self._actors[worker], method).options(concurrency_group=CONTROL).remote()
 
     async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:

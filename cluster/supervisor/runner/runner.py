@@ -252,11 +252,11 @@ class SupervisorRunner:
         """Return the full status."""
         return status_of(self._core.state, dict(self._fps), tuple(self._log), self._clock())
 
-    def handle(self, worker: str) -> Any:  # noqa: ANN401 - Ray's handles carry no types
+    def handle(self, worker: str) -> Any:
         """Return the handle by which clients call a worker."""
         return self._backend.handle(worker)
 
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - Ray's references carry no types
+    def send(self, content: bytes) -> Any:
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
         return self._backend.send(content)
 

@@ -28,7 +28,7 @@ def _chapter(text: str, title: str) -> str:
     return match[1]
 
 
-def _options(command: Any) -> set[str]:  # noqa: ANN401 - typer's own class is private
+def _options(command: Any) -> set[str]:
     named = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
     return named - {"--help"}
 

@@ -43,12 +43,12 @@ def with_gpu(report: NodeReport, change: Callable[[DeviceReport], DeviceReport])
     return replace(report, nvml=replace(report.nvml, devices=(change(first), *others)))
 
 
-def with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN401 - any field of the value
+def with_health(report: NodeReport, **changes: Any) -> NodeReport:
     """Return the report with the first device's health changed."""
     return with_gpu(report, lambda gpu: replace(gpu, health=replace(gpu.health, **changes)))
 
 
-def with_trials(report: NodeReport, engine: Engine, **changes: Any) -> NodeReport:  # noqa: ANN401 - likewise
+def with_trials(report: NodeReport, engine: Engine, **changes: Any) -> NodeReport:
     """Return the report with every trial of an engine of the first device changed."""
     first, *others = report.devices
     trials = tuple(replace(t, **changes) if t.engine is engine else t for t in first.trials)
@@ -61,7 +61,7 @@ def titled(report: NodeReport, words: str) -> Finding:
     return found
 
 
-def cuda(**changes: Any) -> CudaReport:  # noqa: ANN401 - any field of the value
+def cuda(**changes: Any) -> CudaReport:
     """Return a CUDA driver that works, but for the changes."""
     report = CudaReport(
         kernel_module=KernelModule("580.159.04", is_open=True),

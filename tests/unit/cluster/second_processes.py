@@ -119,7 +119,7 @@ def _no_gpu() -> OpenedGpu:
 class _OpenGpu(Gpu):
     """A GPU that is open, and that is not in use."""
 
-    def opened(self) -> Any:  # noqa: ANN401 - nothing is done with it
+    def opened(self) -> Any:
         """Return nothing that anybody needs."""
 
 
@@ -146,7 +146,7 @@ class _Cramped:
         self._connection = connection
         self.recv, self.close = connection.recv, connection.close
 
-    def send(self, message: Any) -> None:  # noqa: ANN401 - whatever is said
+    def send(self, message: Any) -> None:
         """Send what is small."""
         if len(pickle.dumps(message)) > SMALL_BYTES:
             raise MemoryError
@@ -188,7 +188,7 @@ class Second:
         _until(lambda: self.process.is_ready)
         return self.process
 
-    def outcome(self, work: Work[Any], run: str = "run") -> Any:  # noqa: ANN401 - of any work
+    def outcome(self, work: Work[Any], run: str = "run") -> Any:
         """Run work there and return its outcome."""
         return self.process.submit(run, pickle.dumps(work), ()).result(PATIENCE_S)
 

@@ -71,7 +71,7 @@ async def given(items: list[Any]) -> AsyncIterator[Any]:
         yield item
 
 
-def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:  # noqa: ANN401
+def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:
     """Encode, in a loop of its own."""
     gpu = (device or FakeDevice()).gpu
     return asyncio.run(codecfleet.encode(items, output, gpu=gpu, **({"preset": 1} | options)))  # type: ignore[arg-type]

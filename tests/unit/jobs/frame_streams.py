@@ -60,7 +60,7 @@ def reference(source: Path) -> Told:
     return [(ticks, hashed(frame)) for ticks, frame in decode_range(whole, DecodeTally(), SOFTWARE)]
 
 
-def stream(source: Path, device: "WorkerDevice | None" = None, **options: Any) -> FrameStream:  # noqa: ANN401 - of many types
+def stream(source: Path, device: "WorkerDevice | None" = None, **options: Any) -> FrameStream:
     """Return the frames of a source in segments of a third of a second, on a fake GPU unless another is given."""
     gpu = FakeDevice().gpu if device is None else device
     request = FrameRequest(source=str(source), **({"segment_s": Fraction(1, 3), "threads": 3} | options))
@@ -92,7 +92,7 @@ def unordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_gpu() -> Gpu:
     """Return a GPU that is none."""
 
-    def refuse() -> Any:  # noqa: ANN401 - never returns
+    def refuse() -> Any:
         message = "there is no driver"
         raise EngineUnfit(message)
 

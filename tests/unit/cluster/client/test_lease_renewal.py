@@ -74,10 +74,10 @@ class Scripted(SupervisorClient):
     async def depart(self, client: str) -> None:
         """Do nothing."""
 
-    async def handle(self, worker: str) -> Any:  # noqa: ANN401 - as the real one
+    async def handle(self, worker: str) -> Any:
         """Return nothing."""
 
-    def send(self, content: bytes) -> Any:  # noqa: ANN401 - as the real one
+    def send(self, content: bytes) -> Any:
         """Return what was given."""
         return content
 

@@ -24,7 +24,7 @@ class ExchangedDriver:
             raise self._nvml.NVMLError(18)
         self._nvml.nvmlInit()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the binding publishes no types
+    def __getattr__(self, name: str) -> Any:
         """Return what the fake has by that name."""
         return getattr(self._nvml, name)
 

@@ -272,7 +272,7 @@ def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
     assert (advised.state, advised.state_reason) == (DeviceState.QUARANTINED, "its driver advises: reset")
 
 
-def _with_health(report: NodeReport, **changes: Any) -> NodeReport:  # noqa: ANN401 - any field of the value
+def _with_health(report: NodeReport, **changes: Any) -> NodeReport:
     assert not isinstance(report.nvml, Unavailable)
     gpu = report.nvml.devices[0]
     changed = replace(gpu, health=replace(gpu.health, **changes))

@@ -57,7 +57,7 @@ def test_it_is_started_once_and_runs_work(second: Second) -> None:
         (b"no pickle", UsageError, False),
     ],
 )
-def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Exception], *, spoils: bool) -> None:  # noqa: ANN401
+def test_errors_come_back_as_values(second: Second, work: Any, kind: type[Exception], *, spoils: bool) -> None:
     """Whatever goes wrong is an outcome, which says whether the process is spoilt; the next work runs all the same."""
     process = second.ready()
     packed = work if isinstance(work, bytes) else pickle.dumps(work)
@@ -122,7 +122,7 @@ def test_work_that_was_cancelled_before_there_was_a_second_one_is_not_begun_ther
     """An order to cancel overtakes work whose blobs are still in flight."""
     worker = RayWorker(4)
 
-    async def overtaken() -> Any:  # noqa: ANN401 - of any work
+    async def overtaken() -> Any:
         await worker.cancel("run")
         worker._second, worker._here = second.ready(), 1
         return await worker.run("run", pickle.dumps(Count(job="j", label="a", upto=1)))

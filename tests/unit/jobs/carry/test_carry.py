@@ -15,23 +15,23 @@ TICK = Fraction(1, 1000)
 STEREO = AudioTrack(48_000, 2, "stereo", 1024, 0)
 
 
-def video(index: int = 0, codec: str = "h264", rate: Fraction | None = Fraction(25), **more: Any) -> Track:  # noqa: ANN401
+def video(index: int = 0, codec: str = "h264", rate: Fraction | None = Fraction(25), **more: Any) -> Track:
     """A video track."""
     return Track(index=index, kind=TrackKind.VIDEO, codec=codec, time_base=TICK, frame_rate=rate, **more)
 
 
-def audio(index: int = 1, codec: str = "aac", start_s: Fraction = Fraction(0), **more: Any) -> Track:  # noqa: ANN401
+def audio(index: int = 1, codec: str = "aac", start_s: Fraction = Fraction(0), **more: Any) -> Track:
     """A stereo audio track."""
     more = {"audio": STEREO, **more}
     return Track(index=index, kind=TrackKind.AUDIO, codec=codec, time_base=TICK, start_s=start_s, **more)
 
 
-def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", **more: Any) -> Track:  # noqa: ANN401
+def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", **more: Any) -> Track:
     """Any other track."""
     return Track(index=index, kind=kind, codec=codec, time_base=TICK, tag=tag, **more)
 
 
-def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:  # noqa: ANN401
+def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:
     """Plan for a source with these tracks; ``asked`` goes to the source's description or to the request."""
     about = {key: asked.pop(key) for key in ("tags", "chapters") if key in asked}
     source = SourceDescription(url="in", format="mov,mp4", tracks=tracks, **about)

@@ -80,12 +80,12 @@ class Bench:
         self.loadable = folder / "net.dla"
         self.loadable.write_bytes(NETWORK.to_bytes())
 
-    def spec(self, **changes: Any) -> InferSpec:  # noqa: ANN401 - any field
+    def spec(self, **changes: Any) -> InferSpec:
         """Return what to do: a segment for each keyframe."""
         names = {"source": str(self.source), "loadable": str(self.loadable), "output": str(self.folder / "out.npz")}
         return InferSpec(**{**names, "mean": RULE.mean, "scale": RULE.scale, "segment_s": Fraction(8, 25), **changes})
 
-    async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:  # noqa: ANN401
+    async def infer(self, pool: Pool | None = None, **changes: Any) -> InferReport:
         """Run a job."""
         async with pool or LocalPool(6) as running:
             return await infer(self.spec(**changes), running, networks=self._networks, progress=self.told.append)

@@ -169,7 +169,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
             asked.set()
             return f"{job}: Ray has given it to others"
 
-        async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - any work's result
+        async def submit(self, work: Work[Any]) -> Any:
             if isinstance(work, DescribeEncoder):
                 await asked.wait()
                 raise FleetUnavailable(reason)
@@ -234,7 +234,7 @@ async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path
 class Strange(Asked):
     """A pool whose NVENC writes one segment with parameter sets of its own."""
 
-    async def submit(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+    async def submit(self, work: Work[Any]) -> Any:
         """Change them."""
         result = await super().submit(work)
         if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:

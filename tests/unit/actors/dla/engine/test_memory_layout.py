@@ -24,7 +24,7 @@ from codecfleet.errors import Unsupported
 TYPES = [kind for kind in DataType if kind is not DataType.UNKNOWN]
 
 
-def descriptor(**changes: Any) -> TensorDescriptor:  # noqa: ANN401 - any field
+def descriptor(**changes: Any) -> TensorDescriptor:
     """Return a descriptor, changed."""
     values: dict[str, Any] = {
         "name": "x",
@@ -138,7 +138,7 @@ def test_structures_lie_as_in_nvidia_s_binding() -> None:
 def test_statuses_are_those_of_nvidia_s_binding() -> None:
     """Our names for cuDLA's status codes cover all of the binding's, number by number."""
     cudla = pytest.importorskip("cuda.bindings.cudla")
-    from codecfleet.actors.dla.engine.statuses import CudlaStatus  # noqa: PLC0415 - beside the binding it is held against
+    from codecfleet.actors.dla.engine.statuses import CudlaStatus
 
     assert {int(status) for status in cudla.Status} == {int(status) for status in CudlaStatus}
 

@@ -59,7 +59,7 @@ def test_a_change_of_size_in_the_middle_is_followed() -> None:
     st.lists(st.floats(-2, 2), min_size=3, max_size=3),
     st.sampled_from(["rgb", "bgr"]),
 )
-def test_normalisation_is_per_channel_of_the_network(mean: list[float], scale: list[float], order: Any) -> None:  # noqa: ANN401
+def test_normalisation_is_per_channel_of_the_network(mean: list[float], scale: list[float], order: Any) -> None:
     """(sample - mean) x scale, where mean and scale count in the order that the network's channels have."""
     picture = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(1, 2, 2, 3) * 20
     found = PixelRule(tuple(mean), tuple(scale), order).applied(picture, np.dtype(np.float32))

@@ -44,7 +44,7 @@ def reports(fleet: Path) -> list[NodeReport]:
     return [simulated_report(node, loaded.name) for node in shapes.values()]
 
 
-def any_value(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - a type, or a generic of one
+def any_value(kind: Any) -> st.SearchStrategy[Any]:
     """Return values of a type, as wild as its annotations allow: numbers that JSON and msgpack both have."""
     with_numbers = {float: FINITE, int: NUMBERS, str: st.text(max_size=8)}
     for number, strategy in with_numbers.items():

@@ -172,7 +172,7 @@ class Infer(Work[bytes]):
 
 def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
     """Return the pool of real fleets on one machine with that many DLAs, and the backend that holds its workers."""
-    from codecfleet.cluster.client.leased_pool import LeasedPool  # noqa: PLC0415 - imports Ray
+    from codecfleet.cluster.client.leased_pool import LeasedPool
 
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
